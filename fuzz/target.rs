@@ -7,16 +7,16 @@ use std::time::Duration;
 use axum::Router;
 use deskgate_gateway::domain;
 use deskgate_gateway::domain::access::Access;
-use deskgate_gateway::domain::admission::AdmissionDesk;
-use deskgate_gateway::domain::bodies::Bodies;
-use deskgate_gateway::domain::deliveries::Scribe;
-use deskgate_gateway::domain::desktop::{Callbacks, Desktop};
-use deskgate_gateway::domain::events::Streams;
+use deskgate_gateway::domain::admission::AdmissionService;
+use deskgate_gateway::domain::body_quota::BodyQuota;
+use deskgate_gateway::domain::deliveries::PayloadBuilder;
+use deskgate_gateway::domain::desktop::{CallbackContext, Desktop};
+use deskgate_gateway::domain::events::EventStreams;
 use deskgate_gateway::domain::rates::Rate;
-use deskgate_gateway::domain::trial::Trials;
+use deskgate_gateway::domain::trial::TrialTickets;
 use deskgate_gateway::domain::webhooks::reception::Reception;
+use deskgate_gateway::encryption::DataCipher;
 use deskgate_gateway::http::{self, Api, server};
-use deskgate_gateway::seal::Seal;
 use deskgate_gateway::store::Store;
 use deskgate_gateway::store::admissions::Admissions;
 use deskgate_program::tasks::Tasks;
@@ -29,19 +29,20 @@ use tokio_util::sync::CancellationToken;
 use super::request::Names;
 
 /// An application with a service and what can be named, and the router.
-pub(crate) async fn furnish(store: &Store, seal: Seal) -> (Router, Names) {
+pub(crate) async fn furnish(store: &Store, seal: DataCipher) -> (Router, Names) {
     let seed: [u8; 32] = std::array::from_fn(|_| rand::random());
     let key = PublicKey::of(&ed25519_dalek::SigningKey::from_bytes(&seed));
     let device = store.pair_device("a laptop", &key).await.expect("paired").device_id;
     let tasks = Tasks::new(CancellationToken::new());
     let plenty = NonZeroU32::new(1_000_000).expect("not zero");
-    let limits = domain::Limits {
+    let limits = domain::CallerLimits {
         waiting_runs_per_application: u32::MAX,
         rate: Rate { per_second: plenty, burst: plenty },
         ..Default::default()
     };
-    let desk = AdmissionDesk::new(store.clone(), Admissions::start(store, &tasks, 1), &limits);
-    let callbacks = Callbacks { scribe: Scribe::new(store.clone(), seal.clone()), allowlist_is_yours: true };
+    let desk = AdmissionService::new(store.clone(), Admissions::start(store, &tasks, 1), &limits);
+    let callbacks =
+        CallbackContext { scribe: PayloadBuilder::new(store.clone(), seal.clone()), allowlist_is_yours: true };
     let (url, kept) = ("http://gateway".to_owned(), Duration::from_secs(3600));
     let desktop = Desktop::new(store.clone(), device, desk.clone(), seal.clone(), url, kept, callbacks);
     let created = desktop.create_application(CreateApplication { name: "shop".to_owned() }).await.expect("created");
@@ -58,11 +59,11 @@ pub(crate) async fn furnish(store: &Store, seal: Seal) -> (Router, Names) {
 
     let access = Access::new(store.clone(), &limits);
     let draining = CancellationToken::new();
-    let (streams, streaming) = Streams::new(store.clone(), &limits, draining.clone(), tasks.stopping());
+    let (streams, streaming) = EventStreams::new(store.clone(), &limits, draining.clone(), tasks.stopping());
     tasks.spawn("streams", streaming);
     let (reception, noting) = Reception::new(store.clone(), seal.clone(), desk.clone());
     tasks.spawn("receipts", noting);
-    let (bodies, listener) = (Bodies::new(&limits), server::Limits::default());
+    let (bodies, listener) = (BodyQuota::new(&limits), server::ListenerLimits::default());
     let store = store.clone();
     let router = http::router(Api {
         store,
@@ -74,7 +75,7 @@ pub(crate) async fn furnish(store: &Store, seal: Seal) -> (Router, Names) {
         draining,
         limits,
         listener,
-        trials: Trials::new(seal),
+        trials: TrialTickets::new(seal),
         hosted: None,
     });
     let names = Names::made_at(&router, created.key.text, endpoint.to_string()).await;

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 /// The unit's name.
-const UNIT: &str = "deskgate.service";
+const UNIT_NAME: &str = "deskgate.service";
 /// The first words of a unit of ours. Another one is left alone.
-const MARK: &str = "# Written by `deskgate autostart enable`; `deskgate autostart disable` removes it.\n";
+const UNIT_HEADER: &str = "# Written by `deskgate autostart enable`; `deskgate autostart disable` removes it.\n";
 
 /// What starts at login, and where that is written down.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct Autostart {
 
 /// Whether the agent starts at login.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct AutostartState {
     /// Whether it does.
     pub enabled: bool,
     /// The unit's file.
@@ -64,42 +64,44 @@ pub enum AutostartError {
 
 impl Autostart {
     /// How it stands. Blocks while systemd is asked, as the other two do.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> AutostartState {
         let unit = self.unit();
         let there = std::fs::read_to_string(&unit).ok();
-        let wanted = self.units.join("default.target.wants").join(UNIT);
+        let wanted = self.units.join("default.target.wants").join(UNIT_NAME);
         // The link alone decides what starts; it is looked at without following it.
         let enabled = there.is_some() && wanted.symlink_metadata().is_ok();
         let problem = match (&there, self.systemctl("show-environment", &[])) {
-            (Some(text), _) if !text.starts_with(MARK) => Some(AutostartError::Foreign(unit.clone()).to_string()),
+            (Some(text), _) if !text.starts_with(UNIT_HEADER) => {
+                Some(AutostartError::Foreign(unit.clone()).to_string())
+            }
             (_, Err(why)) => Some(AutostartError::NoManager(why).to_string()),
             (Some(text), _) if enabled && self.text().is_ok_and(|ours| ours != *text) => Some(
                 "It starts another program or another agent's folder. Enable it anew to start this one.".to_owned(),
             ),
             _ => None,
         };
-        State { enabled, unit, problem }
+        AutostartState { enabled, unit, problem }
     }
 
     /// Has the agent started at each login from now on. It does not start it now: whoever asks is the agent.
-    pub fn enable(&self) -> Result<State, AutostartError> {
+    pub fn enable(&self) -> Result<AutostartState, AutostartError> {
         let (text, unit) = (self.text()?, self.unit());
         self.is_ours()?;
         self.systemctl("show-environment", &[]).map_err(AutostartError::NoManager)?;
         let io = |source| AutostartError::Io { path: unit.clone(), source };
         std::fs::create_dir_all(&self.units).and_then(|()| std::fs::write(&unit, text)).map_err(io)?;
-        for (verb, names) in [("daemon-reload", &[][..]), ("enable", &[UNIT][..])] {
+        for (verb, names) in [("daemon-reload", &[][..]), ("enable", &[UNIT_NAME][..])] {
             self.systemctl(verb, names).map_err(|why| AutostartError::Refused(verb, why))?;
         }
         Ok(self.state())
     }
 
     /// Has it not started any more. An agent that runs goes on.
-    pub fn disable(&self) -> Result<State, AutostartError> {
+    pub fn disable(&self) -> Result<AutostartState, AutostartError> {
         let unit = self.unit();
         self.is_ours()?;
         if unit.exists() {
-            self.systemctl("disable", &[UNIT]).map_err(|why| AutostartError::Refused("disable", why))?;
+            self.systemctl("disable", &[UNIT_NAME]).map_err(|why| AutostartError::Refused("disable", why))?;
             std::fs::remove_file(&unit).map_err(|source| AutostartError::Io { path: unit, source })?;
             self.systemctl("daemon-reload", &[]).map_err(|why| AutostartError::Refused("daemon-reload", why))?;
         }
@@ -107,12 +109,12 @@ impl Autostart {
     }
 
     fn unit(&self) -> PathBuf {
-        self.units.join(UNIT)
+        self.units.join(UNIT_NAME)
     }
 
     fn is_ours(&self) -> Result<(), AutostartError> {
         match std::fs::read_to_string(self.unit()) {
-            Ok(text) if !text.starts_with(MARK) => Err(AutostartError::Foreign(self.unit())),
+            Ok(text) if !text.starts_with(UNIT_HEADER) => Err(AutostartError::Foreign(self.unit())),
             _ => Ok(()),
         }
     }
@@ -122,7 +124,7 @@ impl Autostart {
     fn text(&self) -> Result<String, AutostartError> {
         let (home, program) = (quoted(&self.home)?, quoted(&self.program)?);
         Ok(format!(
-            "{MARK}[Unit]\nDescription=Deskgate agent\n\n[Service]\nEnvironment=\"DESKGATE_HOME={home}\"\n\
+            "{UNIT_HEADER}[Unit]\nDescription=Deskgate agent\n\n[Service]\nEnvironment=\"DESKGATE_HOME={home}\"\n\
              ExecStart=\"{program}\" start --foreground\nRestart=on-failure\nRestartSec=5\n\n\
              [Install]\nWantedBy=default.target\n"
         ))
@@ -179,8 +181,11 @@ mod tests {
     fn what_is_enabled_starts_at_login_until_it_is_disabled() {
         let folder = tempfile::tempdir().expect("a folder");
         let autostart = with_systemd(folder.path());
-        assert_eq!(autostart.state(), State { enabled: false, unit: autostart.unit(), problem: None });
-        assert_eq!(autostart.enable().expect("done"), State { enabled: true, unit: autostart.unit(), problem: None });
+        assert_eq!(autostart.state(), AutostartState { enabled: false, unit: autostart.unit(), problem: None });
+        assert_eq!(
+            autostart.enable().expect("done"),
+            AutostartState { enabled: true, unit: autostart.unit(), problem: None }
+        );
         let other = Autostart { home: "/elsewhere".into(), ..autostart.clone() };
         assert!(other.state().problem.is_some_and(|why| why.contains("another agent's folder")));
         assert!(!autostart.disable().expect("done").enabled && !autostart.unit().exists());

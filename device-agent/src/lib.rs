@@ -8,11 +8,11 @@ pub mod cli;
 pub mod config;
 pub mod dispatcher;
 pub mod executor;
+pub mod gateway_version;
 pub mod health;
 pub mod identity;
 pub mod link;
 pub mod local;
-pub mod met;
 pub mod notices;
 pub mod pages;
 pub mod power;
@@ -24,12 +24,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_assistant::accounts::Accounts;
-use deskgate_assistant::mcp::Servers;
+use deskgate_assistant::mcp::McpServers;
 use deskgate_assistant::mcp::connections::Connections;
+use deskgate_assistant::providers::Providers;
 use deskgate_definition::KeyPlace;
 use deskgate_gateway::domain::devices as gateway_devices;
-use deskgate_gateway::http::server::{self, Entrance};
+use deskgate_gateway::http::server::{self, ListenerAccess};
 use deskgate_gateway::store::cluster;
 use deskgate_gateway::{Gateway, Settings, StartError};
 use deskgate_program::exit::{Exit, Failure};
@@ -37,35 +37,35 @@ use deskgate_program::{socket, token};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::management::SetAccess;
-use deskgate_secrets::Wanted;
-use deskgate_store::{Keep, Store};
+use deskgate_secrets::KeyPreference;
+use deskgate_store::{RetentionSettings, Store};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use account::Keeper;
+use account::TokenManager;
 use cli::Signals;
 use config::{Home, HomeError};
-use dispatcher::{Dispatcher, DispatcherHandle, Execute};
+use dispatcher::{Dispatcher, DispatcherHandle, ExecuteFn};
 use identity::{DeviceKey, KeyFileError};
-use link::{BuiltIn, Connector, Credentials, Hosted, Link};
-use local::desk::{Desk, Engine};
-use local::ended_runs::{self, EndedRuns, Runs};
-use local::health_memory::Health;
-use local::launch::Launch;
-use local::orders::{Leaving, Order};
+use link::{BuiltInConnector, Connector, Credentials, HostedConnector, Link};
+use local::commands::{AgentCommand, LineShutdown};
+use local::ended_runs::{self, EndedRuns, SharedEndedRuns};
+use local::handler::{ActiveConnection, RequestHandler};
+use local::health_memory::HealthMonitor;
+use local::launch::LaunchCodes;
 use local::retention;
 use pages::Pages;
-use power::{KeepAwake, KeptAwake};
-use services::Gateway as _;
-use settings::{Connection, Mode, Unusable};
+use power::{AwakeStatus, KeepAwake};
+use services::GatewayClient as _;
+use settings::{ConnectionSettings, InvalidSettings, Mode};
 
 /// What the management pages' listener bears: a few browsers of one person.
-const PAGE_LIMITS: server::Limits = server::Limits {
+const PAGE_LIMITS: server::ListenerLimits = server::ListenerLimits {
     connections: 128,
     connections_per_source: 128,
     drain: Duration::from_secs(2),
-    ..server::Limits::DEFAULT
+    ..server::ListenerLimits::PUBLIC
 };
 
 /// Why an agent did not start, or ended.
@@ -82,7 +82,7 @@ pub enum AgentError {
     Store(#[from] deskgate_store::Error),
     /// Its connection's fields.
     #[error(transparent)]
-    Connection(#[from] Unusable),
+    Connection(#[from] InvalidSettings),
     /// The saved control token.
     #[error("the control token of the remote gateway: {0}")]
     Token(#[from] token::TokenError),
@@ -147,27 +147,27 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     let listener = socket::bind(&path, 0o600).map_err(|source| AgentError::Socket { path: path.clone(), source })?;
     let (engines, engine) = watch::channel(None);
     let (orders, ordered) = mpsc::channel(4);
-    let keys = Wanted::default();
+    let keys = KeyPreference::default();
     keys.set(store.settings().get::<KeyPlace>().await?);
-    let accounts = Accounts::new(home.providers()).with(keys.clone());
-    let servers = Servers::new(Connections::new(home.mcp_servers()).with(keys.clone()));
-    let keeper = Keeper::new(home.accounts(), keys.clone());
-    let desk = Desk {
+    let accounts = Providers::new(home.providers()).with_preference(keys.clone());
+    let servers = McpServers::new(Connections::new(home.mcp_servers()).with_preference(keys.clone()));
+    let keeper = TokenManager::new(home.accounts(), keys.clone());
+    let desk = RequestHandler {
         store: store.clone(),
         key: key.clone(),
         token_file: home.control_token(),
         host_keys_file: home.host_keys(),
         home: std::env::var_os("HOME").map(PathBuf::from),
-        accounts: accounts.clone(),
-        servers: servers.clone(),
-        keeper: keeper.clone(),
-        keys,
-        own: home.path().to_owned(),
-        engine,
-        orders,
-        launch: Launch::default(),
-        health: Health::default(),
-        checking: services::Progress::default(),
+        providers: accounts.clone(),
+        mcp_servers: servers.clone(),
+        token_manager: keeper.clone(),
+        key_preference: keys,
+        own_folder: home.path().to_owned(),
+        active_connection: engine,
+        commands: orders,
+        launch: LaunchCodes::default(),
+        health: HealthMonitor::default(),
+        checking: services::CheckProgress::default(),
         keep_awake: watch::Sender::new(store.settings().get::<KeepAwake>().await?),
     };
     let keep_awake = desk.keep_awake.subscribe();
@@ -191,13 +191,13 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
 }
 
 /// What is wrong on this computer, as far as it can be told while no agent answers.
-pub async fn look(home: &Home) -> health::Report {
+pub async fn look(home: &Home) -> health::HealthReport {
     let programs = |state: &Path| cluster::find_programs(state).map_err(|error| error.to_string());
     health::offline::look(home, programs).await
 }
 
 /// The management pages. Without them the agent does its work all the same, and says what is missing.
-async fn serve_pages(desk: Desk, stop: CancellationToken) {
+async fn serve_pages(desk: RequestHandler, stop: CancellationToken) {
     let settings = desk.store.settings();
     let listener = match pages::listen(&settings).await {
         Ok(listener) => listener,
@@ -208,7 +208,7 @@ async fn serve_pages(desk: Desk, stop: CancellationToken) {
         Err(error) => return tracing::error!(%error, "the management pages have no address"),
     };
     match pages {
-        Ok(pages) => server::serve(listener, Entrance::default(), pages::router(pages), PAGE_LIMITS, stop).await,
+        Ok(pages) => server::serve(listener, ListenerAccess::default(), pages::router(pages), PAGE_LIMITS, stop).await,
         Err(error) => tracing::error!(%error, "the management pages cannot be shown"),
     }
 }
@@ -228,25 +228,25 @@ struct Agent {
     home: Home,
     store: Store,
     key: DeviceKey,
-    accounts: Accounts,
-    servers: Servers,
-    keeper: Keeper,
-    engines: watch::Sender<Option<Engine>>,
+    accounts: Providers,
+    servers: McpServers,
+    keeper: TokenManager,
+    engines: watch::Sender<Option<ActiveConnection>>,
     /// When its owner wants the computer kept awake.
     keep_awake: watch::Receiver<KeepAwake>,
-    ordered: mpsc::Receiver<Order>,
+    ordered: mpsc::Receiver<AgentCommand>,
     signals: Signals,
 }
 
 /// What the agent hears while a line is in force.
-enum Heard {
-    Order(Order),
+enum AgentEvent {
+    Order(AgentCommand),
     Signal,
     Broken,
 }
 
 /// A way to the gateway, and the gateway itself when it is built in.
-struct Reached {
+struct GatewayRoute {
     connector: Connector,
     credentials: Credentials,
     gateway: Option<Gateway>,
@@ -268,8 +268,8 @@ impl EndedRuns for OwnRuns {
     }
 }
 
-impl Reached {
-    fn ended_runs(&self) -> Option<Runs> {
+impl GatewayRoute {
+    fn ended_runs(&self) -> Option<SharedEndedRuns> {
         let gateway = self.gateway.as_ref()?;
         Some(Arc::new(OwnRuns(gateway.store().clone())))
     }
@@ -283,22 +283,22 @@ impl Agent {
     /// One line after the other, until the agent is told to stop.
     async fn work(&mut self) -> Result<(), AgentError> {
         loop {
-            let mut in_force = self.store.settings().get::<Connection>().await?;
+            let mut in_force = self.store.settings().get::<ConnectionSettings>().await?;
             let mut reached = self.reach(&in_force).await?;
             let link = Link::new(reached.connector.clone(), reached.credentials.clone());
             let handle = link.handle();
             let (accounts, store) = (self.accounts.clone(), self.store.clone());
             let (servers, own) = (self.servers.clone(), self.home.path().to_owned());
-            let execute: Execute = Arc::new(move |job, reports, stop| {
+            let execute: ExecuteFn = Arc::new(move |job, reports, stop| {
                 let (accounts, servers) = (accounts.clone(), servers.clone());
                 Box::pin(executor::execute(job, accounts, servers, own.clone(), store.clone(), reports, stop))
             });
-            let slots = self.store.settings().slots().await?.unwrap_or(dispatcher::Config::default().slots);
+            let slots = self.store.settings().slots().await?.unwrap_or(dispatcher::DispatcherConfig::default().slots);
             let (dispatcher, dispatching) =
-                Dispatcher::new(&self.store, link, execute, dispatcher::Config { slots }).await?;
+                Dispatcher::new(&self.store, link, execute, dispatcher::DispatcherConfig { slots }).await?;
             let mut running = AbortOnDropHandle::new(tokio::spawn(dispatcher.run()));
-            let (shown, kept_awake) = watch::channel(KeptAwake::NotNeeded);
-            self.engines.send_replace(Some(Engine {
+            let (shown, kept_awake) = watch::channel(AwakeStatus::NotNeeded);
+            self.engines.send_replace(Some(ActiveConnection {
                 dispatcher: dispatching.clone(),
                 link: handle.clone(),
                 kept_awake,
@@ -308,19 +308,19 @@ impl Agent {
             let sleep = dispatcher::sleep::follow(shown, wish, dispatching.clone(), handle.clone());
             let _sleep = AbortOnDropHandle::new(tokio::spawn(sleep));
             let is_remote = reached.gateway.is_none();
-            let meeting = met::follow(handle.status(), self.home.gateway_version(), is_remote);
+            let meeting = gateway_version::follow(handle.status(), self.home.gateway_version(), is_remote);
             let _meeting = AbortOnDropHandle::new(tokio::spawn(meeting));
             let _pausing =
                 AbortOnDropHandle::new(tokio::spawn(pause_if_asked(self.store.clone(), dispatching.clone())));
 
             let (mut leaving, broken) = loop {
                 match self.hear(&reached.broken()).await {
-                    Heard::Order(Order::Reconnect(done)) => {
-                        let wanted = self.store.settings().get::<Connection>().await?;
+                    AgentEvent::Order(AgentCommand::Reconnect(done)) => {
+                        let wanted = self.store.settings().get::<ConnectionSettings>().await?;
                         if !wanted.same_gateway(&in_force) {
                             // Its runs were found ended, or given up by whoever saved: nothing to wait for.
-                            let mut leaving = Leaving::to_reconnect(true);
-                            leaving.join(Order::Reconnect(done));
+                            let mut leaving = LineShutdown::to_reconnect(true);
+                            leaving.join(AgentCommand::Reconnect(done));
                             break (leaving, false);
                         }
                         // What executes goes on; only the way changes, and perhaps where the API listens.
@@ -338,13 +338,13 @@ impl Agent {
                         handle.redirect(reached.connector.clone(), reached.credentials.clone());
                         let _ = done.send(());
                     }
-                    Heard::Order(order) => {
-                        let mut leaving = Leaving::default();
+                    AgentEvent::Order(order) => {
+                        let mut leaving = LineShutdown::default();
                         leaving.join(order);
                         break (leaving, false);
                     }
-                    Heard::Signal => break (Leaving::to_stop(false), false),
-                    Heard::Broken => break (Leaving::to_stop(true), true),
+                    AgentEvent::Signal => break (LineShutdown::to_stop(false), false),
+                    AgentEvent::Broken => break (LineShutdown::to_stop(true), true),
                 }
             };
             self.wind_down(&mut leaving, &dispatching).await;
@@ -367,17 +367,17 @@ impl Agent {
         }
     }
 
-    async fn hear(&mut self, broken: &CancellationToken) -> Heard {
+    async fn hear(&mut self, broken: &CancellationToken) -> AgentEvent {
         tokio::select! {
             // Without anybody left to give orders there is nobody to serve either.
-            order = self.ordered.recv() => order.map_or(Heard::Signal, Heard::Order),
-            () = self.signals.stop.cancelled() => Heard::Signal,
-            () = broken.cancelled() => Heard::Broken,
+            order = self.ordered.recv() => order.map_or(AgentEvent::Signal, AgentEvent::Order),
+            () = self.signals.stop.cancelled() => AgentEvent::Signal,
+            () = broken.cancelled() => AgentEvent::Broken,
         }
     }
 
     /// Ends the dispatcher, and hears meanwhile what else is asked for.
-    async fn wind_down(&mut self, leaving: &mut Leaving, dispatching: &DispatcherHandle) {
+    async fn wind_down(&mut self, leaving: &mut LineShutdown, dispatching: &DispatcherHandle) {
         let mut now = leaving.now;
         let mut stopping = Box::pin(dispatching.stop(now));
         let mut ordered = true;
@@ -399,18 +399,18 @@ impl Agent {
     }
 
     /// The way to the gateway that is wanted; the gateway itself when it is built in.
-    async fn reach(&self, connection: &Connection) -> Result<Reached, AgentError> {
+    async fn reach(&self, connection: &ConnectionSettings) -> Result<GatewayRoute, AgentError> {
         match connection.mode {
             Mode::Remote => {
                 let connector = Connector::Ssh(connection.saved.remote.ssh(self.home.host_keys())?);
                 let token = Some(token::load(&self.home.control_token())?);
-                Ok(Reached { connector, credentials: Credentials { key: self.key.clone(), token }, gateway: None })
+                Ok(GatewayRoute { connector, credentials: Credentials { key: self.key.clone(), token }, gateway: None })
             }
             Mode::Hosted => {
                 let device_name = self.store.settings().device_name().await?.unwrap_or_default();
                 let (gateway, keeper) = (connection.saved.hosted.address()?, self.keeper.clone());
-                let connector = Connector::Hosted(Hosted { gateway, keeper, device_name });
-                Ok(Reached {
+                let connector = Connector::Hosted(HostedConnector { gateway, token_manager: keeper, device_name });
+                Ok(GatewayRoute {
                     connector,
                     credentials: Credentials { key: self.key.clone(), token: None },
                     gateway: None,
@@ -432,9 +432,9 @@ impl Agent {
                     let stream: link::BoxedStream = Box::new(pipes.open());
                     std::future::ready(Ok(stream))
                 };
-                let connector = Connector::BuiltIn(BuiltIn::new(open));
+                let connector = Connector::BuiltIn(BuiltInConnector::new(open));
                 let credentials = Credentials { key: self.key.clone(), token: Some(gateway.control_token().clone()) };
-                Ok(Reached { connector, credentials, gateway: Some(gateway) })
+                Ok(GatewayRoute { connector, credentials, gateway: Some(gateway) })
             }
         }
     }
@@ -443,7 +443,7 @@ impl Agent {
     /// the same address.
     async fn start_gateway(&self, listen: SocketAddr) -> Result<Gateway, AgentError> {
         let settings = self.store.settings();
-        let keep = settings.get::<Keep>().await?;
+        let keep = settings.get::<RetentionSettings>().await?;
         let built_in = |listen| {
             let mut settings = Settings::built_in(self.home.gateway(), listen);
             settings.limits.retention = retention::days(keep.runs);
@@ -472,11 +472,12 @@ impl Agent {
 async fn pause_if_asked(store: Store, dispatcher: DispatcherHandle) {
     let mut status = dispatcher.watch();
     loop {
-        if !store.settings().get::<Connection>().await.is_ok_and(|connection| connection.pause_access) {
+        if !store.settings().get::<ConnectionSettings>().await.is_ok_and(|connection| connection.pause_access) {
             return;
         }
         if status.borrow_and_update().connected && dispatcher.call(SetAccess { enabled: false }).await.is_ok() {
-            let noted = store.settings().update(|connection: &mut Connection| connection.pause_access = false).await;
+            let noted =
+                store.settings().update(|connection: &mut ConnectionSettings| connection.pause_access = false).await;
             if let Err(error) = noted {
                 tracing::warn!(%error, "the pause of access could not be noted; it is repeated at the next start");
             }

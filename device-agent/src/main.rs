@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use deskgate::cli::Itself;
+use deskgate::cli::AgentFunctions;
 
 /// How long threads that cannot be told to stop may keep the ended program: a tool that hangs in a
 /// system call must not.
-const THREADS: Duration = Duration::from_secs(2);
+const THREAD_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -17,10 +17,10 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let ended = runtime.block_on(deskgate::cli::main(Itself {
+    let ended = runtime.block_on(deskgate::cli::main(AgentFunctions {
         run: |home, signals| Box::pin(async move { Ok(deskgate::run(&home, signals).await?) }),
         look: |home| Box::pin(async move { deskgate::look(&home).await }),
     }));
-    runtime.shutdown_timeout(THREADS);
+    runtime.shutdown_timeout(THREAD_SHUTDOWN_TIMEOUT);
     ended
 }

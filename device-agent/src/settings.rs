@@ -105,8 +105,9 @@ pub struct Hosted {
 
 impl Hosted {
     /// The address, if it can be used.
-    pub fn address(&self) -> Result<GatewayAddress, Unusable> {
-        GatewayAddress::parse(&self.gateway_address).map_err(|why| Unusable(vec![format!("gateway-address: {why}")]))
+    pub fn address(&self) -> Result<GatewayAddress, InvalidSettings> {
+        GatewayAddress::parse(&self.gateway_address)
+            .map_err(|why| InvalidSettings(vec![format!("gateway-address: {why}")]))
     }
 }
 
@@ -118,7 +119,7 @@ impl Mode {
 /// The fields of every mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fields {
+pub struct ModeFields {
     /// The built-in mode's.
     pub builtin: BuiltIn,
     /// The remote mode's.
@@ -131,11 +132,11 @@ pub struct Fields {
 /// Everything about the connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Connection {
+pub struct ConnectionSettings {
     /// The mode in force.
     pub mode: Mode,
     /// What was saved, for each mode.
-    pub saved: Fields,
+    pub saved: ModeFields,
     /// What was edited and not saved.
     pub builtin_draft: Option<BuiltIn>,
     /// What was edited and not saved.
@@ -150,7 +151,7 @@ pub struct Connection {
 /// A change to the fields of one mode; what is absent stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Edit {
+pub struct ConnectionEdit {
     /// See [`BuiltIn::listen`].
     pub listen: Option<String>,
     /// See [`Remote::ssh_address`].
@@ -204,7 +205,7 @@ impl std::str::FromStr for Theme {
     }
 }
 
-impl Setting for Connection {
+impl Setting for ConnectionSettings {
     const NAME: &'static str = "connection";
 }
 
@@ -223,11 +224,11 @@ impl Setting for Notifications {
 /// Why fields cannot be put in force: one sentence for each, behind the field's name and a colon.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
-pub struct Unusable(pub Vec<String>);
+pub struct InvalidSettings(pub Vec<String>);
 
-impl Edit {
+impl ConnectionEdit {
     /// Whether no field holds a secret, which would be kept and shown where none belongs.
-    pub fn check(&self) -> Result<(), Unusable> {
+    pub fn check(&self) -> Result<(), InvalidSettings> {
         let known_hosts = self.known_hosts.as_deref().map(|path| path.to_string_lossy());
         let fields = [
             ("listen", self.listen.as_deref()),
@@ -243,13 +244,13 @@ impl Edit {
             Some(format!("{field}: this is {kind}, which does not belong here; it was not kept"))
         });
         let pasted: Vec<_> = pasted.collect();
-        if pasted.is_empty() { Ok(()) } else { Err(Unusable(pasted)) }
+        if pasted.is_empty() { Ok(()) } else { Err(InvalidSettings(pasted)) }
     }
 }
 
-impl Connection {
+impl ConnectionSettings {
     /// Edits a mode's draft. One that says what is saved already is none.
-    pub fn edit(&mut self, mode: Mode, edit: Edit) {
+    pub fn edit(&mut self, mode: Mode, edit: ConnectionEdit) {
         match mode {
             Mode::BuiltIn => {
                 let draft = self.builtin_draft.get_or_insert_with(|| self.saved.builtin.clone());
@@ -283,7 +284,7 @@ impl Connection {
 
     /// Puts a mode's draft in force, or leaves everything, draft included, as it was. Another mode
     /// than before pauses access.
-    pub fn save(&mut self, mode: Mode) -> Result<(), Unusable> {
+    pub fn save(&mut self, mode: Mode) -> Result<(), InvalidSettings> {
         match mode {
             Mode::BuiltIn => {
                 let draft = self.builtin_draft.clone().unwrap_or_else(|| self.saved.builtin.clone());
@@ -344,23 +345,24 @@ fn set(field: &mut String, value: Option<String>) {
 
 impl BuiltIn {
     /// The address to listen on.
-    pub fn address(&self) -> Result<std::net::SocketAddr, Unusable> {
+    pub fn address(&self) -> Result<std::net::SocketAddr, InvalidSettings> {
         match self.listen.parse::<std::net::SocketAddr>() {
             Ok(address) if address.ip().is_loopback() => Ok(address),
-            Ok(_) => Err(Unusable(vec![format!(
+            Ok(_) => Err(InvalidSettings(vec![format!(
                 "listen: the built-in gateway answers on loopback only, such as 127.0.0.1:0; not on {}",
                 self.listen
             )])),
-            Err(_) => {
-                Err(Unusable(vec![format!("listen: {:?} is no address with a port, such as 127.0.0.1:0", self.listen)]))
-            }
+            Err(_) => Err(InvalidSettings(vec![format!(
+                "listen: {:?} is no address with a port, such as 127.0.0.1:0",
+                self.listen
+            )])),
         }
     }
 }
 
 impl Remote {
     /// Whether every field can be used.
-    pub fn check(&self) -> Result<(), Unusable> {
+    pub fn check(&self) -> Result<(), InvalidSettings> {
         let problems = [
             self.host_and_port().err(),
             (self.ssh_user.is_empty() || self.ssh_user.contains(char::is_whitespace))
@@ -372,13 +374,13 @@ impl Remote {
                 .then(|| "known-hosts: give this file or a fingerprint, not both".to_owned()),
         ];
         let problems: Vec<_> = problems.into_iter().flatten().collect();
-        if problems.is_empty() { Ok(()) } else { Err(Unusable(problems)) }
+        if problems.is_empty() { Ok(()) } else { Err(InvalidSettings(problems)) }
     }
 
     /// The way over SSH that the fields describe; `followed`: where the host keys are kept that the server announces.
-    pub fn ssh(&self, followed: PathBuf) -> Result<Ssh, Unusable> {
+    pub fn ssh(&self, followed: PathBuf) -> Result<Ssh, InvalidSettings> {
         self.check()?;
-        let one = |problem: String| Unusable(vec![problem]);
+        let one = |problem: String| InvalidSettings(vec![problem]);
         let (host, port) = self.host_and_port().map_err(one)?;
         let pin = self.pin().map_err(one)?;
         let (user, socket_path) = (self.ssh_user.clone(), self.control_socket.clone());
@@ -420,36 +422,39 @@ impl Remote {
 mod tests {
     use super::*;
 
-    fn edit(ssh_address: &str) -> Edit {
-        Edit { ssh_address: Some(ssh_address.to_owned()), ..Edit::default() }
+    fn edit(ssh_address: &str) -> ConnectionEdit {
+        ConnectionEdit { ssh_address: Some(ssh_address.to_owned()), ..ConnectionEdit::default() }
     }
 
     #[test]
     fn editing_changes_a_draft_only_and_the_other_mode_not_at_all() {
-        let mut connection = Connection::default();
+        let mut connection = ConnectionSettings::default();
         connection.edit(Mode::Remote, edit("gateway.example.com"));
-        assert_eq!((connection.mode, &connection.saved), (Mode::BuiltIn, &Fields::default()));
+        assert_eq!((connection.mode, &connection.saved), (Mode::BuiltIn, &ModeFields::default()));
         assert!(connection.builtin_draft.is_none());
         connection.discard(Mode::Remote);
-        assert_eq!(connection, Connection::default());
+        assert_eq!(connection, ConnectionSettings::default());
     }
 
     #[test]
     fn a_draft_that_says_what_is_saved_is_none() {
-        let mut connection = Connection::default();
+        let mut connection = ConnectionSettings::default();
         connection.edit(Mode::Remote, edit(""));
-        connection.edit(Mode::BuiltIn, Edit { listen: Some("127.0.0.1:0".to_owned()), ..Edit::default() });
-        assert_eq!(connection, Connection::default());
-        let host_key = |text: &str| Edit { host_key: Some(text.to_owned()), ..Edit::default() };
+        connection.edit(
+            Mode::BuiltIn,
+            ConnectionEdit { listen: Some("127.0.0.1:0".to_owned()), ..ConnectionEdit::default() },
+        );
+        assert_eq!(connection, ConnectionSettings::default());
+        let host_key = |text: &str| ConnectionEdit { host_key: Some(text.to_owned()), ..ConnectionEdit::default() };
         connection.edit(Mode::Remote, host_key("SHA256:x"));
         assert!(connection.remote_draft.is_some());
         connection.edit(Mode::Remote, host_key(""));
-        assert_eq!(connection, Connection::default(), "an empty fingerprint is none");
+        assert_eq!(connection, ConnectionSettings::default(), "an empty fingerprint is none");
     }
 
     #[test]
     fn a_secret_in_a_field_for_something_else_is_named_and_not_repeated() {
-        let pasted = Edit { ssh_user: Some(" dgk_canary".to_owned()), ..edit("dgt_canary") };
+        let pasted = ConnectionEdit { ssh_user: Some(" dgk_canary".to_owned()), ..edit("dgt_canary") };
         let said = pasted.check().unwrap_err().to_string();
         assert!(said.starts_with("ssh-address: this is a private control token"), "{said}");
         assert!(said.contains("\nssh-user: this is an application key") && !said.contains("canary"), "{said}");
@@ -458,7 +463,7 @@ mod tests {
 
     #[test]
     fn saving_another_mode_pauses_access_and_a_failed_save_keeps_the_draft() {
-        let mut connection = Connection::default();
+        let mut connection = ConnectionSettings::default();
         connection.edit(Mode::Remote, edit("not a host"));
         let before = connection.clone();
         assert!(connection.save(Mode::Remote).unwrap_err().to_string().contains("ssh-address"));
@@ -474,7 +479,7 @@ mod tests {
     #[test]
     fn another_pin_or_user_is_the_same_gateway_and_another_address_or_socket_is_not() {
         let at = |change: fn(&mut Remote)| {
-            let mut connection = Connection { mode: Mode::Remote, ..Connection::default() };
+            let mut connection = ConnectionSettings { mode: Mode::Remote, ..ConnectionSettings::default() };
             connection.saved.remote.ssh_address = "gateway.example.com".to_owned();
             change(&mut connection.saved.remote);
             connection
@@ -485,7 +490,7 @@ mod tests {
         );
         assert!(same(|remote| remote.ssh_address += ":22"));
         assert!(!same(|remote| remote.ssh_address += ":23") && !same(|remote| remote.control_socket += "2"));
-        assert!(!Connection::default().same_gateway(&at(|_| ())));
+        assert!(!ConnectionSettings::default().same_gateway(&at(|_| ())));
     }
 
     #[test]
@@ -503,8 +508,8 @@ mod tests {
     #[test]
     fn a_hosted_address_is_kept_as_it_was_understood_and_names_the_gateway() {
         let at = |text: &str| {
-            let mut connection = Connection::default();
-            let edit = Edit { gateway_address: Some(text.to_owned()), ..Edit::default() };
+            let mut connection = ConnectionSettings::default();
+            let edit = ConnectionEdit { gateway_address: Some(text.to_owned()), ..ConnectionEdit::default() };
             connection.edit(Mode::Hosted, edit);
             connection.save(Mode::Hosted).map(|()| connection)
         };
@@ -519,9 +524,9 @@ mod tests {
 
     #[test]
     fn what_was_saved_before_there_was_a_hosted_mode_is_read() {
-        let mut before = serde_json::to_value(Connection::default()).unwrap();
+        let mut before = serde_json::to_value(ConnectionSettings::default()).unwrap();
         before["saved"].as_object_mut().unwrap().remove("hosted");
-        assert_eq!(serde_json::from_value::<Connection>(before).unwrap(), Connection::default());
+        assert_eq!(serde_json::from_value::<ConnectionSettings>(before).unwrap(), ConnectionSettings::default());
     }
 
     #[test]

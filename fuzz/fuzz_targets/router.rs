@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use deskgate_gateway::seal::Seal;
+use deskgate_gateway::encryption::DataCipher;
 use deskgate_gateway::{Gateway, Settings};
 use http_body_util::BodyExt;
 use libfuzzer_sys::fuzz_target;
@@ -36,7 +36,7 @@ static TARGET: LazyLock<Target> = LazyLock::new(|| {
     let (gateway, router, names) = runtime.block_on(async {
         let settings = Settings::built_in(folder.path().to_owned(), ([127, 0, 0, 1], 0).into());
         let gateway = Gateway::start(settings).await.expect("the gateway starts");
-        let seal = Seal::load_or_create(&folder.path().join("seal-of-the-target")).expect("made");
+        let seal = DataCipher::load_or_create(&folder.path().join("seal-of-the-target")).expect("made");
         let (router, names) = target::furnish(gateway.store(), seal).await;
         (gateway, router, names)
     });

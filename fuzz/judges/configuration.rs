@@ -1,7 +1,7 @@
 //! Configuration: what stands nearest wins, what is unknown is refused, what passes the check can be lived with, and a
 //! password is neither taken from a file nor shown.
 
-use deskgate::settings::{Connection, Mode};
+use deskgate::settings::{ConnectionSettings, Mode};
 use deskgate_gateway::config::{Config, ConfigError, SETTINGS};
 
 use super::folder;
@@ -73,7 +73,7 @@ fn checked(config: &Config) {
         || config.acme().is_ok_and(|acme| acme.is_some())
         || config.trusted_proxies().is_ok_and(|proxies| !proxies.is_empty());
     assert!(listen.ip().is_loopback() || guarded, "plain HTTP on {listen}");
-    let clocks = config.clocks().expect("it was checked");
+    let clocks = config.session_timings().expect("it was checked");
     assert!(clocks.lease >= clocks.heartbeat * 2 && !clocks.heartbeat.is_zero() && !clocks.offer.is_zero());
     let limits = config.limits().expect("it was checked");
     assert!(limits.bodies_per_key > 0 && limits.body_bytes_per_key > 0);
@@ -95,9 +95,9 @@ fn passwords(file: &str, flags: &[String], loaded: Result<Config, ConfigError>) 
 
 /// The device's own settings of its connection, as they stand in its database.
 fn connection(text: &str) {
-    let Ok(read) = serde_json::from_str::<Connection>(text) else { return };
+    let Ok(read) = serde_json::from_str::<ConnectionSettings>(text) else { return };
     let written = serde_json::to_string(&read).expect("it is JSON");
-    assert_eq!(serde_json::from_str::<Connection>(&written).ok().as_ref(), Some(&read));
+    assert_eq!(serde_json::from_str::<ConnectionSettings>(&written).ok().as_ref(), Some(&read));
     for mode in [Mode::BuiltIn, Mode::Remote, Mode::Hosted] {
         let mut saved = read.clone();
         if saved.save(mode).is_err() {

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use deskgate_gateway::http::cursor::{List, sequence};
+use deskgate_gateway::http::cursor::{ListFingerprint, sequence};
 
 /// Judges a text as a cursor; and the same bytes as what became of one on its way.
 pub fn judge(bytes: &[u8]) {
@@ -20,8 +20,8 @@ pub fn judge(bytes: &[u8]) {
     bent(own, other, bytes);
 }
 
-fn list(subject: &str) -> List {
-    List::of(["runs", "app_1", subject, "state", "queued"].into_iter())
+fn list(subject: &str) -> ListFingerprint {
+    ListFingerprint::of(["runs", "app_1", subject, "state", "queued"].into_iter())
 }
 
 fn is_number(text: &str) -> bool {
@@ -32,10 +32,10 @@ fn is_number(text: &str) -> bool {
 }
 
 /// A cursor of which some bytes changed: version and list are noticed, and a place is a place of this list.
-fn bent(own: List, other: List, bytes: &[u8]) {
+fn bent(own: ListFingerprint, other: ListFingerprint, bytes: &[u8]) {
     let id = "018f3b6e-0000-7000-8000-000000000001".parse().expect("an identifier");
     let moment = "2026-11-21T09:00:00.123456Z".parse().expect("a moment");
-    let cursor = own.cursor(deskgate_gateway::store::Place { moment, id });
+    let cursor = own.cursor(deskgate_gateway::store::PagePosition { moment, id });
     let mut raw = BASE64_URL_SAFE_NO_PAD.decode(&cursor).expect("it was written so");
     raw.iter_mut().zip(bytes).for_each(|(own, change)| *own ^= change);
     raw.extend(bytes.get(raw.len()..).unwrap_or_default());

@@ -11,8 +11,8 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{DeviceEvent, InFlightStatus, Offer, ToolKind};
 use deskgate_protocol::run::{Effects, FinishReason, Input, Outcome, RunResult, Usage};
 use deskgate_store::Store;
-use deskgate_store::journal::{Entry, Taken};
-use deskgate_store::ledger::{Asking, By, Plan, PlannedCall, Shown};
+use deskgate_store::journal::{JournalEntry, TakeOutcome};
+use deskgate_store::ledger::{IntentBasis, Plan, PlanPreview, PlannedCall, RequestDetails};
 use rusqlite::{Connection, params};
 use serde_json::json;
 
@@ -72,7 +72,7 @@ async fn look(path: &Path, rows: Option<&Rows>) {
         let in_flight = journal.in_flight().await.expect("read a moment ago");
         let in_flight: Vec<_> = in_flight.iter().map(|entry| (entry.run_id, entry.attempt, entry.status)).collect();
         assert_eq!(in_flight, told);
-        for Entry { offer, status, .. } in &entries {
+        for JournalEntry { offer, status, .. } in &entries {
             echo(&store, offer, *status).await;
         }
     }
@@ -84,15 +84,15 @@ async fn look(path: &Path, rows: Option<&Rows>) {
     let _ = store.transcripts().of(CONVERSATION.parse().expect("an identifier"), 1).await;
     for number in 1..=5 {
         let _ = (journal.offer(run(number)).await, journal.evidence(run(number)).await);
-        let _ = journal.remembers_the_end_of(run(number)).await;
+        let _ = journal.has_ended(run(number)).await;
         let _ = store.ledger(run(number), 1).before().await;
         let _ = journal.forget(run(number), 1).await;
     }
-    let _ = (store.settings().get::<deskgate::settings::Connection>().await, store.services().list().await);
+    let _ = (store.settings().get::<deskgate::settings::ConnectionSettings>().await, store.services().list().await);
 }
 
 /// What an entry says of itself.
-fn consistent(entry: &Entry) {
+fn consistent(entry: &JournalEntry) {
     assert_eq!(entry.ended.is_some(), entry.status == InFlightStatus::Finished, "{entry:?}");
     assert_ne!(entry.status, InFlightStatus::Running, "nothing runs any more: {entry:?}");
     assert!(entry.settled.is_none() || entry.status == InFlightStatus::Unknown, "{entry:?}");
@@ -105,7 +105,7 @@ fn consistent(entry: &Entry) {
 /// An offer that comes again begins nothing that was begun.
 async fn echo(store: &Store, offer: &Offer, status: InFlightStatus) {
     let taken = store.journal().take(offer).await;
-    assert_ne!(taken.ok(), Some(Taken::Fresh), "{status:?} begins again");
+    assert_ne!(taken.ok(), Some(TakeOutcome::Fresh), "{status:?} begins again");
     if matches!(status, InFlightStatus::Unknown | InFlightStatus::Interrupted) {
         assert!(store.journal().start(offer.run_id, offer.attempt).await.is_err(), "{status:?} is started");
     }
@@ -130,9 +130,9 @@ impl Rows {
     }
 
     /// Every entry is that of a row, and stands where the row stood.
-    fn hold(&self, entries: &[Entry]) {
+    fn hold(&self, entries: &[JournalEntry]) {
         assert_eq!(entries.len(), self.journal.len(), "entries and rows");
-        for Entry { offer, status, .. } in entries {
+        for JournalEntry { offer, status, .. } in entries {
             let run_id = offer.run_id.to_string();
             let (attempt, stood) = self.journal.get(&run_id).unwrap_or_else(|| panic!("{run_id} has no row"));
             assert_eq!(i64::from(offer.attempt), *attempt, "the attempt of {run_id}");
@@ -216,7 +216,7 @@ async fn furnish(path: &Path) {
     for number in 2..=5 {
         journal.start(run(number), 1).await.expect("started");
     }
-    let asking = Asking {
+    let asking = RequestDetails {
         endpoint_id: ENDPOINT.parse().expect("an identifier"),
         service: "invoices".to_owned(),
         subject: Some("anna".to_owned()),
@@ -225,7 +225,7 @@ async fn furnish(path: &Path) {
         expiry: std::time::Duration::from_secs(3600),
     };
     store.ledger(run(2), 1).ask(call("call_2"), asking).await.expect("asked");
-    store.ledger(run(3), 1).begin(call("call_3"), By::Rules).await.expect("begun");
+    store.ledger(run(3), 1).begin(call("call_3"), IntentBasis::Rules).await.expect("begun");
     let said = DeviceEvent::MessageCompleted { message_id: "m1".to_owned(), text: "done".to_owned() };
     for number in 4..=5 {
         let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
@@ -241,7 +241,7 @@ fn call(call_id: &str) -> PlannedCall {
         tool: "Write".to_owned(),
         kind: ToolKind::Write,
         arguments: json!({ "file_path": "a.txt", "content": call_id }),
-        plan: Plan { place: Some("a.txt".to_owned()), shown: Shown::Arguments },
+        plan: Plan { place: Some("a.txt".to_owned()), shown: PlanPreview::Arguments },
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use deskgate_gateway::domain::bodies::MAX_TEXT;
+use deskgate_gateway::domain::body_quota::MAX_TEXT_BYTES;
 use deskgate_gateway::domain::webhooks::cel::Condition;
 use deskgate_gateway::domain::webhooks::path::Path;
 use deskgate_gateway::domain::webhooks::rules::Rules;
 use deskgate_gateway::domain::webhooks::template::Template;
-use deskgate_gateway::domain::webhooks::{Event, Headers, Proof, event};
+use deskgate_gateway::domain::webhooks::{Headers, Proof, WebhookEvent, event};
 use deskgate_protocol::management::{
-    HashAlgorithm, Mapped, PlainHmac, SignatureEncoding, TrialOutcome, WebhookFilter, WebhookMapping, WebhookScheme,
+    HashAlgorithm, MappedRun, PlainHmac, SignatureEncoding, TrialOutcome, WebhookFilter, WebhookMapping, WebhookScheme,
     WebhookSettings,
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -62,7 +62,7 @@ pub fn judge(bytes: &[u8]) {
     };
     if let (Ok(rules), Ok(payload)) = (Rules::read(&settings), serde_json::from_str::<Value>(payload)) {
         let of = || event(&settings.scheme, Proof::default(), &Headers::default(), bytes, payload.clone());
-        let event: Event = of().expect("no header is looked at");
+        let event: WebhookEvent = of().expect("no header is looked at");
         assert_eq!(of().as_ref(), Ok(&event));
         assert!((1..=255).contains(&event.id.len()) && !event.id.contains('\0'), "{:?}", event.id);
         let outcome = rules.judge(&event);
@@ -79,9 +79,9 @@ fn same(make: impl Fn() -> String) {
     assert_eq!(make(), make());
 }
 
-fn bounded(mapped: &Mapped) {
-    let Mapped { text, subject, conversation_key, metadata } = mapped;
-    assert!((1..=MAX_TEXT).contains(&text.len()), "a text of {} bytes", text.len());
+fn bounded(mapped: &MappedRun) {
+    let MappedRun { text, subject, conversation_key, metadata } = mapped;
+    assert!((1..=MAX_TEXT_BYTES).contains(&text.len()), "a text of {} bytes", text.len());
     assert!(
         (1..=255).contains(&subject.len()) && subject.bytes().all(|byte| (0x21..0x7f).contains(&byte)),
         "{subject:?}"

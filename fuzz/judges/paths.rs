@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use deskgate_definition::tool::ToolOutput;
 use deskgate_definition::{Network, ToolName};
 use deskgate_tools::Toolbox;
-use deskgate_tools::engine::workspace::{Ground, Links, Workspace};
+use deskgate_tools::engine::workspace::{LinkPolicy, Workspace, WorkspaceOptions};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -78,9 +78,9 @@ impl World {
             symlink(target, inside.join(name)).expect("linked");
         }
         let own = inside.join("agent");
-        let ground = Ground { directory: &inside, own: &own, protected: &[], network: Network::None };
+        let ground = WorkspaceOptions { directory: &inside, own_folder: &own, protected: &[], network: Network::None };
         let workspace = Workspace::open(ground).expect("opens");
-        let tools = Toolbox::open(&ToolName::WORKSPACE, &[], ground).expect("opens");
+        let tools = Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], ground).expect("opens");
         Self { _folder: folder, base, inside, workspace, tools }
     }
 
@@ -94,7 +94,7 @@ impl World {
     }
 
     fn ask(&self, what: &str, path: &str) {
-        for links in [Links::Inside, Links::Refused] {
+        for links in [LinkPolicy::Inside, LinkPolicy::Refused] {
             self.opened(path, links);
         }
         match what {
@@ -123,7 +123,7 @@ impl World {
     }
 
     /// What is opened, whoever resolved it, lies below the folder, and outside of the agent's.
-    fn opened(&self, path: &str, links: Links) {
+    fn opened(&self, path: &str, links: LinkPolicy) {
         if let Ok(plain) = self.workspace.relative_without_links(path) {
             assert!(is_plain(&plain), "{path:?} is {plain:?}");
         }

@@ -6,21 +6,21 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// For what is no caller's connection: the database's, devices', listeners, files.
-const OTHERS: u64 = 512;
+const RESERVED_DESCRIPTORS: u64 = 512;
 
 /// How many the process may have, and how many a listener with all its connections needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Descriptors {
+pub struct DescriptorLimit {
     /// How many it may have at most, if there is a limit.
     pub allowed: Option<u64>,
     /// How many it may need.
     pub needed: u64,
 }
 
-impl Descriptors {
+impl DescriptorLimit {
     /// What is so, for so many connections. Changes nothing.
     pub fn for_connections(connections: usize) -> Self {
-        Self { allowed: getrlimit(Resource::Nofile).maximum, needed: connections as u64 + OTHERS }
+        Self { allowed: getrlimit(Resource::Nofile).maximum, needed: connections as u64 + RESERVED_DESCRIPTORS }
     }
 
     /// Takes as many as the process may have.
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn too_few_are_told_with_what_to_do() {
-        let of = |allowed| Descriptors { allowed, needed: 10_512 };
+        let of = |allowed| DescriptorLimit { allowed, needed: 10_512 };
         assert!(of(None).are_enough().is_ok() && of(Some(10_512)).are_enough().is_ok());
         let told = of(Some(4096)).are_enough().unwrap_err();
         assert!(told.contains("4096") && told.contains("LimitNOFILE=10512"), "{told}");

@@ -18,15 +18,15 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Fields as members of a JSON object, each after a comma.
 #[derive(Clone, Copy, Debug)]
-pub struct Members;
+pub struct JsonFields;
 
 /// An event as one line.
 #[derive(Clone, Copy, Debug)]
-pub struct Line;
+pub struct JsonFormat;
 
-impl<'w> FormatFields<'w> for Members {
+impl<'w> FormatFields<'w> for JsonFields {
     fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
-        let mut members = Encoder { writer, result: Ok(()) };
+        let mut members = MemberWriter { writer, result: Ok(()) };
         fields.record(&mut members);
         members.result
     }
@@ -36,18 +36,23 @@ impl<'w> FormatFields<'w> for Members {
     }
 }
 
-impl<S> FormatEvent<S, Members> for Line
+impl<S> FormatEvent<S, JsonFields> for JsonFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    fn format_event(&self, ctx: &FmtContext<'_, S, Members>, mut line: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        ctx: &FmtContext<'_, S, JsonFields>,
+        mut line: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let metadata = event.metadata();
         line.write_str("{\"timestamp\":\"")?;
         SystemTime.format_time(&mut line)?;
         write!(line, "\",\"level\":\"{}\"", metadata.level())?;
         ctx.format_fields(line.by_ref(), event)?;
         for span in ctx.event_scope().into_iter().flatten() {
-            if let Some(fields) = span.extensions().get::<FormattedFields<Members>>() {
+            if let Some(fields) = span.extensions().get::<FormattedFields<JsonFields>>() {
                 line.write_str(fields)?;
             }
         }
@@ -58,9 +63,9 @@ where
 /// An event as a line for the journal, which reads the priority at its beginning (sd-daemon(3)). Time, program and host
 /// are the journal's own.
 #[derive(Clone, Copy, Debug)]
-pub struct Journal;
+pub struct JournalFormat;
 
-impl<S, N> FormatEvent<S, N> for Journal
+impl<S, N> FormatEvent<S, N> for JournalFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'w> FormatFields<'w> + 'static,
@@ -90,10 +95,10 @@ pub fn start(format: &str, filter: EnvFilter) {
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
-        "json" => builder.fmt_fields(Members).event_format(Line).init(),
-        "journald" => builder.with_ansi(false).event_format(Journal).init(),
-        "auto" if is_journal() => builder.with_ansi(false).event_format(Journal).init(),
-        "auto" if !terminal => builder.fmt_fields(Members).event_format(Line).init(),
+        "json" => builder.fmt_fields(JsonFields).event_format(JsonFormat).init(),
+        "journald" => builder.with_ansi(false).event_format(JournalFormat).init(),
+        "auto" if is_journal() => builder.with_ansi(false).event_format(JournalFormat).init(),
+        "auto" if !terminal => builder.fmt_fields(JsonFields).event_format(JsonFormat).init(),
         _ => builder.with_ansi(terminal && std::env::var_os("NO_COLOR").is_none()).with_target(false).init(),
     }
 }
@@ -106,12 +111,12 @@ fn is_journal() -> bool {
 }
 
 /// Writes members, up to the first that cannot be written.
-struct Encoder<'w> {
+struct MemberWriter<'w> {
     writer: Writer<'w>,
     result: fmt::Result,
 }
 
-impl Encoder<'_> {
+impl MemberWriter<'_> {
     fn member(&mut self, field: &Field, value: fmt::Arguments<'_>) {
         if self.result.is_ok() {
             self.result = write!(self.writer, ",\"{}\":{value}", field.name());
@@ -128,7 +133,7 @@ impl Encoder<'_> {
     }
 }
 
-impl Visit for Encoder<'_> {
+impl Visit for MemberWriter<'_> {
     fn record_i64(&mut self, field: &Field, value: i64) {
         self.member(field, format_args!("{value}"));
     }
@@ -169,9 +174,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Kept {
+    impl io::Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().expect("no panic").extend_from_slice(bytes);
             Ok(bytes.len())
@@ -182,7 +187,7 @@ mod tests {
         }
     }
 
-    impl<'a> MakeWriter<'a> for Kept {
+    impl<'a> MakeWriter<'a> for LogBuffer {
         type Writer = Self;
 
         fn make_writer(&'a self) -> Self {
@@ -192,9 +197,12 @@ mod tests {
 
     /// The lines that are written meanwhile.
     fn lines(work: impl FnOnce()) -> Vec<Value> {
-        let kept = Kept::default();
-        let subscriber =
-            tracing_subscriber::fmt().fmt_fields(Members).event_format(Line).with_writer(kept.clone()).finish();
+        let kept = LogBuffer::default();
+        let subscriber = tracing_subscriber::fmt()
+            .fmt_fields(JsonFields)
+            .event_format(JsonFormat)
+            .with_writer(kept.clone())
+            .finish();
         tracing::subscriber::with_default(subscriber, work);
         let bytes = kept.0.lock().expect("no panic").clone();
         String::from_utf8(bytes).expect("UTF-8").lines().map(|line| serde_json::from_str(line).expect(line)).collect()
@@ -221,9 +229,9 @@ mod tests {
 
     #[test]
     fn the_journal_reads_the_priority_of_a_line_and_no_text_makes_a_line_of_its_own() {
-        let kept = Kept::default();
+        let kept = LogBuffer::default();
         let subscriber =
-            tracing_subscriber::fmt().with_ansi(false).event_format(Journal).with_writer(kept.clone()).finish();
+            tracing_subscriber::fmt().with_ansi(false).event_format(JournalFormat).with_writer(kept.clone()).finish();
         tracing::subscriber::with_default(subscriber, || {
             let span = tracing::info_span!("request", request_id = "req_1");
             let _inside = span.enter();

@@ -6,18 +6,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use deskgate_gateway::admin::backup::{self, Backup};
+use deskgate_gateway::admin::backup::{self, BackupCommand};
 use deskgate_gateway::admin::check;
-use deskgate_gateway::admin::commands::{self, Admin};
+use deskgate_gateway::admin::commands::{self, AdminCommand};
 use deskgate_gateway::admin::{bundle, doctor, status, upgrade};
 use deskgate_gateway::config::{self, Config};
-use deskgate_gateway::descriptors::Descriptors;
+use deskgate_gateway::descriptors::DescriptorLimit;
 use deskgate_gateway::http::{openapi, server};
 use deskgate_gateway::log;
-use deskgate_gateway::manager::Manager;
-use deskgate_gateway::signals::{Signals, Told};
+use deskgate_gateway::sd_notify::ServiceNotifier;
+use deskgate_gateway::signals::{SignalAction, Signals};
 use deskgate_gateway::store::Database;
-use deskgate_gateway::store::migrate::{self, MIGRATIONS, MigrateError, Standing};
+use deskgate_gateway::store::migrate::{self, MIGRATIONS, MigrateError, SchemaStatus};
 use deskgate_gateway::{DatabaseSettings, Gateway, Settings, hosted};
 use deskgate_program::exit;
 use deskgate_program::exit::{Exit, Failure};
@@ -87,18 +87,18 @@ enum Role {
     UpgradeCheck,
     /// The database's schema
     #[command(subcommand)]
-    Migrate(Migrate),
+    Migrate(MigrateCommand),
     /// Backups of the database
     #[command(subcommand)]
-    Backup(Backup),
+    Backup(BackupCommand),
     /// Write what helps others to help you into one text file, without secrets
-    Bundle(bundle::Make),
+    Bundle(bundle::BundleArgs),
     /// The configuration
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Speak to the running gateway as its administrator
     #[command(subcommand)]
-    Admin(Admin),
+    Admin(AdminCommand),
     /// Print the version
     Version,
     /// Write the manual pages into a folder
@@ -114,12 +114,12 @@ enum Role {
         shell: clap_complete::Shell,
     },
     /// Explain the exit codes
-    #[command(after_help = exit::TABLE)]
+    #[command(after_help = exit::EXIT_CODE_TABLE)]
     ExitCodes,
 }
 
 #[derive(Debug, Subcommand)]
-enum Migrate {
+enum MigrateCommand {
     /// What is applied and what is missing
     Status,
     /// Print the missing migrations
@@ -184,7 +184,9 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Role::Bundle(make) => {
             let (socket, config) = (socket()?, load()?);
             let metrics = match config.ops_listen() {
-                Ok(Some(listener)) => deskgate_gateway::ops::ask::ask(listener, "/metrics").await.ok(),
+                Ok(Some(listener)) => {
+                    deskgate_gateway::ops::health_check::send_request(listener, "/metrics").await.ok()
+                }
                 _ => None,
             };
             bundle::run(make, &socket, &config, descriptors(), metrics, out).await
@@ -212,7 +214,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
             Ok(())
         }
         Role::Version => {
-            let value = json!({ "version": deskgate_protocol::VERSION, "protocol": deskgate_protocol::PROTOCOL });
+            let value = json!({ "version": deskgate_protocol::VERSION, "protocol": deskgate_protocol::PROTOCOL_RANGE });
             out.result("version/1", &value, || format!("deskgate-gateway {}", deskgate_protocol::VERSION));
             Ok(())
         }
@@ -226,7 +228,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
             Ok(())
         }
         Role::ExitCodes => {
-            print!("{}", exit::TABLE);
+            print!("{}", exit::EXIT_CODE_TABLE);
             Ok(())
         }
     }
@@ -236,7 +238,7 @@ async fn ask(config: &Config, path: &str, out: Output) -> Result<(), Failure> {
     let failed = |message: String| Failure::new(Exit::Failed, message);
     let listener = config.ops_listen().map_err(not_set_up)?;
     let listener = listener.ok_or_else(|| failed("ops.listen is empty: there is nobody to ask".to_owned()))?;
-    let answer = deskgate_gateway::ops::ask::ask(listener, path).await.map_err(failed)?;
+    let answer = deskgate_gateway::ops::health_check::send_request(listener, path).await.map_err(failed)?;
     out.result("health/1", &json!({ "answer": answer }), || answer.clone());
     Ok(())
 }
@@ -269,16 +271,16 @@ async fn serve(config: Config, migrate: bool) -> Result<(), Failure> {
         ops = addresses.ops.map(tracing::field::display),
         database,
         migration = migrate::newest(),
-        protocol = deskgate_protocol::PROTOCOL.max,
+        protocol = deskgate_protocol::PROTOCOL_RANGE.max,
         "gateway ready"
     );
     let broken = gateway.broken();
     let outcome = loop {
         tokio::select! {
             told = signals.next() => match told {
-                Told::Stop => break Ok(()),
+                SignalAction::Stop => break Ok(()),
                 // What went wrong is in the log, and nothing has changed.
-                Told::Reload => drop(gateway.reload()),
+                SignalAction::Reload => drop(gateway.reload()),
             },
             () = broken.cancelled() => {
                 break Err(Failure::new(Exit::Failed, "a part of the gateway broke; see the log"));
@@ -297,8 +299,8 @@ async fn serve(config: Config, migrate: bool) -> Result<(), Failure> {
 }
 
 /// What the public listener may need.
-fn descriptors() -> Descriptors {
-    Descriptors::for_connections(server::Limits::default().connections)
+fn descriptors() -> DescriptorLimit {
+    DescriptorLimit::for_connections(server::ListenerLimits::default().connections)
 }
 
 /// Takes what the process may have. Too few still serve the callers there are.
@@ -319,7 +321,7 @@ fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
     Ok(Settings {
         state_dir: config.state_dir(),
         seal_file: config.seal_file(),
-        manager: Manager::find(|name| std::env::var_os(name)),
+        manager: ServiceNotifier::find(|name| std::env::var_os(name)),
         callbacks_ca_file: text("callbacks.ca_file").map(PathBuf::from),
         allowlist_is_the_desktops: false,
         listen: config.listen().map_err(not_set_up)?,
@@ -330,7 +332,7 @@ fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
         public_url: text("server.public_url").map(|url| url.trim_end_matches('/').to_owned()),
         ssh_listen: config.ssh_listen().map_err(not_set_up)?,
         hosted: config.hosted().map_err(not_set_up)?,
-        issuer_clocks: hosted::Clocks::default(),
+        issuer_clocks: hosted::JwksTimings::default(),
         drain: config.drain().map_err(not_set_up)?,
         ops_listen: config.ops_listen().map_err(not_set_up)?,
         ssh_public_address: text("ssh.public_address"),
@@ -340,11 +342,11 @@ fn settings(config: &Config, migrate: bool) -> Result<Settings, Failure> {
         control_token,
         database: database.map(|url| DatabaseSettings { url, listen_url, ca_file: config.ca_file(), migrate }),
         limits: config.limits().map_err(not_set_up)?,
-        clocks: config.clocks().map_err(not_set_up)?,
+        clocks: config.session_timings().map_err(not_set_up)?,
     })
 }
 
-async fn migrate(config: &Config, command: Migrate, out: Output) -> Result<(), Failure> {
+async fn migrate(config: &Config, command: MigrateCommand, out: Output) -> Result<(), Failure> {
     let url = config.database_url().map_err(not_set_up)?;
     let url =
         url.ok_or_else(|| not_set_up("no database is configured: a private cluster is migrated whenever it starts"))?;
@@ -356,13 +358,13 @@ async fn migrate(config: &Config, command: Migrate, out: Output) -> Result<(), F
         MigrateError::Store(error) => unreachable(error),
         other => Failure::new(Exit::Failed, other.to_string()),
     };
-    let standing = migrate::standing(&client).await.map_err(failed)?;
+    let standing = migrate::schema_status(&client).await.map_err(failed)?;
     let applied = match standing {
-        Standing::Current => migrate::newest(),
-        Standing::Behind { applied } | Standing::Ahead { applied } => applied,
+        SchemaStatus::Current => migrate::newest(),
+        SchemaStatus::Behind { applied } | SchemaStatus::Ahead { applied } => applied,
     };
     match command {
-        Migrate::Status => {
+        MigrateCommand::Status => {
             let value = json!({ "applied": applied, "known": migrate::newest() });
             out.result("migrate/1", &value, || format!("migration {applied} of {}", migrate::newest()));
             if applied > migrate::newest() {
@@ -371,13 +373,13 @@ async fn migrate(config: &Config, command: Migrate, out: Output) -> Result<(), F
                 Ok(())
             }
         }
-        Migrate::Plan => {
+        MigrateCommand::Plan => {
             for migration in MIGRATIONS.iter().filter(|migration| migration.version > applied) {
                 println!("-- {:04} {}\n{}", migration.version, migration.name, migration.sql);
             }
             Ok(())
         }
-        Migrate::Run => {
+        MigrateCommand::Run => {
             let now = migrate::run(&mut client).await.map_err(failed)?;
             out.result("migrate/1", &json!({ "applied_now": now }), || match now.len() {
                 0 => "nothing to do".to_owned(),

@@ -13,7 +13,7 @@ pub struct Network {
 /// A text that is no range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no address and no range of addresses such as 10.0.0.0/8")]
-pub struct NotANetwork(String);
+pub struct InvalidNetwork(String);
 
 impl Network {
     /// Whether an address is inside.
@@ -31,10 +31,10 @@ impl Network {
 }
 
 impl FromStr for Network {
-    type Err = NotANetwork;
+    type Err = InvalidNetwork;
 
-    fn from_str(text: &str) -> Result<Self, NotANetwork> {
-        let wrong = || NotANetwork(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidNetwork> {
+        let wrong = || InvalidNetwork(text.to_owned());
         let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
         let most = if address.is_ipv4() { 32 } else { 128 };
@@ -60,10 +60,10 @@ impl Networks {
 }
 
 impl FromStr for Networks {
-    type Err = NotANetwork;
+    type Err = InvalidNetwork;
 
     /// Ranges with commas between them.
-    fn from_str(text: &str) -> Result<Self, NotANetwork> {
+    fn from_str(text: &str) -> Result<Self, InvalidNetwork> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         parts.map(str::parse).collect::<Result<_, _>>().map(Self)
     }

@@ -21,23 +21,23 @@ impl Signals {
     }
 
     /// Waits for the next one.
-    pub async fn next(&mut self) -> Told {
+    pub async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            _ = self.terminate.recv() => Told::Stop,
-            _ = self.interrupt.recv() => Told::Stop,
-            _ = self.hangup.recv() => Told::Reload,
+            _ = self.terminate.recv() => SignalAction::Stop,
+            _ = self.interrupt.recv() => SignalAction::Stop,
+            _ = self.hangup.recv() => SignalAction::Reload,
         }
     }
 
     /// Waits until somebody wants it to stop.
     pub async fn stop(&mut self) {
-        while self.next().await != Told::Stop {}
+        while self.next().await != SignalAction::Stop {}
     }
 }
 
 /// What a signal says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum SignalAction {
     /// End.
     Stop,
     /// Read again what can change.

@@ -8,11 +8,11 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 /// Bytes of a secret that is made here.
-const MADE: usize = 32;
+const GENERATED_SECRET_BYTES: usize = 32;
 /// Bytes that a secret may have.
-const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
+const SECRET_BYTES_RANGE: std::ops::RangeInclusive<usize> = 24..=64;
 /// Which way of signing it is: HMAC-SHA256.
-const VERSION: &str = "v1";
+const SIGNATURE_VERSION: &str = "v1";
 
 /// A secret that both sides know: `whsec_` and 24 to 64 bytes in base64. It is forgotten when it is dropped.
 #[derive(Clone)]
@@ -20,7 +20,7 @@ pub struct SigningSecret(Zeroizing<Vec<u8>>);
 
 /// A text that is no signing secret. It does not repeat the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoSigningSecret {
+pub enum InvalidSigningSecret {
     /// Another kind of secret.
     #[error("this is {0}; a signing secret starts with whsec_")]
     Other(SecretKind),
@@ -38,20 +38,24 @@ pub enum NoSigningSecret {
 impl SigningSecret {
     /// A new one.
     pub fn generate() -> Self {
-        Self(Zeroizing::new(rand::random::<[u8; MADE]>().to_vec()))
+        Self(Zeroizing::new(rand::random::<[u8; GENERATED_SECRET_BYTES]>().to_vec()))
     }
 
     /// Reads one as people pass it on.
     ///
     /// # Errors
-    /// See [`NoSigningSecret`].
-    pub fn parse(text: &str) -> Result<Self, NoSigningSecret> {
+    /// See [`InvalidSigningSecret`].
+    pub fn parse(text: &str) -> Result<Self, InvalidSigningSecret> {
         let text = text.trim();
         let Some(encoded) = text.strip_prefix(SecretKind::WebhookSecret.prefix()) else {
-            return Err(SecretKind::of(text).map_or(NoSigningSecret::Unknown, NoSigningSecret::Other));
+            return Err(SecretKind::of(text).map_or(InvalidSigningSecret::Unknown, InvalidSigningSecret::Other));
         };
-        let bytes = Zeroizing::new(STANDARD.decode(encoded).map_err(|_| NoSigningSecret::NotBase64)?);
-        if BYTES.contains(&bytes.len()) { Ok(Self(bytes)) } else { Err(NoSigningSecret::Length(bytes.len())) }
+        let bytes = Zeroizing::new(STANDARD.decode(encoded).map_err(|_| InvalidSigningSecret::NotBase64)?);
+        if SECRET_BYTES_RANGE.contains(&bytes.len()) {
+            Ok(Self(bytes))
+        } else {
+            Err(InvalidSigningSecret::Length(bytes.len()))
+        }
     }
 
     /// One that was kept as its bytes.
@@ -94,7 +98,7 @@ pub fn sign(secrets: &[&SigningSecret], id: &str, timestamp: i64, body: &[u8]) -
     let timestamp = timestamp.to_string();
     let signature = |secret: &&SigningSecret| {
         let tag = secret.sign([id.as_bytes(), timestamp.as_bytes(), body]);
-        format!("{VERSION},{}", STANDARD.encode(tag.as_ref()))
+        format!("{SIGNATURE_VERSION},{}", STANDARD.encode(tag.as_ref()))
     };
     secrets.iter().map(signature).collect::<Vec<_>>().join(" ")
 }
@@ -105,72 +109,79 @@ pub fn is_signed(signatures: &str, secrets: &[&SigningSecret], id: &str, timesta
     let tags: Vec<_> = secrets.iter().map(|s| s.sign([id.as_bytes(), timestamp.as_bytes(), body])).collect();
     let of_this_version = |signature: &str| {
         let (version, encoded) = signature.split_once(',')?;
-        (version == VERSION).then(|| STANDARD.decode(encoded).ok()).flatten()
+        (version == SIGNATURE_VERSION).then(|| STANDARD.decode(encoded).ok()).flatten()
     };
-    let given: Vec<_> = signatures.split(' ').take(MOST_SIGNATURES).filter_map(of_this_version).collect();
+    let given: Vec<_> = signatures.split(' ').take(MAX_SIGNATURES).filter_map(of_this_version).collect();
     given.iter().any(|given| tags.iter().any(|tag| given.ct_eq(tag.as_ref()).into()))
 }
 
 /// More than any roll of secrets needs.
-const MOST_SIGNATURES: usize = 16;
+const MAX_SIGNATURES: usize = 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// The example of the specification.
-    const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    const ID: &str = "msg_p5jXN8AQM9LWM0D4loKWxJek";
-    const AT: i64 = 1_614_265_330;
-    const BODY: &[u8] = b"{\"test\": 2432232314}";
-    const SIGNED: &str = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+    const EXAMPLE_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    const EXAMPLE_ID: &str = "msg_p5jXN8AQM9LWM0D4loKWxJek";
+    const EXAMPLE_TIMESTAMP: i64 = 1_614_265_330;
+    const EXAMPLE_BODY: &[u8] = b"{\"test\": 2432232314}";
+    const EXAMPLE_SIGNATURE: &str = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
 
     #[test]
     fn the_example_of_the_specification_is_signed_as_it_says() {
-        let secret = SigningSecret::parse(SECRET).unwrap();
-        assert_eq!(sign(&[&secret], ID, AT, BODY), SIGNED);
-        assert_eq!(*secret.reveal(), SECRET);
+        let secret = SigningSecret::parse(EXAMPLE_SECRET).unwrap();
+        assert_eq!(sign(&[&secret], EXAMPLE_ID, EXAMPLE_TIMESTAMP, EXAMPLE_BODY), EXAMPLE_SIGNATURE);
+        assert_eq!(*secret.reveal(), EXAMPLE_SECRET);
     }
 
     #[test]
     fn while_a_secret_rolls_there_are_two_signatures_and_either_is_enough() {
-        let [old, new] = [SigningSecret::parse(SECRET).unwrap(), SigningSecret::generate()];
-        let both = sign(&[&new, &old], ID, AT, BODY);
-        assert!(both.ends_with(&format!(" {SIGNED}")), "{both}");
-        let at = AT.to_string();
+        let [old, new] = [SigningSecret::parse(EXAMPLE_SECRET).unwrap(), SigningSecret::generate()];
+        let both = sign(&[&new, &old], EXAMPLE_ID, EXAMPLE_TIMESTAMP, EXAMPLE_BODY);
+        assert!(both.ends_with(&format!(" {EXAMPLE_SIGNATURE}")), "{both}");
+        let at = EXAMPLE_TIMESTAMP.to_string();
         for secrets in [vec![&old], vec![&new], vec![&SigningSecret::generate(), &old]] {
-            assert!(is_signed(&both, &secrets, ID, &at, BODY));
+            assert!(is_signed(&both, &secrets, EXAMPLE_ID, &at, EXAMPLE_BODY));
         }
-        assert!(!is_signed(&both, &[&SigningSecret::generate()], ID, &at, BODY));
-        assert!(!is_signed(&both, &[], ID, &at, BODY));
+        assert!(!is_signed(&both, &[&SigningSecret::generate()], EXAMPLE_ID, &at, EXAMPLE_BODY));
+        assert!(!is_signed(&both, &[], EXAMPLE_ID, &at, EXAMPLE_BODY));
     }
 
     #[test]
     fn anything_that_was_changed_is_not_signed() {
-        let secret = SigningSecret::parse(SECRET).unwrap();
+        let secret = SigningSecret::parse(EXAMPLE_SECRET).unwrap();
         let ok = |signatures: &str, id: &str, at: &str, body: &[u8]| is_signed(signatures, &[&secret], id, at, body);
-        let at = AT.to_string();
-        assert!(ok(SIGNED, ID, &at, BODY));
-        assert!(ok(&format!("v1a,xxxx v2,{} {SIGNED}", &SIGNED[3..]), ID, &at, BODY), "others are passed over");
-        assert!(!ok(SIGNED, "msg_other", &at, BODY));
-        assert!(!ok(SIGNED, ID, "1614265331", BODY));
-        assert!(!ok(SIGNED, ID, &format!("0{at}"), BODY), "as it was written");
-        assert!(!ok(SIGNED, ID, &at, b"{\"test\": 2432232315}"));
-        assert!(!ok("", ID, &at, BODY) && !ok("v1,", ID, &at, BODY) && !ok("v1,AAAA", ID, &at, BODY));
-        assert!(!ok(&SIGNED.replace("v1,", "v2,"), ID, &at, BODY));
-        assert!(!ok(&SIGNED[..SIGNED.len() - 4], ID, &at, BODY));
+        let at = EXAMPLE_TIMESTAMP.to_string();
+        assert!(ok(EXAMPLE_SIGNATURE, EXAMPLE_ID, &at, EXAMPLE_BODY));
+        assert!(
+            ok(&format!("v1a,xxxx v2,{} {EXAMPLE_SIGNATURE}", &EXAMPLE_SIGNATURE[3..]), EXAMPLE_ID, &at, EXAMPLE_BODY),
+            "others are passed over"
+        );
+        assert!(!ok(EXAMPLE_SIGNATURE, "msg_other", &at, EXAMPLE_BODY));
+        assert!(!ok(EXAMPLE_SIGNATURE, EXAMPLE_ID, "1614265331", EXAMPLE_BODY));
+        assert!(!ok(EXAMPLE_SIGNATURE, EXAMPLE_ID, &format!("0{at}"), EXAMPLE_BODY), "as it was written");
+        assert!(!ok(EXAMPLE_SIGNATURE, EXAMPLE_ID, &at, b"{\"test\": 2432232315}"));
+        assert!(
+            !ok("", EXAMPLE_ID, &at, EXAMPLE_BODY)
+                && !ok("v1,", EXAMPLE_ID, &at, EXAMPLE_BODY)
+                && !ok("v1,AAAA", EXAMPLE_ID, &at, EXAMPLE_BODY)
+        );
+        assert!(!ok(&EXAMPLE_SIGNATURE.replace("v1,", "v2,"), EXAMPLE_ID, &at, EXAMPLE_BODY));
+        assert!(!ok(&EXAMPLE_SIGNATURE[..EXAMPLE_SIGNATURE.len() - 4], EXAMPLE_ID, &at, EXAMPLE_BODY));
         // Where one part ends and the next begins is signed too only because no id and no time holds a dot.
-        let behind = format!("{} ", "v1,AAAA ".repeat(20)) + SIGNED;
-        assert!(!ok(&behind, ID, &at, BODY), "nobody has to try a hundred signatures");
+        let behind = format!("{} ", "v1,AAAA ".repeat(20)) + EXAMPLE_SIGNATURE;
+        assert!(!ok(&behind, EXAMPLE_ID, &at, EXAMPLE_BODY), "nobody has to try a hundred signatures");
     }
 
     #[test]
     fn what_is_no_secret_is_named_and_never_repeated() {
-        assert_eq!(SigningSecret::parse("whsec_MfKQ9r8G").unwrap_err(), NoSigningSecret::Length(6));
-        assert_eq!(SigningSecret::parse("whsec_not base64!").unwrap_err(), NoSigningSecret::NotBase64);
+        assert_eq!(SigningSecret::parse("whsec_MfKQ9r8G").unwrap_err(), InvalidSigningSecret::Length(6));
+        assert_eq!(SigningSecret::parse("whsec_not base64!").unwrap_err(), InvalidSigningSecret::NotBase64);
         let token = deskgate_protocol::secret::ControlToken::generate();
         let error = SigningSecret::parse(token.reveal()).unwrap_err().to_string();
         assert!(error.contains("control token") && !error.contains("dgt_"), "{error}");
-        assert!(!format!("{:?}", SigningSecret::parse(SECRET).unwrap()).contains("MfKQ"));
+        assert!(!format!("{:?}", SigningSecret::parse(EXAMPLE_SECRET).unwrap()).contains("MfKQ"));
     }
 }

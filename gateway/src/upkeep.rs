@@ -5,24 +5,24 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::pulse::Pulse;
+use crate::heartbeat::Heartbeat;
 use crate::store::{Error, Store};
 
 /// The pause between two rounds. Every replica makes them; they do not disturb each other.
-const PAUSE: Duration = Duration::from_secs(1);
+const ROUND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What others can see of the rounds.
 #[derive(Clone, Debug, Default)]
-pub struct Pulses {
+pub struct UpkeepHeartbeats {
     /// Beats for each round that succeeded.
-    pub queue: Pulse,
+    pub queue: Heartbeat,
     /// Beats for each step that is over, however it ended: while the database is away too.
-    pub turning: Pulse,
+    pub turning: Heartbeat,
 }
 
 /// Makes rounds until `stop`.
-pub async fn run(store: Store, retention: Duration, pulses: Pulses, stop: CancellationToken) {
-    let mut rounds = interval(PAUSE);
+pub async fn run(store: Store, retention: Duration, pulses: UpkeepHeartbeats, stop: CancellationToken) {
+    let mut rounds = interval(ROUND_INTERVAL);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut failing = false;
     while stop.run_until_cancelled(rounds.tick()).await.is_some() {
@@ -43,7 +43,7 @@ pub async fn run(store: Store, retention: Duration, pulses: Pulses, stop: Cancel
 
 /// What one round did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Round {
+pub struct UpkeepCounts {
     /// Offers that nobody took and that are queued again.
     pub offers_returned: usize,
     /// Runs that never started in time.
@@ -82,22 +82,22 @@ pub struct Round {
 
 /// Statements of one pass that deletes runs: enough to keep up with what is accepted, and few enough that
 /// the other passes are not kept waiting.
-const DELETIONS: usize = 20;
+const MAX_DELETE_STATEMENTS: usize = 20;
 
 /// One round of every pass.
-pub async fn run_once(store: &Store, retention: Duration) -> Result<Round, Error> {
-    round(store, retention, &Pulse::default()).await
+pub async fn run_once(store: &Store, retention: Duration) -> Result<UpkeepCounts, Error> {
+    round(store, retention, &Heartbeat::default()).await
 }
 
 /// A pass, after which `turning` beats.
-async fn step(turning: &Pulse, pass: impl Future<Output = Result<usize, Error>>) -> Result<usize, Error> {
+async fn step(turning: &Heartbeat, pass: impl Future<Output = Result<usize, Error>>) -> Result<usize, Error> {
     let done = pass.await;
     turning.beat();
     done
 }
 
-async fn round(store: &Store, retention: Duration, turning: &Pulse) -> Result<Round, Error> {
-    let round = Round {
+async fn round(store: &Store, retention: Duration, turning: &Heartbeat) -> Result<UpkeepCounts, Error> {
+    let round = UpkeepCounts {
         offers_returned: step(turning, store.return_unaccepted_offers()).await?,
         expired: step(turning, store.expire_queued(retention)).await?,
         lost: step(turning, store.suspend_lost_runs()).await?,
@@ -116,16 +116,16 @@ async fn round(store: &Store, retention: Duration, turning: &Pulse) -> Result<Ro
         listeners_forgotten: step(turning, store.forget_listeners()).await?,
         counts_folded: step(turning, store.fold_counts()).await?,
     };
-    if round != Round::default() {
+    if round != UpkeepCounts::default() {
         tracing::info!(?round, "upkeep");
     }
     Ok(round)
 }
 
 /// Deletes ended runs until none is left to delete, or it is the others' turn.
-async fn purge(store: &Store, turning: &Pulse) -> Result<usize, Error> {
+async fn purge(store: &Store, turning: &Heartbeat) -> Result<usize, Error> {
     let mut purged = 0;
-    for _ in 0..DELETIONS {
+    for _ in 0..MAX_DELETE_STATEMENTS {
         match step(turning, store.purge_runs()).await? {
             0 => break,
             count => purged += count,

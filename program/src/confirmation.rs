@@ -7,7 +7,7 @@ use clap::Args;
 
 /// Whether a person is asked.
 #[derive(Clone, Copy, Debug, Args)]
-pub struct Consent {
+pub struct Confirmation {
     /// Do it without asking
     #[arg(long)]
     yes: bool,
@@ -16,12 +16,12 @@ pub struct Consent {
     no_input: bool,
 }
 
-impl Consent {
+impl Confirmation {
     /// Goes on if the person says yes, or has said so. Where nobody can be asked, nothing is done.
     ///
     /// # Errors
     /// Nothing may be done.
-    pub fn ask(self, question: &str) -> Result<(), Failure> {
+    pub fn confirm(self, question: &str) -> Result<(), Failure> {
         if self.yes {
             return Ok(());
         }

@@ -58,13 +58,13 @@ fn pass(when: &str, what: &str) {
     use std::path::PathBuf;
     use std::sync::{LazyLock, Mutex, PoisonError};
 
-    static FOLDER: LazyLock<Option<PathBuf>> =
+    static POINTS_DIR: LazyLock<Option<PathBuf>> =
         LazyLock::new(|| std::env::var_os("CRASH_POINTS_DIR").map(PathBuf::from));
-    static PASSED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let Some(folder) = FOLDER.as_ref().filter(|_| !what.is_empty()) else { return };
+    static PASSED_POINTS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let Some(folder) = POINTS_DIR.as_ref().filter(|_| !what.is_empty()) else { return };
     let point = format!("{when} {what}");
     let own = |ending: &str| folder.join(format!("{}.{ending}", std::process::id()));
-    if PASSED.lock().unwrap_or_else(PoisonError::into_inner).insert(point.clone()) {
+    if PASSED_POINTS.lock().unwrap_or_else(PoisonError::into_inner).insert(point.clone()) {
         let file = std::fs::OpenOptions::new().append(true).create(true).open(own("passed"));
         // A point that is not noted is not armed.
         let _ = file.and_then(|mut file| writeln!(file, "{point}"));

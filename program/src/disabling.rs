@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 ///
 /// # Errors
 /// Those of the questions.
-pub async fn wound_up(
+pub async fn wait_until_disabled(
     application: Application,
     wait: Option<Duration>,
     show: impl AsyncFn() -> Result<Application, Failure>,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// The longest span: about a hundred years, which can still be added to any clock.
-const LONGEST: Duration = Duration::from_secs(100 * 8766 * 3600);
+const MAX_DURATION: Duration = Duration::from_secs(100 * 8766 * 3600);
 
 /// Reads a time such as 500ms, 60s, 10m or 2h; at most a hundred years.
 ///
@@ -20,8 +20,8 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         "h" => Duration::from_secs(number.saturating_mul(3600)),
         _ => return Err("a number and a unit, such as 500ms, 60s, 10m or 2h".to_owned()),
     };
-    if duration > LONGEST {
-        return Err(format!("a time of at most {}h, which is a hundred years", LONGEST.as_secs() / 3600));
+    if duration > MAX_DURATION {
+        return Err(format!("a time of at most {}h, which is a hundred years", MAX_DURATION.as_secs() / 3600));
     }
     Ok(duration)
 }

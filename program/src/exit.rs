@@ -34,7 +34,7 @@ pub enum Exit {
 }
 
 /// The table that `help exit-codes` prints.
-pub const TABLE: &str = "\
+pub const EXIT_CODE_TABLE: &str = "\
   0  done
   1  failed, the reason is on stderr
   2  wrong usage

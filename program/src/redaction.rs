@@ -5,16 +5,16 @@
 use deskgate_protocol::secret::SecretKind;
 
 /// What begins like a secret and is shorter is a word.
-const SHORTEST: usize = 8;
+const MIN_SECRET_CHARS: usize = 8;
 /// A word of this many characters is no word.
-const LONGEST: usize = 40;
+const MIN_OPAQUE_CHARS: usize = 40;
 /// So many characters of what stands before a word can tell what it is.
-const BEFORE: usize = 64;
+const MAX_CONTEXT_CHARS: usize = 64;
 /// What stands in the place of a secret.
-const REMOVED: &str = "[removed]";
+const REPLACEMENT_TEXT: &str = "[removed]";
 
 /// The text without whatever looks like a secret: by how it begins, by the word before it, or by its length.
-pub fn redacted(text: &str) -> String {
+pub fn redact(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let text = without_passwords(text);
     let mut rest = text.as_str();
@@ -26,7 +26,7 @@ pub fn redacted(text: &str) -> String {
             continue;
         }
         let (word, after) = rest.split_at(length);
-        let from = clean.char_indices().rev().nth(BEFORE).map_or(0, |(at, _)| at);
+        let from = clean.char_indices().rev().nth(MAX_CONTEXT_CHARS).map_or(0, |(at, _)| at);
         let word = word_of(word, &clean[from..]);
         clean.push_str(&word);
         rest = after;
@@ -41,9 +41,9 @@ fn in_a_key(c: char) -> bool {
 /// A word, or what is left of it.
 fn word_of(word: &str, before: &str) -> String {
     let boundary = |at: usize| !word[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
-    let is_secret = |at: usize| word.len() - at >= SHORTEST && SecretKind::of(&word[at..]).is_some();
+    let is_secret = |at: usize| word.len() - at >= MIN_SECRET_CHARS && SecretKind::of(&word[at..]).is_some();
     if let Some(at) = (0..word.len()).find(|at| boundary(*at) && is_secret(*at)) {
-        return format!("{}{REMOVED}", &word[..at]);
+        return format!("{}{REPLACEMENT_TEXT}", &word[..at]);
     }
     // Words are ASCII here.
     let ends = |text: &str| before.to_ascii_lowercase().trim_end_matches([' ', '"', ':']).ends_with(text);
@@ -51,16 +51,16 @@ fn word_of(word: &str, before: &str) -> String {
     let coded =
         ["code=", "token=", "key=", "password="].into_iter().find_map(|name| Some(word.find(name)? + name.len()));
     match coded {
-        Some(at) if word.len() - at >= SHORTEST => format!("{}{REMOVED}", &word[..at]),
-        _ if told && word.len() >= SHORTEST => REMOVED.to_owned(),
-        _ if is_long(word) && !before.ends_with("SHA256:") => REMOVED.to_owned(),
+        Some(at) if word.len() - at >= MIN_SECRET_CHARS => format!("{}{REPLACEMENT_TEXT}", &word[..at]),
+        _ if told && word.len() >= MIN_SECRET_CHARS => REPLACEMENT_TEXT.to_owned(),
+        _ if is_long(word) && !before.ends_with("SHA256:") => REPLACEMENT_TEXT.to_owned(),
         _ => word.to_owned(),
     }
 }
 
 /// Base64 or hexadecimal of some length, and no path.
 fn is_long(word: &str) -> bool {
-    word.len() >= LONGEST && !word.starts_with(['/', '~', '.']) && !word.contains("=/") && !word.contains('.')
+    word.len() >= MIN_OPAQUE_CHARS && !word.starts_with(['/', '~', '.']) && !word.contains("=/") && !word.contains('.')
 }
 
 /// Addresses without the passwords in them: what stands between the name and the host of `scheme://name:password@host`.
@@ -74,7 +74,7 @@ fn without_passwords(text: &str) -> String {
         // A password may hold every sign but those; the host follows the last of them.
         let (authority, left) = after.split_at(end);
         match authority.rsplit_once('@').and_then(|(who, host)| Some((who.split_once(':')?.0, host))) {
-            Some((name, host)) => clean.extend([name, ":", REMOVED, "@", host]),
+            Some((name, host)) => clean.extend([name, ":", REPLACEMENT_TEXT, "@", host]),
             None => clean.push_str(authority),
         }
         rest = left;
@@ -98,7 +98,7 @@ mod tests {
             ("-----BEGIN OPENSSH", "[removed] OPENSSH"),
             ("b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAAB", "[removed]"),
         ] {
-            assert_eq!(redacted(text), clean);
+            assert_eq!(redact(text), clean);
         }
         for text in [
             "run_019ab3c4d5e67f8091a2b3c4d5e6f708 ended, task-list done in 3.2 s",
@@ -107,7 +107,7 @@ mod tests {
             "https://gateway.example.com:8443/api/v1 and postgres://me@db/x",
             "Größe 漢字 \"quoted\" sk-1",
         ] {
-            assert_eq!(redacted(text), text);
+            assert_eq!(redact(text), text);
         }
     }
 }

@@ -18,29 +18,29 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// The longest request or answer line.
-const MAX_LINE: u64 = 16 * 1024 * 1024;
-const CONNECTIONS: usize = 64;
+const MAX_LINE_BYTES: u64 = 16 * 1024 * 1024;
+const MAX_CONNECTIONS: usize = 64;
 
 /// The kernel's limit for the name of a socket (`sun_path`, unix(7)), without the final zero.
-const LONGEST_NAME: usize = 107;
+const MAX_SOCKET_NAME_BYTES: usize = 107;
 
 /// The name that the kernel is told, and the folder it may lead through, which must stay open meanwhile.
-struct Short {
+struct ShortSocketPath {
     name: PathBuf,
     _folder: Option<OwnedFd>,
 }
 
 /// A path that is too long for a socket's name leads through an open handle of its folder instead.
-fn short(path: &Path) -> io::Result<Short> {
+fn short(path: &Path) -> io::Result<ShortSocketPath> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-        return Ok(Short { name: path.to_owned(), _folder: None });
+        return Ok(ShortSocketPath { name: path.to_owned(), _folder: None });
     };
-    if path.as_os_str().len() <= LONGEST_NAME {
-        return Ok(Short { name: path.to_owned(), _folder: None });
+    if path.as_os_str().len() <= MAX_SOCKET_NAME_BYTES {
+        return Ok(ShortSocketPath { name: path.to_owned(), _folder: None });
     }
     let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let name = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
-    Ok(Short { name, _folder: Some(folder) })
+    Ok(ShortSocketPath { name, _folder: Some(folder) })
 }
 
 /// Binds a socket with a mode. A socket that a killed predecessor left is replaced; one that
@@ -104,7 +104,7 @@ pub async fn serve<Q, A, R>(
         tokio::select! {
             () = stop.cancelled() => break,
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < CONNECTIONS => {
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => {
                 let Ok((stream, _)) = accepted else {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
@@ -136,7 +136,7 @@ async fn converse<Q: DeserializeOwned, A: Serialize, R: Future<Output = A>>(
 ) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
-    let mut reader = BufReader::new(reader).take(MAX_LINE);
+    let mut reader = BufReader::new(reader).take(MAX_LINE_BYTES);
     tokio::time::timeout(Duration::from_secs(10), reader.read_line(&mut line)).await.map_err(io::Error::other)??;
     let request = serde_json::from_str(&line)?;
     let mut gone = String::new();
@@ -189,7 +189,7 @@ pub async fn call<Q: Serialize, A: DeserializeOwned>(path: &Path, request: &Q) -
     text.push('\n');
     stream.write_all(text.as_bytes()).await.map_err(broken)?;
     let mut line = String::new();
-    BufReader::new(stream).take(MAX_LINE).read_line(&mut line).await.map_err(broken)?;
+    BufReader::new(stream).take(MAX_LINE_BYTES).read_line(&mut line).await.map_err(broken)?;
     serde_json::from_str(&line).map_err(|error| broken(error.into()))
 }
 
@@ -203,7 +203,7 @@ mod tests {
         let folder = top.path().join("a-folder-with-quite-a-long-name/".repeat(5));
         std::fs::create_dir_all(&folder).expect("new");
         let path = folder.join("agent.sock");
-        assert!(path.as_os_str().len() > LONGEST_NAME);
+        assert!(path.as_os_str().len() > MAX_SOCKET_NAME_BYTES);
         let missing = call::<_, u32>(&path, &1).await.expect_err("nobody there");
         assert!(matches!(missing, CallError::NotRunning { .. }), "{missing}");
 
@@ -220,7 +220,7 @@ mod tests {
 
     /// What another user of this machine is answered on a socket whose file lets everybody in.
     async fn asked_by_another_user(path: &Path) -> String {
-        const ASK: &str = "import socket, sys\n\
+        const CLIENT_SCRIPT: &str = "import socket, sys\n\
             s = socket.socket(socket.AF_UNIX)\n\
             s.connect(sys.argv[1])\n\
             try: s.sendall(b'41\\n'); print(s.recv(99).decode().strip())\n\
@@ -228,7 +228,7 @@ mod tests {
         let (path, nobody) = (path.to_owned(), 65534);
         let asking = tokio::task::spawn_blocking(move || {
             let mut python = std::process::Command::new("python3");
-            std::os::unix::process::CommandExt::uid(&mut python, nobody).args(["-c", ASK]).arg(path).output()
+            std::os::unix::process::CommandExt::uid(&mut python, nobody).args(["-c", CLIENT_SCRIPT]).arg(path).output()
         });
         let output = asking.await.expect("ended").expect("python3 is there");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

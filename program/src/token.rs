@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use deskgate_protocol::secret::{ControlToken, InvalidSecret};
 
 /// The file in the state directory.
-pub const FILE: &str = "control_token";
+pub const CONTROL_TOKEN_FILE: &str = "control_token";
 
 /// What is wrong with a token's file.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ pub fn load(path: &Path) -> Result<ControlToken, TokenError> {
 
 /// Reads the gateway's own token, or makes it.
 pub fn load_or_create(state_dir: &Path) -> Result<ControlToken, TokenError> {
-    let path = state_dir.join(FILE);
+    let path = state_dir.join(CONTROL_TOKEN_FILE);
     match load(&path) {
         Err(TokenError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
             let token = ControlToken::generate();

@@ -48,7 +48,7 @@ impl CallbackEvent {
     }
 
     /// What most receivers want: the ends of runs.
-    pub const ENDS: [Self; 4] = [Self::RunSucceeded, Self::RunFailed, Self::RunCancelled, Self::RunExpired];
+    pub const RUN_END_EVENTS: [Self; 4] = [Self::RunSucceeded, Self::RunFailed, Self::RunCancelled, Self::RunExpired];
 
     /// The event of a run with this name.
     pub fn of_run(self) -> Option<EventType> {
@@ -153,7 +153,7 @@ mod tests {
             let event: CallbackEvent = kind.as_str().parse().expect("known");
             assert!(event.can_be_chosen() && event.of_run() == Some(kind));
         }
-        assert!(CallbackEvent::ENDS.iter().all(|end| end.of_run().is_some_and(EventType::is_final)));
+        assert!(CallbackEvent::RUN_END_EVENTS.iter().all(|end| end.of_run().is_some_and(EventType::is_final)));
         assert!(!CallbackEvent::WebhookTest.can_be_chosen());
     }
 }

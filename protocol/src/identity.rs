@@ -13,7 +13,7 @@ use crate::ids::GatewayId;
 use crate::time::Timestamp;
 
 /// The format name in every device identity file.
-pub const FORMAT: &str = "deskgate-device/1";
+pub const IDENTITY_FORMAT: &str = "deskgate-device/1";
 const KEY_TYPE: &str = "ssh-ed25519";
 const FILE_CONTEXT: &str = "deskgate device identity file v1";
 const HELLO_CONTEXT: &str = "deskgate control channel hello v1";
@@ -119,7 +119,7 @@ pub enum InvalidIdentity {
     #[error("this is not a device identity file: {0}. Export one on the desktop with `deskgate identity export FILE`")]
     NotAFile(String),
     /// A format from another time.
-    #[error("the file's format is {0:?}; this version reads {FORMAT:?}")]
+    #[error("the file's format is {0:?}; this version reads {IDENTITY_FORMAT:?}")]
     Format(String),
     /// Another key type.
     #[error("a device key is an Ed25519 key and begins with \"ssh-ed25519\"")]
@@ -139,7 +139,7 @@ pub enum InvalidIdentity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdentityFile {
-    /// Always [`FORMAT`].
+    /// Always [`IDENTITY_FORMAT`].
     pub format: String,
     /// The name the desktop user gave the device.
     pub device_name: String,
@@ -158,7 +158,7 @@ impl IdentityFile {
     pub fn sign(key: &SigningKey, device_name: &str, created_at: Timestamp) -> Self {
         let public_key = PublicKey::of(key);
         let mut file = Self {
-            format: FORMAT.to_owned(),
+            format: IDENTITY_FORMAT.to_owned(),
             device_name: device_name.to_owned(),
             public_key,
             fingerprint: public_key.fingerprint(),
@@ -174,7 +174,7 @@ impl IdentityFile {
         let value: serde_json::Value =
             serde_json::from_str(text).map_err(|error| InvalidIdentity::NotAFile(error.to_string()))?;
         match value.get("format").and_then(|format| format.as_str()) {
-            Some(FORMAT) => {}
+            Some(IDENTITY_FORMAT) => {}
             Some(other) => return Err(InvalidIdentity::Format(other.chars().take(40).collect())),
             None => return Err(InvalidIdentity::NotAFile("it has no \"format\" member".to_owned())),
         }

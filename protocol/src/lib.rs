@@ -46,7 +46,7 @@ use serde::{Deserialize, Serialize};
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The control-channel protocols this build speaks.
-pub const PROTOCOL: ProtocolRange = ProtocolRange { min: 1, max: 1 };
+pub const PROTOCOL_RANGE: ProtocolRange = ProtocolRange { min: 1, max: 1 };
 
 /// An inclusive range of control-channel protocol numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! What the desktop asks of its gateway over the control channel.
 //!
-//! Each request is a type, and names the type of its reply ([`Call`]). A device sees and changes
+//! Each request is a type, and names the type of its reply ([`ManagementCall`]). A device sees and changes
 //! only what is its own; there is no such call on the public address.
 
 mod activity;
@@ -25,30 +25,30 @@ use crate::words::words;
 pub use activity::{Activity, ActivityKind, ActivityPage, Actor, AskedBy, ListActivity};
 pub use applications::{
     Application, ApplicationState, CompleteDisabling, CreateApplication, CreatedApplication, DisableApplication,
-    DisablingPreview, ListApplications, ListRemoved, Outstanding, PreviewDisabling, RemoveApplication,
+    DisablingPreview, ListApplications, ListRemoved, OutstandingWork, PreviewDisabling, RemoveApplication,
     RemovedApplication, ShowApplication,
 };
 pub use callbacks::{
     Allowlist, Callback, CallbackOff, CallbackWithSecret, CloseListener, DeliveryAttempt, DeliveryDetail, DeliveryPage,
-    DestinationKind, Forward, ForwardOutcome, Forwards, ListCallbacks, ListDeliveries, OpenListener, OpenedListener,
-    OwnDelivery, PollListener, RecoverDeliveries, Recovery, ResendDelivery, RollCallbackSecret, SetAllowlist,
-    SetCallback, ShowAllowlist, ShowCallback, ShowDelivery, TestCallback, TriggerDelivery,
+    DestinationKind, ForwardBatch, ForwardOutcome, ForwardedDelivery, ListCallbacks, ListDeliveries, OpenListener,
+    OpenedListener, OwnDelivery, PollListener, RecoverDeliveries, Recovery, ResendDelivery, RollCallbackSecret,
+    SetAllowlist, SetCallback, ShowAllowlist, ShowCallback, ShowDelivery, TestCallback, TriggerDelivery,
 };
 pub use conversations::{
     ConversationDetail, ConversationPage, ListConversations, OwnConversation, ResetConversation, ShowConversation,
 };
 pub use operations::{ShowOperation, StopRun};
-pub use overview::{ApplicationNumbers, Day, GetOverview, Hour, Needs, Overview, Took};
+pub use overview::{ApplicationNumbers, AttentionCounts, Day, DurationStats, GetOverview, Hour, Overview};
 pub use runs::{ExportRuns, ListRuns, RunDetail, RunExport, RunPage, ShowRun, TryEndpoint};
 pub use webhooks::{
-    ChangeWebhook, CreateWebhook, EnableWebhook, HashAlgorithm, ListWebhooks, Mapped, PlainHmac, ReceiptOutcome,
+    ChangeWebhook, CreateWebhook, EnableWebhook, HashAlgorithm, ListWebhooks, MappedRun, PlainHmac, ReceiptOutcome,
     RemoveWebhook, RollWebhookSecret, SecretText, ShowWebhook, SignatureEncoding, TestWebhook, TrialOutcome, Webhook,
     WebhookDetail, WebhookFilter, WebhookMapping, WebhookReceipt, WebhookSample, WebhookScheme, WebhookSettings,
     WebhookTrial, WebhookWithSecret,
 };
 
 /// A request with the reply that belongs to it.
-pub trait Call: Serialize + Into<ManagementRequest> {
+pub trait ManagementCall: Serialize + Into<ManagementRequest> {
     /// What comes back when it works.
     type Reply: Serialize + DeserializeOwned + Send + 'static;
 }
@@ -63,7 +63,7 @@ macro_rules! calls {
         }
 
         $(
-            impl Call for $name {
+            impl ManagementCall for $name {
                 type Reply = $reply;
             }
 
@@ -88,9 +88,9 @@ calls! {
     /// One more key.
     CreateKey => CreatedKey;
     /// An application's keys, oldest first.
-    ListKeys => Vec<Key>;
+    ListKeys => Vec<KeyRecord>;
     /// Ends a key at once and for good.
-    RevokeKey => Key;
+    RevokeKey => KeyRecord;
     /// Replaces a key by a new one; the old one lives on for a chosen time.
     RollKey => CreatedKey;
     /// What disabling an application would end.
@@ -158,7 +158,7 @@ calls! {
     /// Listens to an application's events at the desktop.
     OpenListener => OpenedListener;
     /// Takes what a listener is to post.
-    PollListener => Forwards;
+    PollListener => ForwardBatch;
     /// Ends a listener.
     CloseListener => ();
     /// A new incoming webhook with its secret.
@@ -206,7 +206,7 @@ pub struct CreateKey {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreatedKey {
     /// The record.
-    pub key: Key,
+    pub key: KeyRecord,
     /// The full text: `dgk_…`.
     pub text: String,
 }
@@ -242,7 +242,7 @@ pub struct RollKey {
 
 /// A key without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Key {
+pub struct KeyRecord {
     /// Its identifier.
     pub key_id: KeyId,
     /// Whose key it is.

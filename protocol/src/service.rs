@@ -35,17 +35,17 @@ pub struct EndpointDevice {
 }
 
 /// The length limits of names and descriptions, in characters.
-pub const NAME_LIMIT: usize = 100;
-/// See [`NAME_LIMIT`].
-pub const DESCRIPTION_LIMIT: usize = 1000;
+pub const MAX_NAME_CHARS: usize = 100;
+/// See [`MAX_NAME_CHARS`].
+pub const MAX_DESCRIPTION_CHARS: usize = 1000;
 
 /// Checks a name that a person gives: not blank, within the limit, no control characters.
 pub fn check_name(name: &str) -> Result<(), String> {
     let length = name.chars().count();
     if name.trim().is_empty() || name.trim() != name {
         Err("a name must not be blank or begin or end with a space".to_owned())
-    } else if length > NAME_LIMIT {
-        Err(format!("a name has at most {NAME_LIMIT} characters; this one has {length}"))
+    } else if length > MAX_NAME_CHARS {
+        Err(format!("a name has at most {MAX_NAME_CHARS} characters; this one has {length}"))
     } else if name.chars().any(char::is_control) {
         Err("a name must not contain control characters".to_owned())
     } else {

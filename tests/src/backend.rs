@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::gateway::Address;
-use crate::wait::{PATIENCE, until};
+use crate::wait::{WAIT_TIMEOUT, until};
 
 /// A caller with one application key, one subject and one service. Clones share what was accepted.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub struct Backend {
 
 /// What came back.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ApiResponse {
     /// The status.
     pub status: StatusCode,
     /// The headers.
@@ -34,7 +34,7 @@ pub struct Answer {
     pub body: Value,
 }
 
-impl Answer {
+impl ApiResponse {
     /// The code of a problem document; empty if it is none.
     pub fn code(&self) -> &str {
         self.body["code"].as_str().unwrap_or_default()
@@ -83,15 +83,15 @@ impl Backend {
     }
 
     /// Sends a request. An error: no whole answer came.
-    pub async fn send(&self, request: RequestBuilder) -> Result<Answer, reqwest::Error> {
+    pub async fn send(&self, request: RequestBuilder) -> Result<ApiResponse, reqwest::Error> {
         let response = request.send().await?;
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.bytes().await?;
-        Ok(Answer { status, headers, body: serde_json::from_slice(&body).unwrap_or_default() })
+        Ok(ApiResponse { status, headers, body: serde_json::from_slice(&body).unwrap_or_default() })
     }
 
     /// Submits a text under an idempotency key.
-    pub async fn try_submit(&self, idempotency_key: &str, text: &str) -> Result<Answer, reqwest::Error> {
+    pub async fn try_submit(&self, idempotency_key: &str, text: &str) -> Result<ApiResponse, reqwest::Error> {
         let path = format!("/agent-endpoints/{}/runs", self.endpoint_id);
         let request = self.request(reqwest::Method::POST, &path).header("Idempotency-Key", idempotency_key);
         let answer = self.send(request.json(&json!({ "input": { "text": text } }))).await?;
@@ -111,8 +111,8 @@ impl Backend {
 
     /// Submits under one key until it is accepted, as a careful backend does while there is
     /// trouble. Anything but 202, 429, 503 or no answer is a failure (I20). Returns the run.
-    pub async fn insist(&self, idempotency_key: &str, text: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
+    pub async fn submit_until_accepted(&self, idempotency_key: &str, text: &str) -> String {
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         let mut seen = String::new();
         while Instant::now() < deadline {
             match self.try_submit(idempotency_key, text).await {
@@ -129,11 +129,11 @@ impl Backend {
             // A backend that repeats does not do it without a pause.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        panic!("not accepted within {PATIENCE:?}: {seen}");
+        panic!("not accepted within {WAIT_TIMEOUT:?}: {seen}");
     }
 
     /// Reads a run; with `wait`, until something changed.
-    pub async fn read(&self, run_id: &str, wait: u32) -> Result<Answer, reqwest::Error> {
+    pub async fn read(&self, run_id: &str, wait: u32) -> Result<ApiResponse, reqwest::Error> {
         let path = format!("/runs/{run_id}?wait={wait}");
         self.send(self.request(reqwest::Method::GET, &path)).await
     }
@@ -146,12 +146,12 @@ impl Backend {
     }
 
     /// Waits until a run is in a state, and returns its record.
-    pub async fn state(&self, run_id: &str, state: &str) -> Value {
+    pub async fn wait_for_state(&self, run_id: &str, state: &str) -> Value {
         self.when(run_id, state, |run| run["state"] == state).await
     }
 
     /// Waits until a run has ended, and returns its record.
-    pub async fn ended(&self, run_id: &str) -> Value {
+    pub async fn wait_for_end(&self, run_id: &str) -> Value {
         self.when(run_id, "its end", |run| run["phase"] == "final").await
     }
 
@@ -165,13 +165,13 @@ impl Backend {
     }
 
     /// The services this caller sees.
-    pub async fn endpoints(&self) -> Answer {
+    pub async fn endpoints(&self) -> ApiResponse {
         self.send(self.request(reqwest::Method::GET, "/agent-endpoints")).await.expect("the gateway answers")
     }
 }
 
 /// An idempotency key that nobody used before.
 pub fn fresh_key() -> String {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-    format!("key-{}-{}", std::process::id(), NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    static NEXT_KEY: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    format!("key-{}-{}", std::process::id(), NEXT_KEY.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
 }

@@ -1,6 +1,6 @@
 //! A real browser for the management pages: Chromium, driven through `tests/browser/driver.mjs`.
 //!
-//! Each command waits for what it needs: a click for its button, [`Page::sees`] for what is to appear. Whatever a page
+//! Each command waits for what it needs: a click for its button, [`BrowserPage::wait_for_visible`] for what is to appear. Whatever a page
 //! complains of in its console, its policy's reports and its script's errors included, fails the test with the next command.
 
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::wait::PATIENCE;
-use crate::{Device, others, process};
+use crate::wait::WAIT_TIMEOUT;
+use crate::{TestDevice, process, third_party};
 
 /// How often somebody presses Tab who looks for something: once around the longest page.
-const MOST_TABS: u32 = 100;
+const MAX_TAB_PRESSES: u32 = 100;
 
 /// A running browser. It ends when the last of its pages is dropped too.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ struct Driver {
 
 /// A page in a window; windows share nothing, as two people's browsers.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct BrowserPage {
     browser: Browser,
     page: u64,
     window: u64,
@@ -43,7 +43,7 @@ pub struct Page {
 
 /// How a window is.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Look {
+pub struct WindowOptions {
     /// `light` or `dark`; light if nothing is said.
     #[serde(rename = "colorScheme")]
     pub theme: Option<&'static str>,
@@ -56,7 +56,7 @@ pub struct Look {
 impl Browser {
     /// Starts it. `None` when it cannot be installed here; on a build server that is a failure.
     pub async fn start() -> Option<Self> {
-        let place = others::place().await?;
+        let place = third_party::install_dir().await?;
         let Some(chromium) = find("chromium") else {
             assert!(std::env::var_os("CI").is_none(), "chromium is missing: scripts/setup test");
             println!("SKIPPED: chromium is missing: scripts/setup test");
@@ -75,14 +75,14 @@ impl Browser {
     }
 
     /// A window with an empty page.
-    pub async fn window(&self, look: Look) -> Page {
+    pub async fn window(&self, look: WindowOptions) -> BrowserPage {
         let made = self.ask("window", json!(look)).await;
         self.page(&made)
     }
 
     /// A window that is signed in to a device's pages, and shows the overview.
-    pub async fn signed_in(&self, device: &Device) -> Page {
-        let page = self.window(Look::default()).await;
+    pub async fn signed_in(&self, device: &TestDevice) -> BrowserPage {
+        let page = self.window(WindowOptions::default()).await;
         page.enter(device).await;
         page
     }
@@ -92,9 +92,9 @@ impl Browser {
         self.ask("tolerate", json!({ "text": text })).await;
     }
 
-    fn page(&self, made: &Value) -> Page {
+    fn page(&self, made: &Value) -> BrowserPage {
         let number = |name: &str| made[name].as_u64().expect("a number");
-        Page { browser: self.clone(), page: number("page"), window: number("window") }
+        BrowserPage { browser: self.clone(), page: number("page"), window: number("window") }
     }
 
     async fn ask(&self, what: &str, mut arguments: Value) -> Value {
@@ -102,7 +102,7 @@ impl Browser {
         let mut driver = self.0.lock().await;
         let line = format!("{arguments}\n");
         driver.commands.write_all(line.as_bytes()).await.expect("the browser runs");
-        let answer = timeout(PATIENCE, driver.answers.next_line()).await;
+        let answer = timeout(WAIT_TIMEOUT, driver.answers.next_line()).await;
         let answer = answer.unwrap_or_else(|_| panic!("no answer to {arguments}")).expect("the browser runs");
         let answer: Value = serde_json::from_str(&answer.expect("the browser runs")).expect("an answer");
         assert!(answer["error"].is_null(), "{arguments}: {}", answer["error"].as_str().unwrap_or_default());
@@ -111,7 +111,7 @@ impl Browser {
     }
 }
 
-impl Page {
+impl BrowserPage {
     async fn ask(&self, what: &str, mut arguments: Value) -> Value {
         arguments["page"] = json!(self.page);
         arguments["window"] = json!(self.window);
@@ -125,9 +125,9 @@ impl Page {
     }
 
     /// Signs in to a device's pages by a fresh link.
-    pub async fn enter(&self, device: &Device) {
+    pub async fn enter(&self, device: &TestDevice) {
         self.goto(&device.page_link().await).await;
-        self.sees("h1 >> text=Overview").await;
+        self.wait_for_visible("h1 >> text=Overview").await;
     }
 
     /// Goes to an address, or to a path of the site where it is. Returns the status.
@@ -185,7 +185,7 @@ impl Page {
     /// must be seen. Returns how often.
     pub async fn tab_to(&self, role: &str, name: &str) -> u64 {
         let to = format!("{role} \"{name}");
-        self.ask("tab_to", json!({ "to": to, "most": MOST_TABS })).await.as_u64().expect("a number")
+        self.ask("tab_to", json!({ "to": to, "most": MAX_TAB_PRESSES })).await.as_u64().expect("a number")
     }
 
     /// Waits until what has this role and a name that begins so has focus. It must be seen.
@@ -194,12 +194,12 @@ impl Page {
     }
 
     /// Waits until something is visible. Returns when it was, in milliseconds since 1970.
-    pub async fn sees(&self, at: &str) -> i64 {
+    pub async fn wait_for_visible(&self, at: &str) -> i64 {
         self.ask("sees", json!({ "at": at })).await.as_i64().expect("a time")
     }
 
     /// Waits until something is there no more.
-    pub async fn misses(&self, at: &str) {
+    pub async fn wait_for_hidden(&self, at: &str) {
         self.ask("gone", json!({ "at": at })).await;
     }
 
@@ -234,7 +234,7 @@ impl Page {
     }
 
     /// What axe-core finds serious or critical; only by these rules, if any are given.
-    pub async fn judge(&self, rules: Option<&[&str]>) -> Vec<String> {
+    pub async fn accessibility_findings(&self, rules: Option<&[&str]>) -> Vec<String> {
         let found = self.ask("judge", json!({ "rules": rules })).await;
         serde_json::from_value(found).expect("a list of texts")
     }

@@ -22,7 +22,7 @@ use crate::wait::until;
 
 /// A device: its home outlives its process.
 #[derive(Debug)]
-pub struct Device {
+pub struct TestDevice {
     folder: TempDir,
     process: Option<Process>,
     program: PathBuf,
@@ -36,7 +36,7 @@ pub struct Device {
 
 /// What a command printed, and how it ended.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct CommandOutput {
     /// The exit code.
     pub exit: i32,
     /// Standard output; null when it is no JSON.
@@ -47,7 +47,7 @@ pub struct Said {
     pub stderr: String,
 }
 
-impl Said {
+impl CommandOutput {
     /// What was printed by a command that must have worked.
     pub fn ok(self) -> Value {
         assert_eq!(self.exit, 0, "{}{}", self.stdout, self.stderr);
@@ -56,14 +56,14 @@ impl Said {
 }
 
 /// Runs a command to its end.
-pub async fn run(command: Command) -> Said {
+pub async fn run(command: Command) -> CommandOutput {
     let mut command = tokio::process::Command::from(command);
     command.stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(crate::wait::PATIENCE, command.output()).await;
+    let output = tokio::time::timeout(crate::wait::WAIT_TIMEOUT, command.output()).await;
     let output = output.unwrap_or_else(|_| panic!("{command:?} does not end")).expect("the program starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let stdout = text(&output.stdout);
-    Said {
+    CommandOutput {
         exit: output.status.code().unwrap_or(-1),
         value: serde_json::from_str(&stdout).unwrap_or_default(),
         stdout,
@@ -71,7 +71,7 @@ pub async fn run(command: Command) -> Said {
     }
 }
 
-impl Device {
+impl TestDevice {
     /// A home with nothing in it; nothing runs.
     pub fn new() -> Self {
         let folder = TempDir::with_prefix("deskgate-dev-").expect("a temporary folder");
@@ -93,7 +93,7 @@ impl Device {
         std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&state_dir).expect("a fresh folder");
         template::lay_out(&state_dir).await;
         device.start().await;
-        device.connected().await;
+        device.wait_until_connected().await;
         device
     }
 
@@ -103,7 +103,7 @@ impl Device {
         let mut device = Self::for_remote().await;
         let invitation = device.pair(gateway, &[]).await;
         device.connect(gateway.ssh(), &invitation, &gateway.control_token_file()).await;
-        device.connected().await;
+        device.wait_until_connected().await;
         device
     }
 
@@ -176,7 +176,7 @@ impl Device {
     }
 
     /// Its computer trusts this certificate from now on, and no other.
-    pub fn trusts(&self, certificate: &Path) {
+    pub fn trust_certificate(&self, certificate: &Path) {
         std::fs::copy(certificate, self.folder.path().join("trusted.pem")).expect("a file");
     }
 
@@ -231,14 +231,14 @@ impl Device {
     }
 
     /// Runs a command of the desktop's command line with `--json`.
-    pub async fn cli(&self, arguments: &[&str]) -> Said {
+    pub async fn cli(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = self.command();
         command.arg("--json").args(arguments);
         run(command).await
     }
 
     /// Runs a command as a person sees it.
-    pub async fn plain_cli(&self, arguments: &[&str]) -> Said {
+    pub async fn plain_cli(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = self.command();
         command.args(arguments);
         run(command).await
@@ -264,7 +264,7 @@ impl Device {
     }
 
     /// Waits until the line stands as described, and returns the whole status.
-    pub async fn line_is(&self, state: &str) -> Value {
+    pub async fn wait_for_line_state(&self, state: &str) -> Value {
         until(&format!("the line to be {state}"), async || {
             let said = self.cli(&["status"]).await;
             if said.value["line"]["state"] == state { Ok(said.value) } else { Err(said.stdout + &said.stderr) }
@@ -273,8 +273,8 @@ impl Device {
     }
 
     /// Waits until it is connected to its gateway.
-    pub async fn connected(&self) -> Value {
-        self.line_is("connected").await
+    pub async fn wait_until_connected(&self) -> Value {
+        self.wait_for_line_state("connected").await
     }
 
     /// Exports the identity and has the gateway's administrator add it. Returns what the
@@ -289,20 +289,25 @@ impl Device {
     }
 
     /// Saves the connection that an invitation describes, with a [`Proxy`] to `target` as the address.
-    pub async fn connect(&mut self, target: Address, paired: &Value, token_file: &Path) -> Said {
+    pub async fn connect(&mut self, target: Address, paired: &Value, token_file: &Path) -> CommandOutput {
         self.connect_to_one_of(vec![target], paired, token_file).await
     }
 
-    /// As [`Device::connect`], to whichever of these gateways takes each connection.
-    pub async fn connect_to_one_of(&mut self, targets: Vec<Address>, paired: &Value, token_file: &Path) -> Said {
+    /// As [`TestDevice::connect`], to whichever of these gateways takes each connection.
+    pub async fn connect_to_one_of(
+        &mut self,
+        targets: Vec<Address>,
+        paired: &Value,
+        token_file: &Path,
+    ) -> CommandOutput {
         let line = Proxy::to_one_of(targets).await;
         let address = line.address();
         self.line = Some(line);
         self.connect_straight(address, paired, token_file).await
     }
 
-    /// As [`Device::connect`], with nothing in between.
-    pub async fn connect_straight(&self, target: SocketAddr, paired: &Value, token_file: &Path) -> Said {
+    /// As [`TestDevice::connect`], with nothing in between.
+    pub async fn connect_straight(&self, target: SocketAddr, paired: &Value, token_file: &Path) -> CommandOutput {
         let address = target.to_string();
         let text = |name: &str| paired["invitation"][name].as_str().expect("the invitation is complete");
         self.save(&[
@@ -319,18 +324,18 @@ impl Device {
     }
 
     /// `connection save --mode remote`.
-    pub async fn save(&self, arguments: &[&str]) -> Said {
+    pub async fn save(&self, arguments: &[&str]) -> CommandOutput {
         let fixed: &[&str] = &["connection", "save", "--mode", "remote", "--accept-risk", "abandon-runs"];
         self.cli(&[fixed, arguments].concat()).await
     }
 
     /// Its identifier at the gateway it is connected to.
     pub async fn device_id(&self) -> String {
-        self.connected().await["line"]["device_id"].as_str().expect("it is connected").to_owned()
+        self.wait_until_connected().await["line"]["device_id"].as_str().expect("it is connected").to_owned()
     }
 
     /// The network between it and its gateway.
-    pub fn line(&self) -> &Proxy {
+    pub fn proxy(&self) -> &Proxy {
         self.line.as_ref().expect("it was paired")
     }
 
@@ -341,7 +346,7 @@ impl Device {
         Backend::new(gateway.http(), &key, &endpoint_id)
     }
 
-    /// As [`Device::publish`], for the gateway that is built in.
+    /// As [`TestDevice::publish`], for the gateway that is built in.
     pub async fn publish_here(&self, app: &str, folder: &Folder, arguments: &[&str]) -> Backend {
         let (key, endpoint_id) = self.publish_service(app, folder, arguments).await;
         self.caller_here(&key, &endpoint_id).await
@@ -385,7 +390,7 @@ impl Device {
     }
 
     /// Waits until the agent shows a run in its hands in a standing.
-    pub async fn standing(&self, run_id: &str, standing: &str) {
+    pub async fn wait_for_standing(&self, run_id: &str, standing: &str) {
         until(&format!("{run_id} to be {standing} on the device"), async || {
             let runs = self.status().await["work"]["runs"].clone();
             let found = runs.as_array().into_iter().flatten().find(|run| run["run_id"] == run_id);
@@ -419,7 +424,7 @@ impl Device {
     }
 
     /// Waits until the agent has ended, of which somebody told it.
-    pub async fn has_stopped(&mut self) -> ExitStatus {
+    pub async fn wait_for_exit(&mut self) -> ExitStatus {
         self.process.take().expect("the agent runs").ended().await
     }
 
@@ -431,13 +436,13 @@ impl Device {
     }
 }
 
-impl Default for Device {
+impl Default for TestDevice {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Drop for Device {
+impl Drop for TestDevice {
     fn drop(&mut self) {
         drop(self.process.take());
         let state_dir = self.home().join("gateway");
@@ -448,14 +453,14 @@ impl Drop for Device {
 
 /// What an agent remembers after remote mode was chosen, without its key.
 async fn choose_remote(place: &Path) {
-    let mut device = Device::new();
+    let mut device = TestDevice::new();
     device.start().await;
     let token = device.folder.path().join("token");
     std::fs::write(&token, deskgate_protocol::secret::ControlToken::generate().reveal()).expect("writable");
     let pin = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
     let token = token.to_str().expect("a plain name");
     device.save(&["--ssh-address", "127.0.0.1:9", "--host-key", pin, "--token-file", token]).await.ok();
-    device.line_is("disconnected").await;
+    device.wait_for_line_state("disconnected").await;
     device.stop(Signal::TERM).await;
     std::fs::create_dir(place).expect("a fresh folder");
     for file in files(&device.home()) {

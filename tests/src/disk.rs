@@ -6,12 +6,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::island::run;
+use crate::netns::run;
 
 /// What fills it, when it is full.
-const FILLER: &str = "filler";
+const FILLER_FILE: &str = "filler";
 /// Bytes that are written at once, as long as there is room for so many.
-const BLOCKS: [usize; 2] = [64 * 1024, 4096];
+const BLOCK_BYTES: [usize; 2] = [64 * 1024, 4096];
 
 /// A file system in memory that lies over a folder, on an island. What was in the folder is on it, and goes back in the end.
 /// Nobody may use the folder while it is laid over it, nor while it is taken away.
@@ -39,11 +39,11 @@ impl Disk {
 
     /// Fills it, also what has become free since. Returns how many bytes that were.
     pub fn fill(&self) -> u64 {
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(self.folder.join(FILLER));
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(self.folder.join(FILLER_FILE));
         // Where there is no room for another name there is none for anything.
         let Ok(mut file) = file else { return 0 };
         let mut filled = 0;
-        for block in BLOCKS {
+        for block in BLOCK_BYTES {
             while let Ok(written @ 1..) = file.write(&vec![0; block]) {
                 filled += written as u64;
             }
@@ -53,7 +53,7 @@ impl Disk {
 
     /// There is room again.
     pub fn free(&self) {
-        match std::fs::remove_file(self.folder.join(FILLER)) {
+        match std::fs::remove_file(self.folder.join(FILLER_FILE)) {
             Err(error) if error.kind() != ErrorKind::NotFound => panic!("{}: {error}", self.folder.display()),
             _ => {}
         }
@@ -99,14 +99,14 @@ fn copy(from: &Path, to: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::island;
+    use crate::netns;
 
     #[test]
     fn a_full_disk_refuses_and_what_was_on_it_stays() {
-        if !island::can_be_made() {
+        if !netns::is_supported() {
             return;
         }
-        island::on_one("disk::tests::a_full_disk_refuses_and_what_was_on_it_stays", async || {
+        netns::run_test("disk::tests::a_full_disk_refuses_and_what_was_on_it_stays", async || {
             let folder = tempfile::tempdir().expect("a folder");
             let path = |name: &str| folder.path().join("home").join(name);
             std::fs::create_dir_all(path("deep")).expect("made");

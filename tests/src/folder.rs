@@ -12,14 +12,14 @@ pub struct Folder {
 }
 
 /// What stands in `orders.txt` of every fresh folder.
-pub const KNOWN: &str = "Order 4711: three green lamps for Ms Meier, due on Friday.";
+pub const ORDERS_TEXT: &str = "Order 4711: three green lamps for Ms Meier, due on Friday.";
 
 impl Folder {
     /// With one file, `orders.txt`.
     pub fn new() -> Self {
         let folder = Self { folder: TempDir::with_prefix("deskgate-wd-").expect("a temporary folder") };
         std::fs::create_dir(folder.path()).expect("a fresh folder");
-        folder.write("orders.txt", KNOWN);
+        folder.write("orders.txt", ORDERS_TEXT);
         folder
     }
 

@@ -38,9 +38,9 @@ impl Address {
 
 /// A setting: a control socket that has the same name for every gateway, as on servers of their
 /// own, and is another one for each.
-pub const SAME_SOCKET: &str = "control.socket=/proc/self/cwd/run/control.sock";
-const HOST_KEY: &str = "ssh_host_ed25519_key";
-const SEAL: &str = "seal";
+pub const RELATIVE_SOCKET_SETTING: &str = "control.socket=/proc/self/cwd/run/control.sock";
+const HOST_KEY_FILE: &str = "ssh_host_ed25519_key";
+const ENCRYPTION_KEY_FILE: &str = "seal";
 
 /// A gateway: its state outlives its process.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl GatewayProcess {
     }
 
     /// Starts one more gateway on the same database and with the same settings, host key and sealing key, so
-    /// that devices find either behind one address. Both need [`SAME_SOCKET`] among the settings.
+    /// that devices find either behind one address. Both need [`RELATIVE_SOCKET_SETTING`] among the settings.
     pub async fn replica(&self) -> Self {
         let settings: Vec<_> = self.settings.iter().map(String::as_str).collect();
         Self::begin(self.database.clone(), &settings, &self.environment, Some(&self.state_dir())).await
@@ -104,7 +104,7 @@ impl GatewayProcess {
         };
         if let Some(first) = same_keys {
             std::fs::DirBuilder::new().mode(0o700).create(gateway.state_dir()).expect("a fresh folder");
-            for key in [HOST_KEY, SEAL] {
+            for key in [HOST_KEY_FILE, ENCRYPTION_KEY_FILE] {
                 std::fs::copy(first.join(key), gateway.state_dir().join(key)).expect("the first one made it");
             }
         }
@@ -134,7 +134,7 @@ impl GatewayProcess {
     }
 
     /// Starts it where it cannot serve, and returns how it ended.
-    pub async fn refuses_to_start(&mut self) -> ExitStatus {
+    pub async fn expect_start_failure(&mut self) -> ExitStatus {
         assert!(self.process.is_none(), "the gateway runs");
         self.spawn().ended().await
     }
@@ -222,14 +222,14 @@ impl GatewayProcess {
     }
 
     /// Runs an administrator's command, as in `["device", "list"]`, and returns what it printed.
-    pub async fn admin(&self, arguments: &[&str]) -> device::Said {
+    pub async fn admin(&self, arguments: &[&str]) -> device::CommandOutput {
         let mut command = self.command();
         command.args(["--json", "admin"]).args(arguments);
         device::run(command).await
     }
 
     /// Runs any command with this gateway's settings, as in `["check"]`.
-    pub async fn command_line(&self, arguments: &[&str]) -> device::Said {
+    pub async fn command_line(&self, arguments: &[&str]) -> device::CommandOutput {
         let mut command = self.command();
         let ops = format!("ops.listen={}", self.ops.get());
         command.args(["--set", &ops, "--json"]).args(arguments);
@@ -237,7 +237,7 @@ impl GatewayProcess {
     }
 
     /// Runs an administrator's command as a person sees it.
-    pub async fn plain_admin(&self, arguments: &[&str]) -> device::Said {
+    pub async fn plain_admin(&self, arguments: &[&str]) -> device::CommandOutput {
         let mut command = self.command();
         command.arg("admin").args(arguments);
         device::run(command).await
@@ -249,7 +249,7 @@ impl GatewayProcess {
     }
 
     /// Waits until the administrator sees a device in a state, and returns how he sees it.
-    pub async fn device_is(&self, device_id: &str, state: &str) -> Value {
+    pub async fn wait_for_device_state(&self, device_id: &str, state: &str) -> Value {
         until(&format!("the device to be {state}"), async || {
             let device = self.device(device_id).await;
             if device["state"] == state { Ok(device) } else { Err(device.to_string()) }
@@ -263,7 +263,7 @@ impl GatewayProcess {
     }
 
     /// Waits until it has ended, after it was told to.
-    pub async fn has_stopped(&mut self) -> ExitStatus {
+    pub async fn wait_for_exit(&mut self) -> ExitStatus {
         self.process.take().expect("the gateway ran").ended().await
     }
 

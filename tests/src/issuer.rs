@@ -5,15 +5,15 @@ use std::path::Path;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::browser::{Browser, Look};
+use crate::browser::{Browser, WindowOptions};
 use crate::gateway::GatewayProcess;
-use crate::others;
 use crate::postgres::Postgres;
 use crate::process::{self, Process};
+use crate::third_party;
 use crate::wait::until;
 
 /// What desktops are to it.
-pub const CLIENT: &str = "deskgate-desktop";
+pub const CLIENT_ID: &str = "deskgate-desktop";
 
 /// A running provider.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Issuer {
     /// Starts one whose access tokens last so long. `None` when it cannot be installed here; on a build server that is a
     /// failure.
     pub async fn start(tokens_last_s: u32) -> Option<Self> {
-        let place = others::place().await?;
+        let place = third_party::install_dir().await?;
         let folder = TempDir::with_prefix("deskgate-issuer-").expect("a temporary folder");
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/issuer.mjs");
         let mut command = process::command(Path::new("node"), folder.path());
@@ -49,22 +49,22 @@ impl Issuer {
 
     /// A gateway that takes its accounts.
     pub async fn gateway(&self, postgres: &Postgres) -> GatewayProcess {
-        let (issuer, client) = (format!("hosted.issuer={}", self.url), format!("hosted.client_id={CLIENT}"));
+        let (issuer, client) = (format!("hosted.issuer={}", self.url), format!("hosted.client_id={CLIENT_ID}"));
         GatewayProcess::start(postgres, &[&issuer, &client]).await
     }
 
     /// How often it gave tokens for a refresh token.
-    pub fn refreshed(&self) -> usize {
+    pub fn refresh_count(&self) -> usize {
         self.process.log.count(&["tokens by refresh_token"])
     }
 
     /// How often a grant was revoked.
-    pub fn revoked(&self) -> usize {
+    pub fn revocation_count(&self) -> usize {
         self.process.log.count(&["a grant was revoked"])
     }
 
     /// Has it stop listening, or listen again. Returns when it does.
-    pub async fn be_away(&self, away: bool) {
+    pub async fn set_unavailable(&self, away: bool) {
         self.process.signal(Signal::USR2);
         self.process.log.line(&[if away { "away" } else { "back" }]).await;
     }
@@ -73,15 +73,15 @@ impl Issuer {
     /// from elsewhere and have no icon, which the browser complains of from then on: it is to tolerate that.
     pub async fn accept(&self, browser: &Browser, address: &str, name: &str) {
         browser.tolerate(Some("Failed to load resource")).await;
-        let page = browser.window(Look::default()).await;
+        let page = browser.window(WindowOptions::default()).await;
         page.goto(address).await;
-        page.sees("h1 >> text=Confirm Device").await;
+        page.wait_for_visible("h1 >> text=Confirm Device").await;
         page.click("button >> text=Continue").await;
         page.fill("input[name=login]", name).await;
         page.fill("input[name=password]", "any").await;
         page.click("button >> text=Sign-in").await;
-        page.sees("h1 >> text=Authorize").await;
+        page.wait_for_visible("h1 >> text=Authorize").await;
         page.click("button >> text=Continue").await;
-        page.sees("h1 >> text=Sign-in Success").await;
+        page.wait_for_visible("h1 >> text=Sign-in Success").await;
     }
 }

@@ -5,33 +5,34 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::bus::Bus;
-use crate::device::Device;
+use crate::bus::TestBus;
+use crate::device::TestDevice;
 use crate::process::Process;
 use crate::wait::until;
 
 /// A running keyring, unlocked as at login. What it keeps outlives it.
 #[derive(Debug)]
 pub struct Keyring {
-    bus: Bus,
+    bus: TestBus,
     service: Option<Process>,
 }
 
-const CONNECT: &str = "service = dbus.SessionBus().get_object('org.freedesktop.secrets', '/org/freedesktop/secrets')
+const CONNECT_SCRIPT: &str =
+    "service = dbus.SessionBus().get_object('org.freedesktop.secrets', '/org/freedesktop/secrets')
 secrets = dbus.Interface(service, 'org.freedesktop.Secret.Service')
 ";
 
 impl Keyring {
     /// Starts it on the device's bus.
-    pub async fn start(device: &Device) -> Self {
-        let bus = Bus::session(device).await;
+    pub async fn start(device: &TestDevice) -> Self {
+        let bus = TestBus::session(device).await;
         let service = Some(Self::service(&bus));
         let keyring = Self { bus, service };
         keyring.answers().await;
         keyring
     }
 
-    fn service(bus: &Bus) -> Process {
+    fn service(bus: &TestBus) -> Process {
         let place = bus.home.join("keyring");
         std::fs::create_dir_all(&place).expect("writable");
         std::fs::write(place.join("password"), "of the tests").expect("writable");
@@ -59,12 +60,12 @@ impl Keyring {
     }
 
     /// From now on it takes questions and answers none.
-    pub fn hangs(&self) {
+    pub fn suspend(&self) {
         self.service.as_ref().expect("it runs").signal(Signal::STOP);
     }
 
     /// Answers again, also what it was asked meanwhile.
-    pub fn goes_on(&self) {
+    pub fn resume(&self) {
         self.service.as_ref().expect("it runs").signal(Signal::CONT);
     }
 
@@ -83,6 +84,6 @@ impl Keyring {
     }
 
     async fn ask(&self, expression: &str) -> Result<Value, String> {
-        self.bus.ask(CONNECT, expression).await
+        self.bus.ask(CONNECT_SCRIPT, expression).await
     }
 }

@@ -22,24 +22,24 @@
 //! | [`device`] | a `deskgate` agent with a home of its own, driven through its command line |
 //! | [`backend`] | a business system: submits, reads, waits, and remembers every 202 |
 //! | [`stream`] | a backend that follows a run by its event stream |
-//! | [`control`] | what it asks for beyond runs: conversations, stops, resets |
+//! | [`conversations`] | what it asks for beyond runs: conversations, stops, resets |
 //! | [`browser`] | a real browser for the device's management pages |
 //! | [`disk`] | a file system of a folder's own, which can be filled |
-//! | [`told`] | what a program's system tells it: another time, and that nothing can be made durable |
+//! | [`preload`] | what a program's system tells it: another time, and that nothing can be made durable |
 //! | [`folder`] | a working folder with known content, and scripts for the scripted assistant |
 //! | [`model`] | a model provider that others wrote, told what to answer |
 //! | [`tool_server`] | an MCP server that others wrote |
 //! | [`proxy`] | stands between device and gateway: cuts, freezes, heals |
 //! | [`sshd`] | Debian's own SSH server in front of a gateway |
 //! | [`logind`] | the login service of a device's system, which announces sleep and takes inhibitors |
-//! | [`island`] | a network of its own, in which every address is this machine's and names lead where a test says |
-//! | [`wire`] | two networks of their own, joined by a wire that loses, delays and swallows |
+//! | [`netns`] | a network of its own, in which every address is this machine's and names lead where a test says |
+//! | [`network_link`] | two networks of their own, joined by a wire that loses, delays and swallows |
 //! | [`issuer`] | an OpenID provider that others wrote, whose accounts a hosted gateway takes |
 //! | [`receiver`] | a business's own server on an island, over TLS |
 //! | [`signing`] | Standard Webhooks' signatures, written once more |
 //! | [`notifier`] | the service for notifications of a device's desktop |
 //! | [`raw`] | a device made by hand, frame by frame, on the private control socket |
-//! | [`others`] | installs programs that others wrote |
+//! | [`third_party`] | installs programs that others wrote |
 //! | [`visitor`] | a person at the management pages, without a browser |
 //! | [`process`] [`wait`] [`binaries`] | what the others are made from |
 
@@ -47,19 +47,20 @@ pub mod backend;
 pub mod binaries;
 pub mod browser;
 mod bus;
-pub mod control;
+pub mod conversations;
 pub mod device;
 pub mod disk;
 pub mod folder;
 pub mod gateway;
-pub mod island;
 pub mod issuer;
 pub mod keyring;
 pub mod logind;
 pub mod model;
+pub mod netns;
+pub mod network_link;
 pub mod notifier;
-pub mod others;
 pub mod postgres;
+pub mod preload;
 pub mod process;
 pub mod proxy;
 pub mod raw;
@@ -69,15 +70,14 @@ pub mod sshd;
 pub mod stream;
 #[path = "../../gateway/tests/support/template.rs"]
 mod template;
-pub mod told;
+pub mod third_party;
 pub mod tool_server;
 pub mod visitor;
 pub mod wait;
-pub mod wire;
 
 pub use backend::Backend;
 pub use browser::Browser;
-pub use device::Device;
+pub use device::TestDevice;
 pub use folder::Folder;
 pub use gateway::GatewayProcess;
 pub use logind::Logind;

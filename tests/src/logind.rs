@@ -2,29 +2,29 @@
 
 use serde_json::Value;
 
-use crate::bus::Bus;
-use crate::device::Device;
+use crate::bus::TestBus;
+use crate::device::TestDevice;
 use crate::process::Process;
 use crate::wait::until;
 
 /// A running mock of logind. The agent looks for it when it starts.
 #[derive(Debug)]
 pub struct Logind {
-    bus: Bus,
+    bus: TestBus,
     service: Process,
 }
 
-const CONNECT: &str = "logind = dbus.SystemBus().get_object('org.freedesktop.login1', '/org/freedesktop/login1')
+const CONNECT_SCRIPT: &str = "logind = dbus.SystemBus().get_object('org.freedesktop.login1', '/org/freedesktop/login1')
 ";
 
 /// What says that the stalling one was asked, and that it may answer.
-const ASKED: &str = "inhibitor.asked";
-const ANSWERS: &str = "inhibitor.answers";
+const REQUESTED_FILE: &str = "inhibitor.asked";
+const RELEASE_FILE: &str = "inhibitor.answers";
 
 impl Logind {
     /// Starts it on the device's bus. The agent must not be running yet.
-    pub async fn start(device: &Device) -> Self {
-        let bus = Bus::system(device).await;
+    pub async fn start(device: &TestDevice) -> Self {
+        let bus = TestBus::system(device).await;
         let service = bus.mock(&["--system", "--template", "logind"], "logind.log");
         let logind = Self { bus, service };
         until("logind to answer", async || match logind.ask("logind.ListInhibitors()").await {
@@ -36,17 +36,17 @@ impl Logind {
     }
 
     /// Says that the computer is about to sleep.
-    pub async fn says_sleep(&self) {
+    pub async fn announce_sleep(&self) {
         self.says(true).await;
     }
 
     /// Says that the computer woke.
-    pub async fn says_wake(&self) {
+    pub async fn announce_wake(&self) {
         self.says(false).await;
     }
 
     /// Waits until the device's inhibitors are these: pairs of what and mode, sorted.
-    pub async fn inhibitors_are(&self, wanted: &[(&str, &str)]) {
+    pub async fn wait_for_inhibitors(&self, wanted: &[(&str, &str)]) {
         let wanted: Vec<_> = wanted.iter().map(|(what, mode)| format!("{what} {mode}")).collect();
         until(&format!("the inhibitors {wanted:?}"), async || {
             let held = self.ask("sorted(f'{i[0]} {i[3]}' for i in logind.ListInhibitors())").await?;
@@ -73,7 +73,8 @@ impl Logind {
     /// From now on whoever asks it for an inhibitor waits until it [answers](Self::answers_again), and so does
     /// whoever asks for anything after that.
     pub async fn stalls_at_inhibitors(&self) {
-        let [asked, answers] = [ASKED, ANSWERS].map(|name| self.bus.home.join(name).display().to_string());
+        let [asked, answers] =
+            [REQUESTED_FILE, RELEASE_FILE].map(|name| self.bus.home.join(name).display().to_string());
         let code = format!(
             "import os, time\nfrom dbusmock.templates import logind\nopen({asked:?}, 'w').close()\n\
              while not os.path.exists({answers:?}): time.sleep(0.01)\n\
@@ -87,16 +88,16 @@ impl Logind {
     }
 
     /// Waits until it stalls.
-    pub async fn is_asked_for_an_inhibitor(&self) {
+    pub async fn wait_for_inhibitor_request(&self) {
         until("an inhibitor to be asked for", async || {
-            if self.bus.home.join(ASKED).exists() { Ok(()) } else { Err("nobody asked".to_owned()) }
+            if self.bus.home.join(REQUESTED_FILE).exists() { Ok(()) } else { Err("nobody asked".to_owned()) }
         })
         .await;
     }
 
     /// Stalls no more.
     pub fn answers_again(&self) {
-        std::fs::write(self.bus.home.join(ANSWERS), "").expect("writable");
+        std::fs::write(self.bus.home.join(RELEASE_FILE), "").expect("writable");
     }
 
     /// Ends it and its bus, as when the bus is restarted.
@@ -115,6 +116,6 @@ impl Logind {
     }
 
     async fn ask(&self, expression: &str) -> Result<Value, String> {
-        self.bus.ask(CONNECT, expression).await
+        self.bus.ask(CONNECT_SCRIPT, expression).await
     }
 }

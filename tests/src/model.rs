@@ -9,10 +9,10 @@ use tempfile::TempDir;
 
 use crate::process::{self, Process};
 use crate::wait::until;
-use crate::{backend, others};
+use crate::{backend, third_party};
 
 /// The one key it takes.
-pub const KEY: &str = "sk-model-key-of-the-tests";
+pub const MODEL_KEY: &str = "sk-model-key-of-the-tests";
 
 /// A running server.
 #[derive(Debug)]
@@ -27,13 +27,13 @@ impl ModelServer {
     /// Starts it with fixtures in its own words: what to answer to which request. `None` when it
     /// cannot be installed here; on a build server that is a failure.
     pub async fn start(fixtures: Value) -> Option<Self> {
-        let program = others::place().await?.join("node_modules/@copilotkit/aimock/dist/cli.js");
+        let program = third_party::install_dir().await?.join("node_modules/@copilotkit/aimock/dist/cli.js");
         let folder = TempDir::with_prefix("deskgate-model-").expect("a temporary folder");
         let file = folder.path().join("fixtures.json");
         std::fs::write(&file, serde_json::json!({ "fixtures": fixtures }).to_string()).expect("writable");
         let mut command = process::command(Path::new("node"), folder.path());
         command.arg(program).args(["--port", "0", "--strict", "--validate-on-load", "--journal-max", "0"]);
-        command.arg("--fixtures").arg(&file).env("AIMOCK_API_KEYS", KEY);
+        command.arg("--fixtures").arg(&file).env("AIMOCK_API_KEYS", MODEL_KEY);
         let process = Process::start(command, &folder.path().join("model.log"));
         let address = until("the model server to listen", async || {
             let log = process.log.own();
@@ -58,8 +58,8 @@ impl ModelServer {
     }
 
     /// What it was asked so far: the bodies, oldest first.
-    pub async fn asked(&self) -> Vec<Value> {
-        let journal = self.http.get(format!("{}/__aimock/journal", self.address)).bearer_auth(KEY);
+    pub async fn requests(&self) -> Vec<Value> {
+        let journal = self.http.get(format!("{}/__aimock/journal", self.address)).bearer_auth(MODEL_KEY);
         let text = journal.send().await.expect("it runs").text().await.expect("a whole answer");
         let entries: Vec<Value> = serde_json::from_str(&text).expect("JSON");
         entries.into_iter().map(|entry| entry["body"].clone()).collect()

@@ -2,27 +2,27 @@
 
 use serde_json::Value;
 
-use crate::bus::Bus;
-use crate::device::Device;
+use crate::bus::TestBus;
+use crate::device::TestDevice;
 use crate::process::Process;
 use crate::wait::until;
 
 /// A running mock of the service. The agent looks for it when it has something to show.
 #[derive(Debug)]
 pub struct Notifier {
-    bus: Bus,
+    bus: TestBus,
     _service: Process,
 }
 
-const CONNECT: &str =
+const CONNECT_SCRIPT: &str =
     "service = dbus.SessionBus().get_object('org.freedesktop.Notifications', '/org/freedesktop/Notifications')
 mock = dbus.Interface(service, 'org.freedesktop.DBus.Mock')
 ";
 
 impl Notifier {
     /// Starts it on the device's bus.
-    pub async fn start(device: &Device) -> Self {
-        let bus = Bus::session(device).await;
+    pub async fn start(device: &TestDevice) -> Self {
+        let bus = TestBus::session(device).await;
         let service = bus.mock(&["--session", "--template", "notification_daemon"], "notifier.log");
         let notifier = Self { bus, _service: service };
         until("the notifier to answer", async || notifier.ask("mock.GetCalls()").await).await;
@@ -51,6 +51,6 @@ impl Notifier {
     }
 
     async fn ask(&self, expression: &str) -> Result<Value, String> {
-        self.bus.ask(CONNECT, expression).await
+        self.bus.ask(CONNECT_SCRIPT, expression).await
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
-use deskgate_gateway::store::cluster::{Cluster, Config};
+use deskgate_gateway::store::cluster::{Cluster, ClusterConfig};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
@@ -16,12 +16,12 @@ use crate::wait::until;
 /// A database, and whoever keeps its cluster running.
 #[derive(Debug)]
 pub struct Postgres {
-    server: Arc<Server>,
+    server: Arc<ClusterServer>,
     url: String,
 }
 
 #[derive(Debug)]
-struct Server {
+struct ClusterServer {
     folder: TempDir,
     /// Absent while it is stopped.
     cluster: Mutex<Option<Cluster>>,
@@ -31,20 +31,20 @@ impl Postgres {
     /// A fresh database in the cluster that the tests of this process share. The cluster ends with
     /// its last user.
     pub async fn shared() -> Self {
-        static SHARED: Mutex<Weak<Server>> = Mutex::const_new(Weak::new());
-        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
+        static SHARED_SERVER: Mutex<Weak<ClusterServer>> = Mutex::const_new(Weak::new());
+        static NEXT_DATABASE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
         let server = {
-            let mut shared = SHARED.lock().await;
+            let mut shared = SHARED_SERVER.lock().await;
             match shared.upgrade() {
                 Some(server) => server,
                 None => {
-                    let server = Arc::new(Server::start().await);
+                    let server = Arc::new(ClusterServer::start().await);
                     *shared = Arc::downgrade(&server);
                     server
                 }
             }
         };
-        let name = format!("test_{}", NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        let name = format!("test_{}", NEXT_DATABASE.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let own = server.url().await;
         run(&own, &format!("CREATE DATABASE {name}")).await.expect("a fresh cluster makes databases");
         let (start, _) = own.rsplit_once('/').expect("the URL ends with the database");
@@ -52,8 +52,8 @@ impl Postgres {
     }
 
     /// A cluster of this test's own, which it may kill, stop and start.
-    pub async fn alone() -> Self {
-        let server = Server::start().await;
+    pub async fn start_exclusive() -> Self {
+        let server = ClusterServer::start().await;
         Self { url: server.url().await, server: Arc::new(server) }
     }
 
@@ -88,14 +88,14 @@ impl Postgres {
     /// The server and everything it started stand still: whoever asks gets no answer, and no refusal. Until [`Self::thaw`].
     pub async fn freeze(&self) {
         for number in self.processes().await {
-            process::tell(number, Signal::STOP);
+            process::send_signal(number, Signal::STOP);
         }
     }
 
     /// They go on.
     pub async fn thaw(&self) {
         for number in self.processes().await {
-            process::tell(number, Signal::CONT);
+            process::send_signal(number, Signal::CONT);
         }
     }
 
@@ -107,11 +107,11 @@ impl Postgres {
     }
 
     /// A connection that stays until it is dropped; none when the server takes no more.
-    pub async fn occupy(&self) -> Option<Held> {
+    pub async fn open_connection(&self) -> Option<DatabaseHold> {
         let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.ok()?;
         let mut driver = tokio::task::JoinSet::new();
         driver.spawn(connection);
-        Some(Held { client, _driver: driver })
+        Some(DatabaseHold { client, _driver: driver })
     }
 
     /// Stops the server in good order. It stays away until [`Postgres::start`].
@@ -128,7 +128,7 @@ impl Postgres {
     /// As [`Postgres::start`], from programs in a folder.
     pub async fn start_from(&self, bin_dir: Option<PathBuf>) {
         let mut cluster = self.server.cluster.lock().await;
-        let config = Config { bin_dir, ..Config::new(self.server.folder.path()) };
+        let config = ClusterConfig { bin_dir, ..ClusterConfig::new(self.server.folder.path()) };
         *cluster = Some(Cluster::start(config).await.expect("it ran before"));
     }
 
@@ -144,13 +144,13 @@ impl Postgres {
     }
 
     /// Locks the rows of a table, as somebody with a long transaction does.
-    pub async fn hold(&self, table: &str) -> Held {
+    pub async fn lock_table(&self, table: &str) -> DatabaseHold {
         let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.expect("the database answers");
         let mut driver = tokio::task::JoinSet::new();
         driver.spawn(connection);
         let statement = format!("BEGIN; SELECT FROM {table} FOR UPDATE");
         client.batch_execute(&statement).await.expect("a table");
-        Held { client, _driver: driver }
+        DatabaseHold { client, _driver: driver }
     }
 
     /// Changes something behind everybody's back. Returns how many rows.
@@ -178,12 +178,12 @@ impl Postgres {
 
 /// A connection, and what it has locked, until this is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct DatabaseHold {
     client: tokio_postgres::Client,
     _driver: tokio::task::JoinSet<Result<(), tokio_postgres::Error>>,
 }
 
-impl Held {
+impl DatabaseHold {
     /// Runs statements on it.
     ///
     /// # Errors
@@ -193,11 +193,11 @@ impl Held {
     }
 }
 
-impl Server {
+impl ClusterServer {
     async fn start() -> Self {
         let folder = TempDir::with_prefix("deskgate-pg-").expect("a temporary folder");
         template::lay_out(folder.path()).await;
-        let cluster = Cluster::start(Config::new(folder.path())).await.expect("PostgreSQL is installed");
+        let cluster = Cluster::start(ClusterConfig::new(folder.path())).await.expect("PostgreSQL is installed");
         Self { folder, cluster: Mutex::new(Some(cluster)) }
     }
 
@@ -206,7 +206,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ClusterServer {
     fn drop(&mut self) {
         if let Some(cluster) = self.cluster.get_mut().take() {
             let sockets: PathBuf = cluster.socket_dir().to_owned();

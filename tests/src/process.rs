@@ -8,13 +8,13 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_p
 use crate::wait::until;
 
 /// Where programs that were built with crash points look for the one to die at.
-pub const CRASH_DIR: &str = "CRASH_POINTS_DIR";
+pub const CRASH_DIR_ENV: &str = "CRASH_POINTS_DIR";
 
 /// A program's environment: what every program needs, and nothing of the person's who runs the tests.
 pub fn command(program: &Path, home: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("HOME", home).env("LC_ALL", "C.UTF-8");
-    for name in ["PATH", CRASH_DIR] {
+    for name in ["PATH", CRASH_DIR_ENV] {
         if let Some(value) = std::env::var_os(name) {
             command.env(name, value);
         }
@@ -106,7 +106,7 @@ pub fn kill_9(number: u32) -> bool {
 }
 
 /// Sends a signal to a process that is no child of this one. False if there was none.
-pub fn tell(number: u32, signal: Signal) -> bool {
+pub fn send_signal(number: u32, signal: Signal) -> bool {
     kill_process(pid(number), signal).is_ok()
 }
 
@@ -167,7 +167,7 @@ pub fn remove_socket_folder(state_dir: &Path) {
 }
 
 /// Every process whose command line or environment names this path.
-pub fn naming(path: &Path) -> Vec<u32> {
+pub fn find_mentioning(path: &Path) -> Vec<u32> {
     let needle = path.to_str().expect("temporary folders have plain names").as_bytes();
     let names = |number: &u32| {
         ["cmdline", "environ"].iter().any(|file| {

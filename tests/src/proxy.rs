@@ -17,7 +17,7 @@ use crate::gateway::Address;
 
 /// What the network does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Weather {
+struct NetworkConditions {
     /// Connections stay open and nothing passes, in either direction: a network that drops packets.
     is_frozen: bool,
     /// What comes from the side that dialled is held back; the other direction passes.
@@ -36,7 +36,7 @@ struct Weather {
 
 /// What was done to connections so far.
 #[derive(Debug, Default)]
-struct Counts {
+struct ProxyCounters {
     resets: AtomicU64,
     held_back: AtomicU64,
     slowed: AtomicU64,
@@ -47,8 +47,8 @@ struct Counts {
 pub struct Proxy {
     address: SocketAddr,
     targets: Vec<Address>,
-    weather: watch::Sender<Weather>,
-    counts: Arc<Counts>,
+    weather: watch::Sender<NetworkConditions>,
+    counts: Arc<ProxyCounters>,
     _tasks: JoinSet<()>,
 }
 
@@ -72,9 +72,9 @@ impl Proxy {
     async fn between(listen: SocketAddr, targets: Vec<Address>, lag: Duration) -> Self {
         let listener = TcpListener::bind(listen).await.expect("ports are left");
         let address = listener.local_addr().expect("it is bound");
-        let (weather, forecast) = watch::channel(Weather::default());
-        let (mut tasks, counts) = (JoinSet::new(), Arc::<Counts>::default());
-        let way = Way { targets: targets.clone(), weather: forecast, counts: counts.clone(), lag };
+        let (weather, forecast) = watch::channel(NetworkConditions::default());
+        let (mut tasks, counts) = (JoinSet::new(), Arc::<ProxyCounters>::default());
+        let way = ConnectionContext { targets: targets.clone(), weather: forecast, counts: counts.clone(), lag };
         tasks.spawn(accept(listener, way));
         Self { address, targets, weather, counts, _tasks: tasks }
     }
@@ -143,20 +143,21 @@ impl Proxy {
 
     /// Everything passes again.
     pub fn heal(&self) {
-        self.weather.send_modify(|weather| *weather = Weather { cuts: weather.cuts, ..Weather::default() });
+        self.weather
+            .send_modify(|weather| *weather = NetworkConditions { cuts: weather.cuts, ..NetworkConditions::default() });
     }
 }
 
 /// What every connection goes through.
 #[derive(Clone)]
-struct Way {
+struct ConnectionContext {
     targets: Vec<Address>,
-    weather: watch::Receiver<Weather>,
-    counts: Arc<Counts>,
+    weather: watch::Receiver<NetworkConditions>,
+    counts: Arc<ProxyCounters>,
     lag: Duration,
 }
 
-async fn accept(listener: TcpListener, way: Way) {
+async fn accept(listener: TcpListener, way: ConnectionContext) {
     let mut connections = JoinSet::new();
     let targets = &way.targets;
     for turn in 0.. {
@@ -170,8 +171,8 @@ async fn accept(listener: TcpListener, way: Way) {
     }
 }
 
-async fn pass(mut near: TcpStream, targets: Vec<SocketAddr>, way: Way) {
-    let Way { weather, counts, lag, .. } = way;
+async fn pass(mut near: TcpStream, targets: Vec<SocketAddr>, way: ConnectionContext) {
+    let ConnectionContext { weather, counts, lag, .. } = way;
     let mut until_cut = weather.clone();
     let cuts = until_cut.borrow().cuts;
     let mut far = None;
@@ -204,13 +205,13 @@ async fn pass(mut near: TcpStream, targets: Vec<SocketAddr>, way: Way) {
 }
 
 /// Bytes that a narrow line passes on at once.
-const NARROW: usize = 512;
+const NARROW_CHUNK_BYTES: usize = 512;
 /// Pieces that are under way at once, at most.
-const UNDER_WAY: usize = 256;
+const MAX_CHUNKS_IN_FLIGHT: usize = 256;
 
 /// Passes on what it reads, each piece so much later.
 async fn carry(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, lag: Duration) -> std::io::Result<()> {
-    let (leaving, mut arriving) = mpsc::channel::<(Instant, Vec<u8>)>(UNDER_WAY);
+    let (leaving, mut arriving) = mpsc::channel::<(Instant, Vec<u8>)>(MAX_CHUNKS_IN_FLIGHT);
     let read = async {
         let mut buffer = vec![0; 16 * 1024];
         loop {
@@ -249,9 +250,9 @@ async fn first_of(targets: &[SocketAddr]) -> std::io::Result<TcpStream> {
 async fn copy(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
-    mut weather: watch::Receiver<Weather>,
-    counts: &Counts,
-    holds_back: fn(&Weather) -> bool,
+    mut weather: watch::Receiver<NetworkConditions>,
+    counts: &ProxyCounters,
+    holds_back: fn(&NetworkConditions) -> bool,
 ) -> std::io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -267,7 +268,7 @@ async fn copy(
         let mut rest = &buffer[..length];
         while !rest.is_empty() {
             let kilobits = weather.borrow().kilobits;
-            let piece = rest.len().min(if kilobits == 0 { rest.len() } else { NARROW });
+            let piece = rest.len().min(if kilobits == 0 { rest.len() } else { NARROW_CHUNK_BYTES });
             if kilobits > 0 {
                 sleep(Duration::from_micros(piece as u64 * 8000 / u64::from(kilobits))).await;
                 counts.slowed.fetch_add(piece as u64, Ordering::SeqCst);

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
-use deskgate_protocol::control::{Challenge, DeviceFrame, GatewayFrame, Hello, InFlight, Refused, Welcome};
+use deskgate_protocol::control::{Challenge, DeviceFrame, GatewayFrame, Hello, InFlightRun, SessionRefusal, Welcome};
 use deskgate_protocol::identity::{HelloProof, IdentityFile, PublicKey};
-use deskgate_protocol::{PROTOCOL, ProtocolRange, Timestamp, VERSION, frame};
+use deskgate_protocol::{PROTOCOL_RANGE, ProtocolRange, Timestamp, VERSION, frame};
 use ed25519_dalek::SigningKey;
 use futures_util::{SinkExt, StreamExt};
 use tokio::net::UnixStream;
@@ -15,13 +15,13 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{self, Message};
 
-use crate::device::Said;
+use crate::device::CommandOutput;
 use crate::gateway::GatewayProcess;
-use crate::wait::PATIENCE;
+use crate::wait::WAIT_TIMEOUT;
 
 /// A key, and what it says of itself.
 #[derive(Clone, Debug)]
-pub struct Persona {
+pub struct RawIdentity {
     /// The key.
     pub key: SigningKey,
     /// The version it claims.
@@ -30,10 +30,10 @@ pub struct Persona {
     pub protocol: ProtocolRange,
 }
 
-impl Persona {
+impl RawIdentity {
     /// Somebody of this version; different seeds are different devices.
     pub fn new(seed: u8) -> Self {
-        Self { key: SigningKey::from_bytes(&[seed; 32]), version: VERSION.to_owned(), protocol: PROTOCOL }
+        Self { key: SigningKey::from_bytes(&[seed; 32]), version: VERSION.to_owned(), protocol: PROTOCOL_RANGE }
     }
 
     /// Its public key.
@@ -48,14 +48,14 @@ impl Persona {
     }
 
     /// Has a gateway's administrator add it.
-    pub async fn pair(&self, gateway: &GatewayProcess, name: &str) -> Said {
+    pub async fn pair(&self, gateway: &GatewayProcess, name: &str) -> CommandOutput {
         let file = gateway.folder().join(format!("{name}.json"));
         std::fs::write(&file, self.identity(name)).expect("writable");
         gateway.admin(&["device", "add", file.to_str().expect("a plain name")]).await
     }
 
     /// The answer to a challenge.
-    pub fn hello(&self, challenge: &Challenge, in_flight: Vec<InFlight>) -> DeviceFrame {
+    pub fn hello(&self, challenge: &Challenge, in_flight: Vec<InFlightRun>) -> DeviceFrame {
         let proof = HelloProof {
             gateway_id: challenge.gateway_id,
             nonce: &challenge.nonce,
@@ -74,8 +74,8 @@ impl Persona {
     }
 
     /// Comes in, which must work.
-    pub async fn enter(&self, gateway: &GatewayProcess, in_flight: Vec<InFlight>) -> (RawLine, Welcome) {
-        let (mut line, challenge) = RawLine::challenged(gateway).await;
+    pub async fn connect(&self, gateway: &GatewayProcess, in_flight: Vec<InFlightRun>) -> (RawConnection, Welcome) {
+        let (mut line, challenge) = RawConnection::open_to_challenge(gateway).await;
         line.send(&self.hello(&challenge, in_flight)).await;
         match line.next().await {
             Some(GatewayFrame::Welcome(welcome)) => (line, welcome),
@@ -84,8 +84,8 @@ impl Persona {
     }
 
     /// Comes in, which must be refused, and returns why.
-    pub async fn is_refused(&self, gateway: &GatewayProcess) -> Refused {
-        let (mut line, challenge) = RawLine::challenged(gateway).await;
+    pub async fn is_refused(&self, gateway: &GatewayProcess) -> SessionRefusal {
+        let (mut line, challenge) = RawConnection::open_to_challenge(gateway).await;
         line.send(&self.hello(&challenge, Vec::new())).await;
         match line.next().await {
             Some(GatewayFrame::Refused(refused)) => refused,
@@ -96,9 +96,9 @@ impl Persona {
 
 /// An open WebSocket on a gateway's control socket.
 #[derive(Debug)]
-pub struct RawLine(WebSocketStream<UnixStream>);
+pub struct RawConnection(WebSocketStream<UnixStream>);
 
-impl RawLine {
+impl RawConnection {
     /// Opens the door with a token; the status says why not.
     pub async fn open(gateway: &GatewayProcess, token: &str) -> Result<Self, u16> {
         Self::at(&gateway.control_socket(), token).await
@@ -118,7 +118,7 @@ impl RawLine {
     }
 
     /// Opens the door with the right token and waits for the challenge.
-    pub async fn challenged(gateway: &GatewayProcess) -> (Self, Challenge) {
+    pub async fn open_to_challenge(gateway: &GatewayProcess) -> (Self, Challenge) {
         let token = std::fs::read_to_string(gateway.control_token_file()).expect("the gateway made it");
         let mut line = Self::open(gateway, token.trim()).await.expect("the right token");
         match line.next().await {
@@ -144,7 +144,7 @@ impl RawLine {
 
     /// The next frame; `None` when the line has ended.
     pub async fn next(&mut self) -> Option<GatewayFrame> {
-        timeout(PATIENCE, self.receive()).await.expect("a frame or the end")
+        timeout(WAIT_TIMEOUT, self.receive()).await.expect("a frame or the end")
     }
 
     async fn receive(&mut self) -> Option<GatewayFrame> {
@@ -159,7 +159,7 @@ impl RawLine {
 
     /// The next frame that is no ping; pings are answered.
     pub async fn next_answering_pings(&mut self) -> Option<GatewayFrame> {
-        let next = timeout(PATIENCE, async {
+        let next = timeout(WAIT_TIMEOUT, async {
             loop {
                 match self.next().await {
                     Some(GatewayFrame::Ping) => self.send(&DeviceFrame::Pong).await,

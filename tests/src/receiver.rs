@@ -21,7 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// One request that arrived.
 #[derive(Clone, Debug)]
-pub struct Got {
+pub struct ReceivedRequest {
     /// The address it was sent to.
     pub address: IpAddr,
     /// `Host` as it was said.
@@ -34,7 +34,7 @@ pub struct Got {
     pub body: Bytes,
 }
 
-impl Got {
+impl ReceivedRequest {
     /// The text of a header; empty without it.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
@@ -42,43 +42,47 @@ impl Got {
 }
 
 /// What it answers, decided by what it got.
-type Answers = Arc<dyn Fn(Got) -> std::pin::Pin<Box<dyn Future<Output = Response> + Send>> + Send + Sync>;
+type Responder = Arc<dyn Fn(ReceivedRequest) -> std::pin::Pin<Box<dyn Future<Output = Response> + Send>> + Send + Sync>;
 
 #[derive(Clone)]
-struct Office {
-    got: Arc<Mutex<Vec<Got>>>,
-    answers: Answers,
+struct ReceiverState {
+    got: Arc<Mutex<Vec<ReceivedRequest>>>,
+    answers: Responder,
 }
 
 /// The server.
 pub struct Receiver {
     folder: TempDir,
     connections: Arc<AtomicUsize>,
-    got: Arc<Mutex<Vec<Got>>>,
+    got: Arc<Mutex<Vec<ReceivedRequest>>>,
     _serving: Vec<AbortOnDropHandle<()>>,
 }
 
 /// The port of HTTPS (RFC 9110, section 4.2.2).
-const HTTPS: u16 = 443;
+const HTTPS_PORT: u16 = 443;
 
 impl Receiver {
     /// With a certificate for these names, and what it answers.
-    pub async fn start<F>(names: &[&str], answer: impl Fn(Got) -> F + Send + Sync + 'static) -> Self
+    pub async fn start<F>(names: &[&str], answer: impl Fn(ReceivedRequest) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Response> + Send + 'static,
     {
-        Self::start_at(HTTPS, names, answer).await
+        Self::start_at(HTTPS_PORT, names, answer).await
     }
 
     /// The same at another port.
-    pub async fn start_at<F>(port: u16, names: &[&str], answer: impl Fn(Got) -> F + Send + Sync + 'static) -> Self
+    pub async fn start_at<F>(
+        port: u16,
+        names: &[&str],
+        answer: impl Fn(ReceivedRequest) -> F + Send + Sync + 'static,
+    ) -> Self
     where
         F: Future<Output = Response> + Send + 'static,
     {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let tls = TlsAcceptor::from(Arc::new(certified(names, &folder.path().join("ca.pem"))));
-        let (connections, got) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<Got>>>::default());
-        let office = Office { got: got.clone(), answers: Arc::new(move |got| Box::pin(answer(got))) };
+        let (connections, got) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<ReceivedRequest>>>::default());
+        let office = ReceiverState { got: got.clone(), answers: Arc::new(move |got| Box::pin(answer(got))) };
         let (arrivals, arrived) = mpsc::channel(1024);
         let mut serving = Vec::new();
         for address in [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()] {
@@ -87,8 +91,8 @@ impl Receiver {
             serving.push(AbortOnDropHandle::new(tokio::spawn(accepting)));
         }
         let router = axum::Router::new().fallback(receive).with_state(office);
-        let service = router.into_make_service_with_connect_info::<Arrival>();
-        let served = async { axum::serve(Arrivals(arrived), service).await.expect("it serves for ever") };
+        let service = router.into_make_service_with_connect_info::<LocalAddress>();
+        let served = async { axum::serve(TlsListener(arrived), service).await.expect("it serves for ever") };
         serving.push(AbortOnDropHandle::new(tokio::spawn(served)));
         Self { folder, connections, got, _serving: serving }
     }
@@ -104,7 +108,7 @@ impl Receiver {
     }
 
     /// What arrived, oldest first.
-    pub fn got(&self) -> Vec<Got> {
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
         lock(&self.got).clone()
     }
 }
@@ -142,17 +146,17 @@ fn listen(address: SocketAddr) -> TcpListener {
 }
 
 /// A connection over TLS, and the address that it was made to.
-type Connection = (TlsStream<TcpStream>, Arrival);
+type TlsConnection = (TlsStream<TcpStream>, LocalAddress);
 
 /// Where a connection arrived.
 #[derive(Clone, Copy, Debug)]
-struct Arrival(SocketAddr);
+struct LocalAddress(SocketAddr);
 
 async fn accept(
     listener: TcpListener,
     tls: TlsAcceptor,
     connections: Arc<AtomicUsize>,
-    arrivals: mpsc::Sender<Connection>,
+    arrivals: mpsc::Sender<TlsConnection>,
 ) {
     while let Ok((stream, _)) = listener.accept().await {
         connections.fetch_add(1, Ordering::SeqCst);
@@ -161,18 +165,18 @@ async fn accept(
         tokio::spawn(async move {
             let address = stream.local_addr().expect("it is connected");
             if let Ok(stream) = tls.accept(stream).await {
-                let _ = arrivals.send((stream, Arrival(address))).await;
+                let _ = arrivals.send((stream, LocalAddress(address))).await;
             }
         });
     }
 }
 
 /// What has arrived, for whoever serves it.
-struct Arrivals(mpsc::Receiver<Connection>);
+struct TlsListener(mpsc::Receiver<TlsConnection>);
 
-impl axum::serve::Listener for Arrivals {
+impl axum::serve::Listener for TlsListener {
     type Io = TlsStream<TcpStream>;
-    type Addr = Arrival;
+    type Addr = LocalAddress;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         match self.0.recv().await {
@@ -186,22 +190,22 @@ impl axum::serve::Listener for Arrivals {
     }
 }
 
-impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, Arrivals>> for Arrival {
-    fn connect_info(stream: axum::serve::IncomingStream<'_, Arrivals>) -> Self {
+impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, TlsListener>> for LocalAddress {
+    fn connect_info(stream: axum::serve::IncomingStream<'_, TlsListener>) -> Self {
         *stream.remote_addr()
     }
 }
 
 async fn receive(
-    State(office): State<Office>,
-    ConnectInfo(Arrival(address)): ConnectInfo<Arrival>,
+    State(office): State<ReceiverState>,
+    ConnectInfo(LocalAddress(address)): ConnectInfo<LocalAddress>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
     let host = headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
-    let got = Got { address: address.ip(), host, line: format!("{method} {uri}"), headers, body };
+    let got = ReceivedRequest { address: address.ip(), host, line: format!("{method} {uri}"), headers, body };
     lock(&office.got).push(got.clone());
     (office.answers)(got).await
 }

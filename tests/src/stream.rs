@@ -4,11 +4,11 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::backend::Backend;
-use crate::wait::PATIENCE;
+use crate::wait::WAIT_TIMEOUT;
 
 /// One event as it was sent.
 #[derive(Clone, Debug, Default)]
-pub struct Sent {
+pub struct StreamEvent {
     /// Its number; none for what is not stored.
     pub id: Option<u64>,
     /// What it is called.
@@ -19,24 +19,24 @@ pub struct Sent {
 
 /// An open stream.
 #[derive(Debug)]
-pub struct Stream {
+pub struct RunStream {
     response: reqwest::Response,
     text: String,
 }
 
-impl Stream {
+impl RunStream {
     /// Opens a stream behind the event `after`. An error: the gateway cannot be reached.
     pub async fn open(backend: &Backend, run_id: &str, after: u64) -> Result<Self, reqwest::Error> {
         let request = backend.request(reqwest::Method::GET, &format!("/runs/{run_id}/events"));
         // A stream has no end that could be waited for.
-        let request = request.header("Last-Event-ID", after.to_string()).timeout(PATIENCE * 10);
+        let request = request.header("Last-Event-ID", after.to_string()).timeout(WAIT_TIMEOUT * 10);
         let response = request.send().await?;
         assert_eq!(response.status().as_u16(), 200, "{response:?}");
         Ok(Self { response, text: String::new() })
     }
 
     /// The next event; `None` when the stream has ended or broken.
-    pub async fn next(&mut self) -> Option<Sent> {
+    pub async fn next(&mut self) -> Option<StreamEvent> {
         loop {
             if let Some((block, rest)) = self.text.split_once("\n\n") {
                 let sent = read(block);
@@ -46,15 +46,15 @@ impl Stream {
                     None => continue,
                 }
             }
-            let piece = timeout(PATIENCE, self.response.chunk()).await.expect("something comes in time");
+            let piece = timeout(WAIT_TIMEOUT, self.response.chunk()).await.expect("something comes in time");
             self.text.push_str(std::str::from_utf8(&piece.ok().flatten()?).expect("pieces end between characters"));
         }
     }
 }
 
 /// Reads a block; a comment is none.
-fn read(block: &str) -> Option<Sent> {
-    let mut sent = Sent::default();
+fn read(block: &str) -> Option<StreamEvent> {
+    let mut sent = StreamEvent::default();
     for line in block.lines() {
         match line.split_once(": ") {
             Some(("id", id)) => sent.id = Some(id.parse().expect("a number")),

@@ -6,10 +6,10 @@ use tempfile::TempDir;
 
 use crate::process::{self, Process};
 use crate::wait::until;
-use crate::{Device, others};
+use crate::{TestDevice, third_party};
 
 /// The one key it takes.
-pub const KEY: &str = "mcp-key-of-the-tests";
+pub const TOOL_SERVER_KEY: &str = "mcp-key-of-the-tests";
 
 /// A running server. It has the tools `add_note`, and `note_and_vanish`, which cuts its own answer off.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct ToolServer {
 impl ToolServer {
     /// Starts it. `None` when it cannot be installed here; on a build server that is a failure.
     pub async fn start() -> Option<Self> {
-        let place = others::place().await?;
+        let place = third_party::install_dir().await?;
         let folder = TempDir::with_prefix("deskgate-mcp-").expect("a temporary folder");
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
         for (name, text) in [
@@ -35,7 +35,7 @@ impl ToolServer {
         }
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/mcp-server.mjs");
         let mut command = process::command(Path::new("node"), folder.path());
-        command.arg(script).arg(folder.path()).arg(KEY).arg(place);
+        command.arg(script).arg(folder.path()).arg(TOOL_SERVER_KEY).arg(place);
         let process = Process::start(command, &folder.path().join("server.log"));
         let url = until("the MCP server to listen", async || {
             let log = process.log.own();
@@ -58,12 +58,12 @@ impl ToolServer {
     }
 
     /// A device in built-in mode that trusts its certificate and knows it as `crm`.
-    pub async fn known_to_a_device(&self) -> Device {
-        let mut device = Device::new();
-        device.trusts(&self.folder.path().join("cert.pem"));
+    pub async fn configured_device(&self) -> TestDevice {
+        let mut device = TestDevice::new();
+        device.trust_certificate(&self.folder.path().join("cert.pem"));
         device.start().await;
-        device.connected().await;
-        let key_file = self.key_file(KEY);
+        device.wait_until_connected().await;
+        let key_file = self.key_file(TOOL_SERVER_KEY);
         let key_file = key_file.to_str().expect("a plain name");
         device.cli(&["mcp", "set", "crm", "--url", &self.url, "--key-file", key_file]).await.ok();
         device

@@ -4,10 +4,10 @@ use reqwest::header::{CONTENT_TYPE, COOKIE, LOCATION, ORIGIN, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode, Url};
 
-use crate::Device;
+use crate::TestDevice;
 use crate::backend::client;
 
-const FORM: &str = "application/x-www-form-urlencoded";
+const FORM_CONTENT_TYPE: &str = "application/x-www-form-urlencoded";
 
 /// A signed-in visitor of one agent's pages.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct Visitor {
 
 /// A page, or what a form was answered with.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct PageResponse {
     /// The status.
     pub status: StatusCode,
     /// Where a form that worked leads; empty when it leads nowhere.
@@ -30,9 +30,9 @@ pub struct Shown {
     pub text: String,
 }
 
-impl Shown {
+impl PageResponse {
     /// Where a form that must have worked leads.
-    pub fn done(self) -> String {
+    pub fn redirect_target(self) -> String {
         assert_eq!(self.status, StatusCode::SEE_OTHER, "{}", self.text);
         self.leads_to
     }
@@ -40,13 +40,17 @@ impl Shown {
 
 impl Visitor {
     /// Signs in with a fresh launch link.
-    pub async fn of(device: &Device) -> Self {
+    pub async fn of(device: &TestDevice) -> Self {
         let opened = device.cli(&["open", "--print"]).await.ok();
         let link = opened["link"].as_str().expect("a link").to_owned();
         let (page, code) = link.split_once("?code=").expect("the link holds a code");
         let origin = page.trim_end_matches("/sign-in").to_owned();
         let http = client().redirect(Policy::none()).build().expect("a client");
-        let form = http.post(page).header(ORIGIN, &origin).header(CONTENT_TYPE, FORM).body(encoded(&[("code", code)]));
+        let form = http
+            .post(page)
+            .header(ORIGIN, &origin)
+            .header(CONTENT_TYPE, FORM_CONTENT_TYPE)
+            .body(encoded(&[("code", code)]));
         let entered = form.send().await.expect("answered");
         let cookie =
             entered.headers()[SET_COOKIE].to_str().expect("text").split(';').next().expect("a value").to_owned();
@@ -56,28 +60,29 @@ impl Visitor {
     }
 
     /// Fetches a page.
-    pub async fn page(&self, path: &str) -> Shown {
+    pub async fn page(&self, path: &str) -> PageResponse {
         let asked = self.http.get(format!("{}{path}", self.origin)).header(COOKIE, &self.cookie);
         Self::shown(asked).await
     }
 
     /// Sends a form as the pages do, with the session's token.
-    pub async fn send(&self, path: &str, fields: &[(&str, &str)]) -> Shown {
+    pub async fn send(&self, path: &str, fields: &[(&str, &str)]) -> PageResponse {
         let token = [("token", self.token.as_str())];
         self.send_as_it_is(path, &[&token, fields].concat()).await
     }
 
     /// Sends a form with nothing added.
-    pub async fn send_as_it_is(&self, path: &str, fields: &[(&str, &str)]) -> Shown {
+    pub async fn send_as_it_is(&self, path: &str, fields: &[(&str, &str)]) -> PageResponse {
         let form = self.http.post(format!("{}{path}", self.origin)).header(COOKIE, &self.cookie);
-        Self::shown(form.header(ORIGIN, &self.origin).header(CONTENT_TYPE, FORM).body(encoded(fields))).await
+        Self::shown(form.header(ORIGIN, &self.origin).header(CONTENT_TYPE, FORM_CONTENT_TYPE).body(encoded(fields)))
+            .await
     }
 
-    async fn shown(asked: reqwest::RequestBuilder) -> Shown {
+    async fn shown(asked: reqwest::RequestBuilder) -> PageResponse {
         let answer = asked.send().await.expect("answered");
         let status = answer.status();
         let leads_to = answer.headers().get(LOCATION).map(|place| place.to_str().expect("text").to_owned());
-        Shown { status, leads_to: leads_to.unwrap_or_default(), text: answer.text().await.expect("text") }
+        PageResponse { status, leads_to: leads_to.unwrap_or_default(), text: answer.text().await.expect("text") }
     }
 }
 

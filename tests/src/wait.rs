@@ -5,13 +5,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// How long anything may take before the test fails. Generous: it is only reached when something is wrong.
-pub const PATIENCE: Duration = Duration::from_secs(120);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
+const STATE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Looks until `look` finds what is waited for. Its error says what it saw instead; the last one is
-/// shown when [`PATIENCE`] ends.
+/// shown when [`WAIT_TIMEOUT`] ends.
 pub async fn until<T>(what: &str, look: impl AsyncFnMut() -> Result<T, String>) -> T {
-    until_within(PATIENCE, what, look).await
+    until_within(WAIT_TIMEOUT, what, look).await
 }
 
 /// As [`until`], for a promise that has a bound of its own.
@@ -25,6 +25,6 @@ pub async fn until_within<T>(limit: Duration, what: &str, mut look: impl AsyncFn
             Err(_) => {}
         }
         assert!(Instant::now() < deadline, "waited {limit:?} for {what}; last seen: {seen}");
-        sleep(LOOK_AGAIN).await;
+        sleep(STATE_POLL_INTERVAL).await;
     }
 }

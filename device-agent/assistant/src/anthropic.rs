@@ -5,23 +5,23 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::remote::{self, Complaint, Dialect, senseless};
-use super::{Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolCall, pieces, sse};
+use super::remote::{self, Dialect, ProviderErrorBody, malformed_response};
+use super::{Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolCall, call_assembler, sse};
 
 /// The API asks for a limit, and refuses one that the model cannot keep; every model that is offered today can
 /// keep this one.
-const MAX_TOKENS: u64 = 8192;
+const DEFAULT_MAX_TOKENS: u64 = 8192;
 
 /// The state of one answer.
 #[derive(Debug, Default)]
 pub(super) struct Anthropic {
     usage: TokenUsage,
-    calls: pieces::Calls,
+    calls: call_assembler::CallAssembler,
     stop: Option<StopReason>,
 }
 
 impl Dialect for Anthropic {
-    const PATH: &'static str = "/v1/messages";
+    const URL_PATH: &'static str = "/v1/messages";
 
     fn headers(key: Option<&Secret>) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -41,7 +41,7 @@ impl Dialect for Anthropic {
         let messages: Vec<_> = request.messages.iter().map(message).collect();
         let mut body = json!({
             "model": model,
-            "max_tokens": request.max_output_tokens.map_or(MAX_TOKENS, |most| most.min(MAX_TOKENS)),
+            "max_tokens": request.max_output_tokens.map_or(DEFAULT_MAX_TOKENS, |most| most.min(DEFAULT_MAX_TOKENS)),
             "system": *request.system,
             "messages": messages,
             "stream": true,
@@ -52,38 +52,38 @@ impl Dialect for Anthropic {
         body
     }
 
-    fn on(&mut self, event: &sse::Event) -> Result<Vec<ModelEvent>, ModelError> {
-        match serde_json::from_str(&event.data).map_err(|_| senseless())? {
-            Said::MessageStart { message } => {
+    fn on(&mut self, event: &sse::SseEvent) -> Result<Vec<ModelEvent>, ModelError> {
+        match serde_json::from_str(&event.data).map_err(|_| malformed_response())? {
+            StreamEvent::MessageStart { message } => {
                 self.usage = message.usage.tokens();
                 // Of a call that is stopped nothing else is ever said. What was written by then is in the text.
                 return Ok(vec![ModelEvent::Usage(TokenUsage { output_tokens: 0, ..self.usage })]);
             }
-            Said::ContentBlockStart { index, content_block: Block::ToolUse { id, name } } => {
+            StreamEvent::ContentBlockStart { index, content_block: ContentBlock::ToolUse { id, name } } => {
                 self.calls.begin(index, id, name)?;
             }
-            Said::ContentBlockStart { content_block: Block::Text { text }, .. } if !text.is_empty() => {
+            StreamEvent::ContentBlockStart { content_block: ContentBlock::Text { text }, .. } if !text.is_empty() => {
                 return Ok(vec![ModelEvent::TextDelta(text)]);
             }
-            Said::ContentBlockDelta { delta: Delta::Text { text }, .. } => {
+            StreamEvent::ContentBlockDelta { delta: Delta::Text { text }, .. } => {
                 return Ok(vec![ModelEvent::TextDelta(text)]);
             }
-            Said::ContentBlockDelta { index, delta: Delta::InputJson { partial_json } } => {
+            StreamEvent::ContentBlockDelta { index, delta: Delta::InputJson { partial_json } } => {
                 self.calls.go_on(index, &partial_json)?;
             }
-            Said::ContentBlockStop { index } => self.calls.end(index),
-            Said::MessageDelta { delta, usage } => {
+            StreamEvent::ContentBlockStop { index } => self.calls.end(index),
+            StreamEvent::MessageDelta { delta, usage } => {
                 self.usage.output_tokens = usage.output_tokens.unwrap_or(self.usage.output_tokens);
                 self.stop = delta.stop_reason.as_deref().map(stop_reason).or(self.stop);
             }
-            Said::MessageStop => {
-                let reason = self.stop.ok_or_else(senseless)?;
+            StreamEvent::MessageStop => {
+                let reason = self.stop.ok_or_else(malformed_response)?;
                 let calls = self.calls.take_ended().into_iter().map(ModelEvent::ToolCall);
                 let ends = [ModelEvent::Usage(self.usage), ModelEvent::End(reason)];
                 return Ok(calls.chain(ends).collect());
             }
-            Said::Error(complaint) => return Err(complaint.meaning().unwrap_or_else(senseless)),
-            Said::ContentBlockStart { .. } | Said::ContentBlockDelta { .. } | Said::Other => {}
+            StreamEvent::Error(complaint) => return Err(complaint.meaning().unwrap_or_else(malformed_response)),
+            StreamEvent::ContentBlockStart { .. } | StreamEvent::ContentBlockDelta { .. } | StreamEvent::Other => {}
         }
         Ok(Vec::new())
     }
@@ -142,13 +142,13 @@ fn input(arguments: &Value) -> Value {
 /// The events of the stream. Ones that are added later mean nothing here.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Said {
+enum StreamEvent {
     MessageStart {
-        message: Begun,
+        message: MessageHead,
     },
     ContentBlockStart {
         index: u64,
-        content_block: Block,
+        content_block: ContentBlock,
     },
     ContentBlockDelta {
         index: u64,
@@ -158,25 +158,25 @@ enum Said {
         index: u64,
     },
     MessageDelta {
-        delta: End,
+        delta: MessageEnd,
         #[serde(default)]
-        usage: Counted,
+        usage: AnthropicUsage,
     },
     MessageStop,
-    Error(Complaint),
+    Error(ProviderErrorBody),
     #[serde(other)]
     Other,
 }
 
 #[derive(Debug, Deserialize)]
-struct Begun {
+struct MessageHead {
     #[serde(default)]
-    usage: Counted,
+    usage: AnthropicUsage,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Block {
+enum ContentBlock {
     Text {
         #[serde(default)]
         text: String,
@@ -201,20 +201,20 @@ enum Delta {
 }
 
 #[derive(Debug, Deserialize)]
-struct End {
+struct MessageEnd {
     stop_reason: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Counted {
+struct AnthropicUsage {
     input_tokens: Option<u64>,
     cache_creation_input_tokens: Option<u64>,
     cache_read_input_tokens: Option<u64>,
     output_tokens: Option<u64>,
 }
 
-impl Counted {
+impl AnthropicUsage {
     /// What was read from a cache, or for one, was read by the model too.
     fn tokens(&self) -> TokenUsage {
         let read = [self.input_tokens, self.cache_creation_input_tokens, self.cache_read_input_tokens];

@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 use super::{Message, ModelEvent, StopReason, ToolAnswer, ToolCall};
 
 /// Files read for one answer.
-const FILES: usize = 3;
+const MAX_FILES_READ: usize = 3;
 /// Lines read of each file.
-const LINES_READ: usize = 40;
+const MAX_LINES_READ: usize = 40;
 /// Lines quoted of each result.
-const LINES_QUOTED: usize = 5;
+const MAX_LINES_QUOTED: usize = 5;
 /// Names listed in the answer.
-const NAMES: usize = 20;
+const MAX_NAMES_LISTED: usize = 20;
 /// Endings of names that promise text.
-const TEXT: [&str; 22] = [
+const TEXT_EXTENSIONS: [&str; 22] = [
     "md", "txt", "rst", "toml", "json", "yaml", "yml", "csv", "ini", "cfg", "conf", "log", "rs", "py", "js", "ts",
     "html", "css", "sh", "go", "java", "c",
 ];
@@ -94,10 +94,10 @@ fn read(question: &str, results: &[(&ToolCall, &ToolAnswer)]) -> Vec<ToolCall> {
     names.sort_unstable();
     names.dedup();
     let read = |(index, (_, _, name)): (usize, &(u8, usize, &str))| {
-        let arguments = json!({ "file_path": name, "limit": LINES_READ });
+        let arguments = json!({ "file_path": name, "limit": MAX_LINES_READ });
         call(&format!("read_{}", index + 1), ToolName::Read, arguments)
     };
-    names.iter().take(FILES).enumerate().map(read).collect()
+    names.iter().take(MAX_FILES_READ).enumerate().map(read).collect()
 }
 
 /// How much a file promises, best first; `None` when it does not look like text.
@@ -110,7 +110,7 @@ fn rank(question: &str, path: &str) -> Option<u8> {
         Some(1)
     } else {
         match ending {
-            Some(ending) => TEXT.contains(&ending.as_str()).then_some(2),
+            Some(ending) => TEXT_EXTENSIONS.contains(&ending.as_str()).then_some(2),
             None => Some(3),
         }
     }
@@ -158,11 +158,11 @@ fn listing(result: &str) -> String {
             None => format!("\nThe folder holds {count} files:\n"),
         },
     };
-    for name in names.iter().take(NAMES) {
+    for name in names.iter().take(MAX_NAMES_LISTED) {
         text.push_str(&format!("- {name}\n"));
     }
-    if names.len() > NAMES {
-        text.push_str(&format!("- and {} more\n", names.len() - NAMES));
+    if names.len() > MAX_NAMES_LISTED {
+        text.push_str(&format!("- and {} more\n", names.len() - MAX_NAMES_LISTED));
     }
     text
 }
@@ -182,7 +182,7 @@ fn notice(result: &str) -> Option<&str> {
 }
 
 fn quoted<'a>(lines: impl Iterator<Item = &'a str>) -> String {
-    let lines: Vec<_> = lines.take(LINES_QUOTED).collect();
+    let lines: Vec<_> = lines.take(MAX_LINES_QUOTED).collect();
     if lines.is_empty() {
         return ": nothing.\n".to_owned();
     }

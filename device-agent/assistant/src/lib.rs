@@ -17,12 +17,12 @@
 //! | [`ModelEvent::Error`] | the turn failed; whatever came before it does not count |
 //! | anything else, then nothing | the connection was cut: a failure, and never a short answer |
 
-pub mod accounts;
 mod anthropic;
+mod call_assembler;
 mod folder;
 pub mod mcp;
 mod openai;
-mod pieces;
+pub mod providers;
 mod remote;
 mod script;
 mod scripted;
@@ -39,12 +39,12 @@ use futures_util::stream::BoxStream;
 use serde::Deserialize;
 use serde_json::Value;
 
-use accounts::{AccountError, Accounts, Kind};
 use anthropic::Anthropic;
 use openai::OpenAi;
-use remote::Remote;
+use providers::{ProviderError, ProviderKind, Providers};
+use remote::RemoteModel;
 pub use script::{Script, ScriptError};
-pub use scripted::Scripted;
+pub use scripted::ScriptedAssistant;
 
 /// One model provider, opened for one run.
 pub trait Assistant: Send + Sync {
@@ -173,7 +173,7 @@ impl ModelError {
     }
 
     /// The same, as one that may pass.
-    pub fn passing(self) -> Self {
+    pub fn as_retryable(self) -> Self {
         Self { retryable: true, ..self }
     }
 }
@@ -196,7 +196,7 @@ pub enum ErrorKind {
 
 /// Why an assistant cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum AssistantError {
     /// The provider has no such model.
     #[error(
         "the scripted assistant knows the models `folder` and `script:` with a path, such as `script:/srv/play.json`; not {0:?}"
@@ -207,21 +207,21 @@ pub enum OpenError {
     Script(#[from] ScriptError),
     /// The account cannot be used.
     #[error(transparent)]
-    Account(#[from] AccountError),
+    Account(#[from] ProviderError),
 }
 
 /// All calls share connections: those to this computer, and those elsewhere.
-static HERE: LazyLock<reqwest::Client> = LazyLock::new(|| remote::client(true));
-static ELSEWHERE: LazyLock<reqwest::Client> = LazyLock::new(|| remote::client(false));
+static LOOPBACK_CLIENT: LazyLock<reqwest::Client> = LazyLock::new(|| remote::client(true));
+static REMOTE_CLIENT: LazyLock<reqwest::Client> = LazyLock::new(|| remote::client(false));
 
 /// Opens the assistant that a definition names, for one run. Reads files and so may block.
-pub fn open(accounts: &Accounts, provider: &Provider, model: &str) -> Result<Box<dyn Assistant>, OpenError> {
-    let Provider::Account(name) = provider else { return Ok(Box::new(Scripted::open(model)?)) };
+pub fn open(accounts: &Providers, provider: &Provider, model: &str) -> Result<Box<dyn Assistant>, AssistantError> {
+    let Provider::Account(name) = provider else { return Ok(Box::new(ScriptedAssistant::open(model)?)) };
     let (kind, account) = accounts.open(name)?;
     // Plain HTTP is spoken with this computer only.
-    let client = if account.base_url.starts_with("http://") { HERE.clone() } else { ELSEWHERE.clone() };
+    let client = if account.base_url.starts_with("http://") { LOOPBACK_CLIENT.clone() } else { REMOTE_CLIENT.clone() };
     Ok(match kind {
-        Kind::Anthropic => Box::new(Remote::<Anthropic>::new(client, account, model)),
-        Kind::Openai => Box::new(Remote::<OpenAi>::new(client, account, model)),
+        ProviderKind::Anthropic => Box::new(RemoteModel::<Anthropic>::new(client, account, model)),
+        ProviderKind::Openai => Box::new(RemoteModel::<OpenAi>::new(client, account, model)),
     })
 }

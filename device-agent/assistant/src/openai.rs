@@ -5,19 +5,19 @@ use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::remote::{self, Complaint, Dialect, senseless};
-use super::{Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolCall, pieces, sse};
+use super::remote::{self, Dialect, ProviderErrorBody, malformed_response};
+use super::{Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolCall, call_assembler, sse};
 
 /// The state of one answer.
 #[derive(Debug, Default)]
 pub(super) struct OpenAi {
     usage: Option<TokenUsage>,
-    calls: pieces::Calls,
+    calls: call_assembler::CallAssembler,
     stop: Option<StopReason>,
 }
 
 impl Dialect for OpenAi {
-    const PATH: &'static str = "/chat/completions";
+    const URL_PATH: &'static str = "/chat/completions";
 
     fn headers(key: Option<&Secret>) -> HeaderMap {
         key.and_then(remote::bearer).map(|bearer| (AUTHORIZATION, bearer)).into_iter().collect()
@@ -44,16 +44,16 @@ impl Dialect for OpenAi {
         body
     }
 
-    fn on(&mut self, event: &sse::Event) -> Result<Vec<ModelEvent>, ModelError> {
+    fn on(&mut self, event: &sse::SseEvent) -> Result<Vec<ModelEvent>, ModelError> {
         if event.data == "[DONE]" {
-            return if self.stop.is_some() { Ok(self.closed()) } else { Err(senseless()) };
+            return if self.stop.is_some() { Ok(self.closed()) } else { Err(malformed_response()) };
         }
-        let chunk: Chunk = serde_json::from_str(&event.data).map_err(|_| senseless())?;
+        let chunk: Chunk = serde_json::from_str(&event.data).map_err(|_| malformed_response())?;
         if chunk.error.is_some() {
-            let complaint: Complaint = serde_json::from_str(&event.data).unwrap_or_default();
-            return Err(complaint.meaning().unwrap_or_else(senseless));
+            let complaint: ProviderErrorBody = serde_json::from_str(&event.data).unwrap_or_default();
+            return Err(complaint.meaning().unwrap_or_else(malformed_response));
         }
-        if let Some(Counted { prompt_tokens, completion_tokens }) = chunk.usage {
+        if let Some(OpenAiUsage { prompt_tokens, completion_tokens }) = chunk.usage {
             self.usage = Some(TokenUsage { input_tokens: prompt_tokens, output_tokens: completion_tokens });
         }
         // One answer was asked for.
@@ -83,8 +83,8 @@ impl Dialect for OpenAi {
 impl OpenAi {
     /// A piece of a call. The first has its name; some servers number every call 0, but give each an
     /// identifier of its own.
-    fn call(&mut self, piece: CallPiece) -> Result<(), ModelError> {
-        let CallPiece { index, id, function } = piece;
+    fn call(&mut self, piece: ToolCallDelta) -> Result<(), ModelError> {
+        let ToolCallDelta { index, id, function } = piece;
         let id = id.filter(|id| !id.is_empty());
         let is_known = match (self.calls.id_at(index), &id) {
             (Some(known), Some(id)) => known == id,
@@ -92,7 +92,7 @@ impl OpenAi {
             (None, _) => false,
         };
         if !is_known {
-            let name = function.name.ok_or_else(senseless)?;
+            let name = function.name.ok_or_else(malformed_response)?;
             let id = id.unwrap_or_else(|| format!("call_{index}"));
             self.calls.begin(index, id, name)?;
         }
@@ -145,7 +145,7 @@ fn messages(message: &Message) -> Vec<Value> {
 struct Chunk {
     #[serde(default)]
     choices: Vec<Choice>,
-    usage: Option<Counted>,
+    usage: Option<OpenAiUsage>,
     error: Option<Value>,
 }
 
@@ -160,11 +160,11 @@ struct Choice {
 struct Delta {
     content: Option<String>,
     refusal: Option<String>,
-    tool_calls: Option<Vec<CallPiece>>,
+    tool_calls: Option<Vec<ToolCallDelta>>,
 }
 
 #[derive(Debug, Deserialize)]
-struct CallPiece {
+struct ToolCallDelta {
     #[serde(default)]
     index: u64,
     id: Option<String>,
@@ -179,7 +179,7 @@ struct Function {
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
-struct Counted {
+struct OpenAiUsage {
     #[serde(default)]
     prompt_tokens: u64,
     #[serde(default)]

@@ -14,20 +14,20 @@ use reqwest::{Client, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::sse::{self, Broken};
+use super::sse::{self, SseError};
 use super::{Assistant, ErrorKind, ModelError, ModelEvent, ModelRequest};
 
 /// The longest wait for a connection.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest silence: a model may think for long before its first word, and providers that do send
 /// signs of life meanwhile.
-const SILENCE: Duration = Duration::from_secs(180);
+const READ_TIMEOUT: Duration = Duration::from_secs(180);
 /// The most bytes of an error's body that are looked at.
-const ERROR_BODY: usize = 64 * 1024;
+const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 
 /// Where a provider is, and the key that opens it.
 #[derive(Clone, Debug)]
-pub(super) struct Account {
+pub(super) struct ProviderAccess {
     /// Such as `https://api.anthropic.com`; without a slash at its end.
     pub base_url: String,
     /// None for a server that asks for none, such as one on this computer.
@@ -37,7 +37,7 @@ pub(super) struct Account {
 /// What one provider says differently.
 pub(super) trait Dialect: Default + Send + 'static {
     /// What follows the base URL.
-    const PATH: &'static str;
+    const URL_PATH: &'static str;
 
     /// Who asks, and in which version.
     fn headers(key: Option<&Secret>) -> HeaderMap;
@@ -46,7 +46,7 @@ pub(super) trait Dialect: Default + Send + 'static {
     fn body(model: &str, request: &ModelRequest) -> Value;
 
     /// Takes one event of the stream.
-    fn on(&mut self, event: &sse::Event) -> Result<Vec<ModelEvent>, ModelError>;
+    fn on(&mut self, event: &sse::SseEvent) -> Result<Vec<ModelEvent>, ModelError>;
 
     /// The stream is over. What it still means, if it is whole.
     fn closed(&mut self) -> Vec<ModelEvent> {
@@ -56,27 +56,27 @@ pub(super) trait Dialect: Default + Send + 'static {
 
 /// A model of a provider.
 #[derive(Debug)]
-pub(super) struct Remote<D> {
+pub(super) struct RemoteModel<D> {
     client: Client,
-    account: Account,
+    account: ProviderAccess,
     model: String,
     dialect: std::marker::PhantomData<fn() -> D>,
 }
 
-impl<D: Dialect> Remote<D> {
-    pub(super) fn new(client: Client, account: Account, model: &str) -> Self {
+impl<D: Dialect> RemoteModel<D> {
+    pub(super) fn new(client: Client, account: ProviderAccess, model: &str) -> Self {
         Self { client, account, model: model.to_owned(), dialect: std::marker::PhantomData }
     }
 }
 
-impl<D: Dialect> Assistant for Remote<D> {
+impl<D: Dialect> Assistant for RemoteModel<D> {
     fn respond(&self, request: ModelRequest) -> BoxStream<'static, ModelEvent> {
         let asked = self
             .client
-            .post(format!("{}{}", self.account.base_url, D::PATH))
+            .post(format!("{}{}", self.account.base_url, D::URL_PATH))
             .headers(D::headers(self.account.key.as_ref()))
             .json(&D::body(&self.model, &request));
-        let call = Call::<D> { state: State::Asked(asked), events: VecDeque::new() };
+        let call = ModelCall::<D> { state: CallState::Requesting(asked), events: VecDeque::new() };
         stream::unfold(call, |mut call| async { Some((call.next().await?, call)) }).boxed()
     }
 }
@@ -88,8 +88,8 @@ pub(super) fn client(to_this_computer: bool) -> Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = if to_this_computer { Client::builder().no_proxy() } else { Client::builder() };
     builder
-        .connect_timeout(CONNECT)
-        .read_timeout(SILENCE)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .read_timeout(READ_TIMEOUT)
         // A key must not follow to another place.
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("deskgate/", env!("CARGO_PKG_VERSION")))
@@ -97,23 +97,23 @@ pub(super) fn client(to_this_computer: bool) -> Client {
         .expect("the settings are constants, and the provider of cryptography is installed")
 }
 
-struct Call<D> {
-    state: State<D>,
+struct ModelCall<D> {
+    state: CallState<D>,
     events: VecDeque<ModelEvent>,
 }
 
-enum State<D> {
-    Asked(reqwest::RequestBuilder),
-    Answering { response: Response, reader: sse::Reader, dialect: D },
-    Over,
+enum CallState<D> {
+    Requesting(reqwest::RequestBuilder),
+    Streaming { response: Response, reader: sse::SseReader, dialect: D },
+    Done,
 }
 
-impl<D: Dialect> Call<D> {
+impl<D: Dialect> ModelCall<D> {
     async fn next(&mut self) -> Option<ModelEvent> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 if matches!(event, ModelEvent::End(_) | ModelEvent::Error(_)) {
-                    (self.state, self.events) = (State::Over, VecDeque::new());
+                    (self.state, self.events) = (CallState::Done, VecDeque::new());
                 }
                 return Some(event);
             }
@@ -125,18 +125,18 @@ impl<D: Dialect> Call<D> {
 
     /// One step: `None` when the call is over.
     async fn go_on(&mut self) -> Option<Result<(), ModelError>> {
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Over => None,
-            State::Asked(request) => Some(match request.send().await {
+        match std::mem::replace(&mut self.state, CallState::Done) {
+            CallState::Done => None,
+            CallState::Requesting(request) => Some(match request.send().await {
                 Ok(response) if response.status() == StatusCode::OK => {
-                    let (reader, dialect) = (sse::Reader::default(), D::default());
-                    self.state = State::Answering { response, reader, dialect };
+                    let (reader, dialect) = (sse::SseReader::default(), D::default());
+                    self.state = CallState::Streaming { response, reader, dialect };
                     Ok(())
                 }
                 Ok(response) => Err(refused(response).await),
                 Err(error) => Err(unreachable(&error)),
             }),
-            State::Answering { mut response, mut reader, mut dialect } => {
+            CallState::Streaming { mut response, mut reader, mut dialect } => {
                 let bytes = match response.chunk().await {
                     Ok(Some(bytes)) => bytes,
                     Ok(None) => {
@@ -147,7 +147,7 @@ impl<D: Dialect> Call<D> {
                 };
                 let events = match reader.read(&bytes) {
                     Ok(events) => events,
-                    Err(Broken::TooLarge | Broken::NotText) => return Some(Err(senseless())),
+                    Err(SseError::TooLarge | SseError::NotText) => return Some(Err(malformed_response())),
                 };
                 for event in events {
                     match dialect.on(&event) {
@@ -155,7 +155,7 @@ impl<D: Dialect> Call<D> {
                         Err(error) => return Some(Err(error)),
                     }
                 }
-                self.state = State::Answering { response, reader, dialect };
+                self.state = CallState::Streaming { response, reader, dialect };
                 Some(Ok(()))
             }
         }
@@ -186,28 +186,28 @@ fn unreachable(error: &reqwest::Error) -> ModelError {
         }
         () => "The connection to the model provider broke off.",
     };
-    ModelError::new(ErrorKind::Protocol, message).passing()
+    ModelError::new(ErrorKind::Protocol, message).as_retryable()
 }
 
 /// The stream does not follow the provider's own format.
-pub(super) fn senseless() -> ModelError {
-    ModelError::new(ErrorKind::Protocol, "The model provider sent what no answer of a model looks like.").passing()
+pub(super) fn malformed_response() -> ModelError {
+    ModelError::new(ErrorKind::Protocol, "The model provider sent what no answer of a model looks like.").as_retryable()
 }
 
 /// How a provider says that a conversation is longer than the model takes, where it has no code for it: Anthropic,
 /// and servers that speak OpenAI's API.
-const TOO_LONG: [&str; 2] = ["prompt is too long", "maximum context length"];
+const TOO_LONG_PHRASES: [&str; 2] = ["prompt is too long", "maximum context length"];
 
 /// What both providers write about an error. Only words that are known here are passed on.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Complaint {
-    error: Reason,
+pub(super) struct ProviderErrorBody {
+    error: ProviderErrorDetail,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Reason {
+struct ProviderErrorDetail {
     #[serde(rename = "type")]
     kind: Option<String>,
     code: Option<Value>,
@@ -215,11 +215,11 @@ struct Reason {
     message: Option<Value>,
 }
 
-impl Complaint {
+impl ProviderErrorBody {
     /// What is wrong, as far as the provider's own words for it are known.
     pub(super) fn meaning(&self) -> Option<ModelError> {
         let message = self.error.message.as_ref().and_then(Value::as_str).unwrap_or_default();
-        if TOO_LONG.iter().any(|words| message.contains(words)) {
+        if TOO_LONG_PHRASES.iter().any(|words| message.contains(words)) {
             return Some(too_long());
         }
         let code = self.error.code.as_ref().and_then(Value::as_str);
@@ -260,7 +260,7 @@ fn too_long() -> ModelError {
 }
 
 fn overloaded() -> ModelError {
-    ModelError::new(ErrorKind::Overloaded, "The model provider is busy or has trouble of its own.").passing()
+    ModelError::new(ErrorKind::Overloaded, "The model provider is busy or has trouble of its own.").as_retryable()
 }
 
 /// An answer that is no stream.
@@ -269,11 +269,11 @@ async fn refused(mut response: Response) -> ModelError {
     let pause = pause(response.headers());
     let mut body = Vec::new();
     while let Ok(Some(bytes)) = response.chunk().await
-        && body.len() < ERROR_BODY
+        && body.len() < MAX_ERROR_BODY_BYTES
     {
         body.extend_from_slice(&bytes);
     }
-    let complaint: Complaint = serde_json::from_slice(&body).unwrap_or_default();
+    let complaint: ProviderErrorBody = serde_json::from_slice(&body).unwrap_or_default();
     let error = complaint.meaning().unwrap_or_else(|| match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => auth(),
         StatusCode::PAYMENT_REQUIRED => ModelError::new(ErrorKind::Auth, "The model provider wants to be paid first."),

@@ -36,14 +36,14 @@ use serde_json::{Value, json};
 use super::{ErrorKind, Message, ModelError, ModelEvent, StopReason, ToolCall};
 
 /// Bytes a script file may have.
-const SIZE_LIMIT: u64 = 4 * 1024 * 1024;
+const MAX_SCRIPT_BYTES: u64 = 4 * 1024 * 1024;
 /// The longest wait: as long as a run may take by default.
-const DELAY_LIMIT_MS: u64 = 3_600_000;
+const MAX_DELAY_MS: u64 = 3_600_000;
 
 /// A script that was read and checked.
 #[derive(Clone, Debug)]
 pub struct Script {
-    steps: Vec<Step>,
+    steps: Vec<ScriptStep>,
 }
 
 /// Why a script cannot be played.
@@ -73,17 +73,17 @@ pub enum ScriptError {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Shape {
+struct ScriptFile {
     steps: Vec<Value>,
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ScriptStep {
     Text(String),
     Tool { name: String, arguments: Value },
     Delay(u64),
     Error { error: ModelError, times: Option<u32> },
-    End(End),
+    End(EndKind),
 }
 
 #[derive(Deserialize)]
@@ -123,12 +123,12 @@ struct ErrorBody {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EndStep {
-    end: End,
+    end: EndKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum End {
+enum EndKind {
     Completed,
     Length,
     Cut,
@@ -136,7 +136,7 @@ enum End {
 
 /// One thing to do in a turn.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Action {
+pub(super) enum ScriptAction {
     /// Wait for milliseconds.
     Wait(u64),
     /// Yield an event.
@@ -157,19 +157,19 @@ impl Script {
             return Err(ScriptError::Unreadable(std::io::Error::other("it is not a regular file")));
         }
         let file = std::fs::File::open(path).map_err(ScriptError::Unreadable)?;
-        file.take(SIZE_LIMIT + 1).read_to_string(&mut text).map_err(ScriptError::Unreadable)?;
-        if text.len() as u64 > SIZE_LIMIT { Err(ScriptError::TooLarge) } else { Self::parse(&text) }
+        file.take(MAX_SCRIPT_BYTES + 1).read_to_string(&mut text).map_err(ScriptError::Unreadable)?;
+        if text.len() as u64 > MAX_SCRIPT_BYTES { Err(ScriptError::TooLarge) } else { Self::parse(&text) }
     }
 
     /// Reads a script from its text. Strict: whatever would not be played is an error.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
-        let shape: Shape = serde_json::from_str(text).map_err(ScriptError::Shape)?;
+        let shape: ScriptFile = serde_json::from_str(text).map_err(ScriptError::Shape)?;
         let last = shape.steps.len().checked_sub(1).ok_or(ScriptError::Empty)?;
         let mut steps = Vec::with_capacity(shape.steps.len());
         for (index, value) in shape.steps.into_iter().enumerate() {
             let step = step(value).and_then(|step| match step {
-                Step::End(_) if index != last => Err("\"end\" must be the last step".to_owned()),
-                Step::Error { times: None, .. } if index != last => {
+                ScriptStep::End(_) if index != last => Err("\"end\" must be the last step".to_owned()),
+                ScriptStep::Error { times: None, .. } if index != last => {
                     Err("nothing after it can be played; give it \"times\" or make it the last step".to_owned())
                 }
                 step => Ok(step),
@@ -186,7 +186,7 @@ impl Script {
 
     /// What the assistant does next. The conversation says how many turns have been played; only
     /// errors with `times` need a count of their own, which `played` returns and increases.
-    pub(super) fn turn(&self, messages: &[Message], played: impl Fn(usize) -> u32) -> Vec<Action> {
+    pub(super) fn turn(&self, messages: &[Message], played: impl Fn(usize) -> u32) -> Vec<ScriptAction> {
         let (earlier, messages) = super::newest(messages);
         let turns = messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
         let mut actions = Vec::new();
@@ -195,75 +195,79 @@ impl Script {
         let start = self.start_of(turns);
         for (index, step) in self.steps.iter().enumerate().skip(start) {
             match step {
-                Step::Tool { name, arguments } => {
+                ScriptStep::Tool { name, arguments } => {
                     calls += 1;
                     let id = format!("step_{}", index + 1);
                     let arguments = fill_value(arguments, earlier, messages);
-                    actions.push(Action::Say(ModelEvent::ToolCall(ToolCall { id, name: name.clone(), arguments })));
+                    actions.push(ScriptAction::Say(ModelEvent::ToolCall(ToolCall {
+                        id,
+                        name: name.clone(),
+                        arguments,
+                    })));
                 }
                 _ if calls > 0 => break,
-                Step::Text(text) => {
+                ScriptStep::Text(text) => {
                     says_something = true;
-                    actions.push(Action::Say(ModelEvent::TextDelta(fill(text, earlier, messages))));
+                    actions.push(ScriptAction::Say(ModelEvent::TextDelta(fill(text, earlier, messages))));
                 }
-                Step::Delay(milliseconds) => actions.push(Action::Wait(*milliseconds)),
-                Step::Error { error, times } => {
+                ScriptStep::Delay(milliseconds) => actions.push(ScriptAction::Wait(*milliseconds)),
+                ScriptStep::Error { error, times } => {
                     if times.is_none_or(|times| played(index) < times) {
-                        actions.push(Action::Say(ModelEvent::Error(error.clone())));
+                        actions.push(ScriptAction::Say(ModelEvent::Error(error.clone())));
                         return actions;
                     }
                 }
-                Step::End(End::Cut) => return actions,
-                Step::End(End::Length) => {
-                    actions.push(Action::Say(ModelEvent::End(StopReason::Length)));
+                ScriptStep::End(EndKind::Cut) => return actions,
+                ScriptStep::End(EndKind::Length) => {
+                    actions.push(ScriptAction::Say(ModelEvent::End(StopReason::Length)));
                     return actions;
                 }
-                Step::End(End::Completed) => {}
+                ScriptStep::End(EndKind::Completed) => {}
             }
         }
         if calls == 0 && !says_something {
             let text = "The scripted assistant has played its script to the end.".to_owned();
-            actions.push(Action::Say(ModelEvent::TextDelta(text)));
+            actions.push(ScriptAction::Say(ModelEvent::TextDelta(text)));
         }
-        actions.push(Action::Say(ModelEvent::End(StopReason::Completed)));
+        actions.push(ScriptAction::Say(ModelEvent::End(StopReason::Completed)));
         actions
     }
 
     /// Where the turn after `turns` turns begins: behind that many groups of tool calls.
     fn start_of(&self, turns: usize) -> usize {
-        let is_tool = |step: Option<&Step>| matches!(step, Some(Step::Tool { .. }));
+        let is_tool = |step: Option<&ScriptStep>| matches!(step, Some(ScriptStep::Tool { .. }));
         let ends = (1..=self.steps.len())
             .filter(|index| is_tool(self.steps.get(index - 1)) && !is_tool(self.steps.get(*index)));
         std::iter::once(0).chain(ends).nth(turns).unwrap_or(self.steps.len())
     }
 }
 
-fn step(value: Value) -> Result<Step, String> {
+fn step(value: Value) -> Result<ScriptStep, String> {
     let kind = ["text", "tool", "delay_ms", "error", "end"].into_iter().find(|kind| value.get(kind).is_some());
     match kind {
         Some("text") => {
             let step: TextStep = shaped(value)?;
             check(&step.text)?;
-            Ok(Step::Text(step.text))
+            Ok(ScriptStep::Text(step.text))
         }
         Some("tool") => {
             let step: ToolStep = shaped(value)?;
             check_value(&step.arguments)?;
-            Ok(Step::Tool { name: step.tool, arguments: step.arguments })
+            Ok(ScriptStep::Tool { name: step.tool, arguments: step.arguments })
         }
         Some("delay_ms") => match shaped::<DelayStep>(value)?.delay_ms {
-            delay @ 0..=DELAY_LIMIT_MS => Ok(Step::Delay(delay)),
-            _ => Err(format!("\"delay_ms\" is at most {DELAY_LIMIT_MS}")),
+            delay @ 0..=MAX_DELAY_MS => Ok(ScriptStep::Delay(delay)),
+            _ => Err(format!("\"delay_ms\" is at most {MAX_DELAY_MS}")),
         },
         Some("error") => {
             let ErrorBody { kind, message, times } = shaped::<ErrorStep>(value)?.error;
             let message = message.unwrap_or_else(|| "The script of the scripted assistant plays an error.".to_owned());
-            Ok(Step::Error {
+            Ok(ScriptStep::Error {
                 error: ModelError { kind, message, retryable: kind == ErrorKind::Overloaded, retry_after: None },
                 times,
             })
         }
-        Some(_) => Ok(Step::End(shaped::<EndStep>(value)?.end)),
+        Some(_) => Ok(ScriptStep::End(shaped::<EndStep>(value)?.end)),
         None => Err("a step is an object with \"text\", \"tool\", \"delay_ms\", \"error\" or \"end\"".to_owned()),
     }
 }

@@ -14,42 +14,42 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 
-use super::script::Action;
-use super::{Assistant, ModelEvent, ModelRequest, OpenError, Script, folder};
+use super::script::ScriptAction;
+use super::{Assistant, AssistantError, ModelEvent, ModelRequest, Script, folder};
 
 /// The scripted assistant, opened for one run.
 #[derive(Debug)]
-pub struct Scripted(Model);
+pub struct ScriptedAssistant(ScriptedModel);
 
 #[derive(Debug)]
-enum Model {
+enum ScriptedModel {
     Folder,
     Script { script: Script, played_errors: Arc<[AtomicU32]> },
 }
 
-impl Scripted {
+impl ScriptedAssistant {
     /// Opens a model by its name in a definition: `folder`, or `script:` and a path. The script is
     /// the owner's configuration: it may lie anywhere and is read now, not through the tools.
-    pub fn open(model: &str) -> Result<Self, OpenError> {
+    pub fn open(model: &str) -> Result<Self, AssistantError> {
         match model.strip_prefix("script:") {
             Some(path) => Ok(Self::play(Script::load(Path::new(path))?)),
-            None if model == "folder" => Ok(Self(Model::Folder)),
-            None => Err(OpenError::UnknownModel(model.chars().take(100).collect())),
+            None if model == "folder" => Ok(Self(ScriptedModel::Folder)),
+            None => Err(AssistantError::UnknownModel(model.chars().take(100).collect())),
         }
     }
 
     /// Plays a script.
     pub fn play(script: Script) -> Self {
         let played_errors = (0..script.steps()).map(|_| AtomicU32::new(0)).collect();
-        Self(Model::Script { script, played_errors })
+        Self(ScriptedModel::Script { script, played_errors })
     }
 }
 
-impl Assistant for Scripted {
+impl Assistant for ScriptedAssistant {
     fn respond(&self, request: ModelRequest) -> BoxStream<'static, ModelEvent> {
         match &self.0 {
-            Model::Folder => stream::iter(folder::respond(&request.messages, &request.tools)).boxed(),
-            Model::Script { script, played_errors } => {
+            ScriptedModel::Folder => stream::iter(folder::respond(&request.messages, &request.tools)).boxed(),
+            ScriptedModel::Script { script, played_errors } => {
                 let errors = Arc::clone(played_errors);
                 let count = move |step: usize| errors[step].fetch_add(1, Ordering::Relaxed);
                 perform(script.turn(&request.messages, count))
@@ -59,15 +59,15 @@ impl Assistant for Scripted {
 }
 
 /// One action after the other, waiting where the script waits.
-fn perform(actions: Vec<Action>) -> BoxStream<'static, ModelEvent> {
+fn perform(actions: Vec<ScriptAction>) -> BoxStream<'static, ModelEvent> {
     stream::iter(actions)
         .filter_map(|action| async {
             match action {
-                Action::Wait(milliseconds) => {
+                ScriptAction::Wait(milliseconds) => {
                     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
                     None
                 }
-                Action::Say(event) => Some(event),
+                ScriptAction::Say(event) => Some(event),
             }
         })
         .boxed()

@@ -1,14 +1,14 @@
 //! Reads server-sent events from bytes as they come (WHATWG HTML, section 9.2.6).
 //!
-//! Of the fields only `event` and `data` matter to a provider. What is beyond [`LIMIT`] is refused: the
+//! Of the fields only `event` and `data` matter to a provider. What is beyond [`MAX_EVENT_BYTES`] is refused: the
 //! other side decides how much it sends, and not how much is kept.
 
 /// The most bytes of one event. Providers send a few hundred.
-pub(super) const LIMIT: usize = 4 * 1024 * 1024;
+pub(super) const MAX_EVENT_BYTES: usize = 4 * 1024 * 1024;
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Event {
+pub(super) struct SseEvent {
     /// Its type; empty when the stream names none.
     pub(super) kind: String,
     /// Its data lines, joined by line feeds.
@@ -17,8 +17,8 @@ pub(super) struct Event {
 
 /// Why a stream cannot be read on.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Broken {
-    /// One event is larger than [`LIMIT`].
+pub(super) enum SseError {
+    /// One event is larger than [`MAX_EVENT_BYTES`].
     TooLarge,
     /// It is not UTF-8.
     NotText,
@@ -26,18 +26,18 @@ pub(super) enum Broken {
 
 /// The reader of one stream.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct SseReader {
     /// The line under way.
     line: Vec<u8>,
     /// The last byte was a carriage return: a line feed after it belongs to it.
     after_return: bool,
-    event: Event,
+    event: SseEvent,
     has_data: bool,
 }
 
-impl Reader {
+impl SseReader {
     /// Takes the next bytes and returns the events that they complete.
-    pub(super) fn read(&mut self, bytes: &[u8]) -> Result<Vec<Event>, Broken> {
+    pub(super) fn read(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, SseError> {
         let mut events = Vec::new();
         let mut rest = bytes;
         while let Some(&first) = rest.first() {
@@ -47,21 +47,21 @@ impl Reader {
             }
             let end = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
             let piece = &rest[..end.unwrap_or(rest.len())];
-            if self.line.len() + self.event.data.len() + piece.len() > LIMIT {
-                return Err(Broken::TooLarge);
+            if self.line.len() + self.event.data.len() + piece.len() > MAX_EVENT_BYTES {
+                return Err(SseError::TooLarge);
             }
             self.line.extend_from_slice(piece);
             let Some(end) = end else { break };
             self.after_return = rest[end] == b'\r';
             rest = &rest[end + 1..];
             let line = std::mem::take(&mut self.line);
-            events.extend(self.line_ended(std::str::from_utf8(&line).map_err(|_| Broken::NotText)?));
+            events.extend(self.line_ended(std::str::from_utf8(&line).map_err(|_| SseError::NotText)?));
         }
         Ok(events)
     }
 
     /// An empty line ends an event; an event without data is none.
-    fn line_ended(&mut self, line: &str) -> Option<Event> {
+    fn line_ended(&mut self, line: &str) -> Option<SseEvent> {
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
             return std::mem::take(&mut self.has_data).then_some(event);
@@ -88,8 +88,8 @@ mod tests {
 
     use super::*;
 
-    fn event(kind: &str, data: &str) -> Event {
-        Event { kind: kind.to_owned(), data: data.to_owned() }
+    fn event(kind: &str, data: &str) -> SseEvent {
+        SseEvent { kind: kind.to_owned(), data: data.to_owned() }
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
             for line_end in ["\n", "\r\n", "\r"] {
                 let bytes = text.replace('\n', line_end).into_bytes();
                 for cut in 1..bytes.len() {
-                    let mut reader = Reader::default();
+                    let mut reader = SseReader::default();
                     let read: Vec<_> = bytes.chunks(cut).flat_map(|chunk| reader.read(chunk).expect("text")).collect();
                     assert_eq!(read, wanted, "{line_end:?} in pieces of {cut}");
                 }
@@ -110,26 +110,26 @@ mod tests {
 
     #[test]
     fn what_never_ends_is_given_up_and_not_kept() {
-        let mut reader = Reader::default();
+        let mut reader = SseReader::default();
         let piece = vec![b'x'; 1 << 20];
         let broken = (0..8).find_map(|_| reader.read(&piece).err());
-        assert_eq!(broken, Some(Broken::TooLarge));
-        let mut reader = Reader::default();
+        assert_eq!(broken, Some(SseError::TooLarge));
+        let mut reader = SseReader::default();
         let line = [b"data: ".as_slice(), &piece, b"\n"].concat();
         let broken = (0..8).find_map(|_| reader.read(&line).err());
-        assert_eq!(broken, Some(Broken::TooLarge), "nor an event of many lines");
+        assert_eq!(broken, Some(SseError::TooLarge), "nor an event of many lines");
     }
 
     #[test]
     fn bytes_that_are_no_text_are_refused() {
-        assert_eq!(Reader::default().read(b"data: \xff\xfe\n\n"), Err(Broken::NotText));
+        assert_eq!(SseReader::default().read(b"data: \xff\xfe\n\n"), Err(SseError::NotText));
     }
 
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic_and_read_the_same_in_any_pieces(bytes: Vec<u8>, cut in 1usize..20) {
-            let whole = Reader::default().read(&bytes);
-            let mut reader = Reader::default();
+            let whole = SseReader::default().read(&bytes);
+            let mut reader = SseReader::default();
             let pieces: Result<Vec<_>, _> = bytes.chunks(cut).map(|chunk| reader.read(chunk)).collect();
             if let (Ok(whole), Ok(pieces)) = (whole, pieces) {
                 prop_assert_eq!(whole, pieces.concat());

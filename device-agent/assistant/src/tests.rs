@@ -10,10 +10,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::accounts::{Change, KeyChange};
+use super::providers::{KeyChange, ProviderChange};
 use super::*;
 
-const KEY: &str = "sk-canary-4711";
+const API_KEY: &str = "sk-canary-4711";
 
 /// Answers one request with these bytes, in pieces of this size, and gives back what was asked.
 async fn server(answer: String, pieces: usize) -> (String, JoinHandle<String>) {
@@ -55,11 +55,11 @@ fn no(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
 }
 
-fn opened(kind: Kind, base_url: &str) -> (tempfile::TempDir, Box<dyn Assistant>) {
+fn opened(kind: ProviderKind, base_url: &str) -> (tempfile::TempDir, Box<dyn Assistant>) {
     let folder = tempfile::tempdir().expect("a folder");
-    let accounts = Accounts::new(folder.path().to_owned());
-    let key = KeyChange::Replace(Secret::new(KEY).expect("a key"));
-    let change = Change { kind: Some(kind), base_url: Some(base_url.to_owned()), key, key_place: None };
+    let accounts = Providers::new(folder.path().to_owned());
+    let key = KeyChange::Replace(Secret::new(API_KEY).expect("a key"));
+    let change = ProviderChange { kind: Some(kind), base_url: Some(base_url.to_owned()), key, key_place: None };
     accounts.set("work", change).expect("saved");
     let assistant = open(&accounts, &Provider::Account("work".to_owned()), "m-1-high").expect("opens");
     (folder, assistant)
@@ -89,7 +89,7 @@ fn request() -> ModelRequest {
 }
 
 /// What a model said, and what it was asked: the head in lower case, and the body.
-async fn talk(kind: Kind, answer: String, pieces: usize) -> (Vec<ModelEvent>, String, Value) {
+async fn talk(kind: ProviderKind, answer: String, pieces: usize) -> (Vec<ModelEvent>, String, Value) {
     let (address, served) = server(answer, pieces).await;
     let (_folder, assistant) = opened(kind, &format!("{address}/base"));
     let events: Vec<_> = assistant.respond(request()).collect().await;
@@ -98,7 +98,7 @@ async fn talk(kind: Kind, answer: String, pieces: usize) -> (Vec<ModelEvent>, St
     (events, head.to_lowercase(), serde_json::from_str(body).expect("JSON"))
 }
 
-async fn events(kind: Kind, answer: String) -> Vec<ModelEvent> {
+async fn events(kind: ProviderKind, answer: String) -> Vec<ModelEvent> {
     talk(kind, answer, 7).await.0
 }
 
@@ -207,16 +207,19 @@ async fn an_answer_with_text_and_tool_calls_is_understood_however_its_bytes_arri
     ];
     let openai: Vec<_> = [text("Größe")].into_iter().chain(calls).collect();
     for pieces in [1, 17, 1 << 20] {
-        assert_eq!(talk(Kind::Anthropic, ok(ANTHROPIC), pieces).await.0, anthropic);
-        assert_eq!(talk(Kind::Openai, ok(OPENAI), pieces).await.0, openai);
+        assert_eq!(talk(ProviderKind::Anthropic, ok(ANTHROPIC), pieces).await.0, anthropic);
+        assert_eq!(talk(ProviderKind::Openai, ok(OPENAI), pieces).await.0, openai);
     }
 }
 
 #[tokio::test]
 async fn a_conversation_is_asked_in_each_providers_own_form_and_the_model_by_its_exact_name() {
-    let (_, head, body) = talk(Kind::Anthropic, ok(ANTHROPIC), 4096).await;
+    let (_, head, body) = talk(ProviderKind::Anthropic, ok(ANTHROPIC), 4096).await;
     assert!(head.starts_with("post /base/v1/messages "), "{head}");
-    assert!(head.contains(&format!("x-api-key: {KEY}")) && head.contains("anthropic-version: 2023-06-01"), "{head}");
+    assert!(
+        head.contains(&format!("x-api-key: {API_KEY}")) && head.contains("anthropic-version: 2023-06-01"),
+        "{head}"
+    );
     assert_eq!(
         body,
         json!({
@@ -235,9 +238,9 @@ async fn a_conversation_is_asked_in_each_providers_own_form_and_the_model_by_its
                 "input_schema": { "type": "object", "properties": { "pattern": { "type": "string" } } } }],
         })
     );
-    let (_, head, body) = talk(Kind::Openai, ok(OPENAI), 4096).await;
+    let (_, head, body) = talk(ProviderKind::Openai, ok(OPENAI), 4096).await;
     assert!(head.starts_with("post /base/chat/completions "), "{head}");
-    assert!(head.contains(&format!("authorization: bearer {KEY}")), "{head}");
+    assert!(head.contains(&format!("authorization: bearer {API_KEY}")), "{head}");
     assert_eq!(
         body,
         json!({
@@ -261,11 +264,13 @@ async fn a_conversation_is_asked_in_each_providers_own_form_and_the_model_by_its
 
 #[tokio::test]
 async fn an_answer_that_was_cut_anywhere_never_ends_as_a_whole_one() {
-    for (kind, whole) in [(Kind::Anthropic, ANTHROPIC), (Kind::Openai, OPENAI)] {
+    for (kind, whole) in [(ProviderKind::Anthropic, ANTHROPIC), (ProviderKind::Openai, OPENAI)] {
         // Whoever names its reason has said all, even if its farewell is lost.
         let last = match kind {
-            Kind::Anthropic => whole.rfind("event: message_stop").expect("there"),
-            Kind::Openai => whole.find("data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},").expect("there"),
+            ProviderKind::Anthropic => whole.rfind("event: message_stop").expect("there"),
+            ProviderKind::Openai => {
+                whole.find("data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},").expect("there")
+            }
         };
         for cut in (0..=last).step_by(97).chain([last]) {
             let cut = (0..=cut).rev().find(|cut| whole.is_char_boundary(*cut)).unwrap_or(0);
@@ -279,11 +284,11 @@ async fn an_answer_that_was_cut_anywhere_never_ends_as_a_whole_one() {
 #[tokio::test]
 async fn what_a_call_read_is_known_before_its_first_word_so_that_a_stopped_one_counts() {
     let (address, _served) = server(ok(ANTHROPIC), 4096).await;
-    let (_folder, assistant) = opened(Kind::Anthropic, &address);
+    let (_folder, assistant) = opened(ProviderKind::Anthropic, &address);
     let mut heard = assistant.respond(request());
     assert_eq!(heard.next().await, Some(usage(27, 0)));
     let broken = &ANTHROPIC[..ANTHROPIC.find("event: content_block_stop").expect("there")];
-    let heard = events(Kind::Anthropic, ok(broken)).await;
+    let heard = events(ProviderKind::Anthropic, ok(broken)).await;
     assert_eq!(heard.first(), Some(&usage(27, 0)), "{heard:?}");
 }
 
@@ -291,13 +296,15 @@ async fn what_a_call_read_is_known_before_its_first_word_so_that_a_stopped_one_c
 async fn a_tool_call_that_a_limit_cut_off_is_not_made() {
     let cut = ANTHROPIC.replace("\"stop_reason\":\"tool_use\"", "\"stop_reason\":\"max_tokens\"");
     let last = "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":3}\n\n";
-    let heard = events(Kind::Anthropic, ok(&cut.replace(last, ""))).await;
+    let heard = events(ProviderKind::Anthropic, ok(&cut.replace(last, ""))).await;
     assert!(heard.contains(&ModelEvent::End(StopReason::Length)), "{heard:?}");
     let calls = heard.iter().filter(|event| matches!(event, ModelEvent::ToolCall(_))).count();
     assert_eq!(calls, 1, "{heard:?}");
-    let heard =
-        events(Kind::Openai, ok(&OPENAI.replace("\"finish_reason\":\"tool_calls\"", "\"finish_reason\":\"length\"")))
-            .await;
+    let heard = events(
+        ProviderKind::Openai,
+        ok(&OPENAI.replace("\"finish_reason\":\"tool_calls\"", "\"finish_reason\":\"length\"")),
+    )
+    .await;
     assert!(heard.contains(&ModelEvent::End(StopReason::Length)), "{heard:?}");
     assert!(!heard.iter().any(|event| matches!(event, ModelEvent::ToolCall(_))), "{heard:?}");
 }
@@ -305,7 +312,7 @@ async fn a_tool_call_that_a_limit_cut_off_is_not_made() {
 #[tokio::test]
 async fn texts_of_white_space_alone_are_left_out_where_they_would_be_refused() {
     let (address, served) = server(ok(ANTHROPIC), 4096).await;
-    let (_folder, assistant) = opened(Kind::Anthropic, &address);
+    let (_folder, assistant) = opened(ProviderKind::Anthropic, &address);
     let call = ToolCall { id: "t1".to_owned(), name: "Grep".to_owned(), arguments: json!({}) };
     let said = |text: &str| Message::User { text: text.to_owned(), details: None };
     let messages = vec![
@@ -327,7 +334,7 @@ async fn texts_of_white_space_alone_are_left_out_where_they_would_be_refused() {
 async fn servers_that_speak_openai_a_little_differently_are_understood() {
     // An empty reason with every piece says nothing: this one breaks off.
     let broken = "data: {\"choices\":[{\"delta\":{\"content\":\"half\"},\"finish_reason\":\"\"}]}\n\n";
-    assert_eq!(events(Kind::Openai, ok(broken)).await, [text("half")]);
+    assert_eq!(events(ProviderKind::Openai, ok(broken)).await, [text("half")]);
     // Whole calls that are all numbered 0, no usage, no farewell.
     let other = concat!(
         "data: {\"choices\":[{\"delta\":{\"content\":null,\"tool_calls\":[",
@@ -337,7 +344,7 @@ async fn servers_that_speak_openai_a_little_differently_are_understood() {
         "\"finish_reason\":\"stop\"}]}\n\n"
     );
     assert_eq!(
-        events(Kind::Openai, ok(other)).await,
+        events(ProviderKind::Openai, ok(other)).await,
         [call("a", "Read", json!({})), call("b", "Glob", json!("not json")), ModelEvent::End(StopReason::Completed)]
     );
 }
@@ -367,7 +374,7 @@ async fn each_refusal_is_told_apart_and_repeats_nothing_that_the_provider_wrote(
         (String::new(), ErrorKind::Protocol, true, None),
     ];
     for (answer, kind, retryable, pause) in cases {
-        for provider in [Kind::Anthropic, Kind::Openai] {
+        for provider in [ProviderKind::Anthropic, ProviderKind::Openai] {
             let shown: String = answer.chars().take(120).collect();
             let heard = talk(provider, answer.clone(), 1 << 16).await.0;
             let [ModelEvent::Error(error)] = &heard[..] else { panic!("{shown}: {heard:?}") };
@@ -383,7 +390,7 @@ async fn nobody_at_the_address_is_a_failure_that_may_pass() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
     let address = format!("http://{}", listener.local_addr().expect("bound"));
     drop(listener);
-    let (_folder, assistant) = opened(Kind::Openai, &address);
+    let (_folder, assistant) = opened(ProviderKind::Openai, &address);
     let heard: Vec<_> = assistant.respond(request()).collect().await;
     let [ModelEvent::Error(error)] = &heard[..] else { panic!("{heard:?}") };
     assert!(error.retryable && error.message.contains("reached"), "{error}");

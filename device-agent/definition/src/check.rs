@@ -9,7 +9,7 @@ use crate::Definition;
 /// What one check found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Verdict {
+pub enum CheckResult {
     /// It works.
     Pass,
     /// It does not; the service cannot be published.
@@ -24,7 +24,7 @@ pub struct Check {
     /// What was asked, in words that stay the same.
     pub name: String,
     /// What was found.
-    pub verdict: Verdict,
+    pub verdict: CheckResult,
     /// Why.
     pub cause: String,
     /// The one thing to do next; present exactly when it failed.
@@ -34,7 +34,7 @@ pub struct Check {
 
 /// All checks of one definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct CheckReport {
     /// Which definition was checked: another one needs another check.
     pub definition_sha256: Sha256Digest,
     /// When.
@@ -43,10 +43,10 @@ pub struct Report {
     pub checks: Vec<Check>,
 }
 
-impl Report {
+impl CheckReport {
     /// Whether nothing failed.
     pub fn passed(&self) -> bool {
-        self.checks.iter().all(|check| check.verdict != Verdict::Fail)
+        self.checks.iter().all(|check| check.verdict != CheckResult::Fail)
     }
 
     /// Whether this report allows to publish `definition`.

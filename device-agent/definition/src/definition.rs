@@ -6,7 +6,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::service;
 use serde::{Deserialize, Serialize};
 
-use super::{Approvals, Limits, Network, Protected, Skill, ToolName};
+use super::{ApprovalPolicy, Network, ProtectedPaths, RunLimits, Skill, ToolName};
 use crate::mcp_server::{self, MAX_MCP_SERVERS};
 use crate::provider::{PROVIDER_NAME_RULE, is_provider_name};
 use crate::{McpServer, Provider};
@@ -39,23 +39,23 @@ pub struct Definition {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mcp: Vec<McpServer>,
     /// Which calls run by themselves, which ask first, and which never run.
-    #[serde(default, skip_serializing_if = "Approvals::is_default")]
-    pub approvals: Approvals,
-    /// Files that no tool changes, as patterns; see [`super::Protected`].
+    #[serde(default, skip_serializing_if = "ApprovalPolicy::is_default")]
+    pub approvals: ApprovalPolicy,
+    /// Files that no tool changes, as patterns; see [`super::ProtectedPaths`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub protected: Vec<String>,
     /// The network that commands have. Nothing but Bash uses it.
     #[serde(default, skip_serializing_if = "Network::is_none")]
     pub network: Network,
     /// What one run may take.
-    pub limits: Limits,
+    pub limits: RunLimits,
 }
 
 impl Definition {
     /// Checks every field; each that is wrong is named once, with what to write instead.
     ///
     /// The working directory must be absolute and exist, for a definition that names no folder is
-    /// a typing error; whether the folder suits is asked by [`crate::services::checks`].
+    /// a typing error; whether the folder suits is asked by the checks.
     pub fn validate(&self) -> Result<(), InvalidDefinition> {
         let wrong: Vec<FieldError> = [
             ("name", service::check_name(&self.name)),
@@ -68,7 +68,7 @@ impl Definition {
             ("skills", self.check_skills()),
             ("mcp", self.check_mcp()),
             ("approvals", self.approvals.check()),
-            ("protected", Protected::new(&self.protected).map(drop)),
+            ("protected", ProtectedPaths::new(&self.protected).map(drop)),
             ("network", self.check_network()),
             ("limits", self.limits.check()),
         ]
@@ -81,14 +81,14 @@ impl Definition {
     /// How many tokens the model takes in one call, what it writes included. `None` for the scripted assistant, which
     /// has no model.
     pub fn context_tokens(&self) -> Option<u64> {
-        let default = (self.provider != Provider::Scripted).then_some(CONTEXT_TOKENS);
+        let default = (self.provider != Provider::Scripted).then_some(DEFAULT_CONTEXT_TOKENS);
         self.limits.context_tokens.or(default)
     }
 
     fn check_description(&self) -> Result<(), String> {
         let length = self.description.chars().count();
-        if length > service::DESCRIPTION_LIMIT {
-            let limit = service::DESCRIPTION_LIMIT;
+        if length > service::MAX_DESCRIPTION_CHARS {
+            let limit = service::MAX_DESCRIPTION_CHARS;
             return Err(format!("a description has at most {limit} characters; this one has {length}"));
         }
         match self.description.chars().any(|c| c.is_control() && c != '\n') {
@@ -112,7 +112,7 @@ impl Definition {
         }
     }
 
-    /// Whether the account is there is asked by [`crate::services::checks`]: it may be configured later.
+    /// Whether the account is there is asked by the checks: it may be configured later.
     fn check_provider(&self) -> Result<(), String> {
         match &self.provider {
             Provider::Scripted => Ok(()),
@@ -126,8 +126,8 @@ impl Definition {
     fn check_model(&self) -> Result<(), String> {
         let length = self.model.chars().count();
         match (&self.provider, self.model.strip_prefix("script:")) {
-            (Provider::Account(_), _) if (1..=MODEL_LIMIT).contains(&length) => Ok(()),
-            (Provider::Account(_), _) => Err(format!("a model's name has 1 to {MODEL_LIMIT} characters")),
+            (Provider::Account(_), _) if (1..=MAX_MODEL_CHARS).contains(&length) => Ok(()),
+            (Provider::Account(_), _) => Err(format!("a model's name has 1 to {MAX_MODEL_CHARS} characters")),
             (Provider::Scripted, None) if self.model == "folder" => Ok(()),
             (Provider::Scripted, Some(file)) if Path::new(file).is_absolute() => Ok(()),
             (Provider::Scripted, _) => Err(format!(
@@ -139,8 +139,8 @@ impl Definition {
 
     fn check_instructions(&self) -> Result<(), String> {
         let length = self.instructions.len();
-        match length > INSTRUCTIONS_LIMIT {
-            true => Err(format!("instructions have at most {INSTRUCTIONS_LIMIT} bytes; these have {length}")),
+        match length > MAX_INSTRUCTIONS_BYTES {
+            true => Err(format!("instructions have at most {MAX_INSTRUCTIONS_BYTES} bytes; these have {length}")),
             false => Ok(()),
         }
     }
@@ -161,8 +161,8 @@ impl Definition {
     }
 
     fn check_skills(&self) -> Result<(), String> {
-        if self.skills.len() > SKILLS {
-            return Err(format!("a service has at most {SKILLS} skills; this one has {}", self.skills.len()));
+        if self.skills.len() > MAX_SKILLS {
+            return Err(format!("a service has at most {MAX_SKILLS} skills; this one has {}", self.skills.len()));
         }
         for (at, skill) in self.skills.iter().enumerate() {
             skill.check().map_err(|problem| format!("{}: {problem}", skill.source.display()))?;
@@ -198,16 +198,16 @@ impl Definition {
 }
 
 /// The window of a model of which nobody said how large it is: the models of today have it, or a larger one.
-const CONTEXT_TOKENS: u64 = 128_000;
+const DEFAULT_CONTEXT_TOKENS: u64 = 128_000;
 
 /// The most skills of a service.
-const SKILLS: usize = 32;
+const MAX_SKILLS: usize = 32;
 
 /// The most characters of a model's name.
-const MODEL_LIMIT: usize = 200;
+const MAX_MODEL_CHARS: usize = 200;
 
 /// The largest instructions, in bytes: far above what people write, far below what a model takes.
-pub const INSTRUCTIONS_LIMIT: usize = 256 * 1024;
+pub const MAX_INSTRUCTIONS_BYTES: usize = 256 * 1024;
 
 /// One field of a definition that is not acceptable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -238,10 +238,10 @@ mod tests {
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
             mcp: Vec::new(),
-            approvals: Approvals::default(),
+            approvals: ApprovalPolicy::default(),
             protected: Vec::new(),
             network: Network::None,
-            limits: Limits::default(),
+            limits: RunLimits::default(),
         }
     }
 
@@ -255,14 +255,14 @@ mod tests {
             working_directory: "relative/../path".into(),
             provider: Provider::Scripted,
             model: "gpt".to_owned(),
-            instructions: "x".repeat(INSTRUCTIONS_LIMIT + 1),
+            instructions: "x".repeat(MAX_INSTRUCTIONS_BYTES + 1),
             tools: vec![ToolName::Read, ToolName::Glob, ToolName::Read],
             skills: Vec::new(),
             mcp: Vec::new(),
-            approvals: Approvals { expiry_s: 0, ..Approvals::default() },
+            approvals: ApprovalPolicy { expiry_s: 0, ..ApprovalPolicy::default() },
             protected: vec!["!x".to_owned()],
             network: Network::Host,
-            limits: Limits { max_turns: 0, max_duration_s: 0, concurrency: 0, ..Limits::default() },
+            limits: RunLimits { max_turns: 0, max_duration_s: 0, concurrency: 0, ..RunLimits::default() },
         };
         let InvalidDefinition(errors) = wrong.validate().expect_err("all wrong");
         let fields: Vec<_> = errors.iter().map(|error| error.field.as_ref()).collect();
@@ -287,7 +287,7 @@ mod tests {
         let mut definition = sound(folder.path());
         assert_eq!(definition.context_tokens(), None);
         definition.provider = Provider::Account("work".to_owned());
-        assert_eq!(definition.context_tokens(), Some(CONTEXT_TOKENS));
+        assert_eq!(definition.context_tokens(), Some(DEFAULT_CONTEXT_TOKENS));
         definition.limits.context_tokens = Some(4096);
         assert_eq!(definition.context_tokens(), Some(4096));
     }
@@ -309,7 +309,8 @@ mod tests {
         let mut other = one.clone();
         other.tools.pop();
         assert_ne!(one.digest(), other.digest());
-        let other = Definition { approvals: Approvals { expiry_s: 60, ..Approvals::default() }, ..one.clone() };
+        let other =
+            Definition { approvals: ApprovalPolicy { expiry_s: 60, ..ApprovalPolicy::default() }, ..one.clone() };
         assert_ne!(one.digest(), other.digest());
         let online = Definition { network: Network::Host, tools: ToolName::ALL.to_vec(), ..one.clone() };
         assert_eq!(online.validate(), Ok(()));
@@ -355,7 +356,7 @@ mod tests {
             .expect("sound rules"),
             protected: vec![".env".to_owned(), "/keys/".to_owned()],
             network: Network::Host,
-            limits: Limits {
+            limits: RunLimits {
                 max_turns: 20,
                 max_duration_s: 600,
                 concurrency: 2,

@@ -7,7 +7,7 @@ use super::{McpServer, ToolName};
 /// What one run may take, and how many may run at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Limits {
+pub struct RunLimits {
     /// Model calls in one run.
     pub max_turns: u32,
     /// Awake seconds in one run. An offer may ask for less, never for more.
@@ -22,16 +22,16 @@ pub struct Limits {
     pub context_tokens: Option<u64>,
 }
 
-impl Default for Limits {
+impl Default for RunLimits {
     fn default() -> Self {
         Self { max_turns: 50, max_duration_s: 3600, concurrency: 4, max_output_tokens: None, context_tokens: None }
     }
 }
 
 /// The most that a limit of tokens can be.
-const TOKENS: u64 = 10_000_000;
+const MAX_TOKEN_LIMIT: u64 = 10_000_000;
 
-impl Limits {
+impl RunLimits {
     /// What a new service with these tools has: where one run may change something under another, they take turns.
     pub fn default_for(tools: &[ToolName], servers: &[McpServer]) -> Self {
         let writes = tools.iter().any(|tool| tool.writes()) || !servers.is_empty();
@@ -49,9 +49,12 @@ impl Limits {
             return Err(format!("{field} must be from 1 to {most}; it is {value}"));
         }
         let tokens = [("max_output_tokens", self.max_output_tokens, 1), ("context_tokens", self.context_tokens, 1024)];
-        match tokens.iter().find(|(_, value, least)| value.is_some_and(|value| !(*least..=TOKENS).contains(&value))) {
+        match tokens
+            .iter()
+            .find(|(_, value, least)| value.is_some_and(|value| !(*least..=MAX_TOKEN_LIMIT).contains(&value)))
+        {
             Some((field, value, least)) => {
-                Err(format!("{field} must be from {least} to {TOKENS}; it is {}", value.unwrap_or_default()))
+                Err(format!("{field} must be from {least} to {MAX_TOKEN_LIMIT}; it is {}", value.unwrap_or_default()))
             }
             None => Ok(()),
         }
@@ -64,15 +67,15 @@ mod tests {
 
     #[test]
     fn limits_of_tokens_are_checked_and_one_that_is_absent_is_not_written() {
-        let none = Limits::default();
+        let none = RunLimits::default();
         assert!(!serde_json::to_string(&none).expect("JSON").contains("tokens"), "a digest stays what it was");
         for (max_output_tokens, context_tokens, fits) in [
             (Some(1), Some(1024), true),
             (Some(0), None, false),
             (None, Some(1023), false),
-            (Some(TOKENS + 1), None, false),
+            (Some(MAX_TOKEN_LIMIT + 1), None, false),
         ] {
-            let limits = Limits { max_output_tokens, context_tokens, ..none };
+            let limits = RunLimits { max_output_tokens, context_tokens, ..none };
             assert_eq!(limits.check().is_ok(), fits, "{limits:?}");
         }
     }

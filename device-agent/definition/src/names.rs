@@ -6,4 +6,4 @@ pub fn is_short_name(text: &str, most: usize) -> bool {
 }
 
 /// The one name that nothing can have: `/…/new` is the page for a new one.
-pub const TAKEN_NAME: &str = "new";
+pub const RESERVED_NAME: &str = "new";

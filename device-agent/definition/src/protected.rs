@@ -5,26 +5,26 @@ use std::path::Path;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 /// The most patterns of a service.
-const PATTERNS: usize = 64;
+const MAX_PATTERNS: usize = 64;
 /// The most characters of a pattern.
-const LENGTH: usize = 500;
+const MAX_PATTERN_CHARS: usize = 500;
 
 /// Patterns that were read and checked. A pattern without a slash means a name at any depth; one that means
 /// a folder means everything in it. Upper and lower case are one, for some file systems say so.
 #[derive(Clone)]
-pub struct Protected(Gitignore);
+pub struct ProtectedPaths(Gitignore);
 
-impl std::fmt::Debug for Protected {
+impl std::fmt::Debug for ProtectedPaths {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Protected({} patterns)", self.0.len())
     }
 }
 
-impl Protected {
+impl ProtectedPaths {
     /// Reads patterns; the error says which is wrong and why.
     pub fn new(patterns: &[String]) -> Result<Self, String> {
-        if patterns.len() > PATTERNS {
-            return Err(format!("a service protects at most {PATTERNS} patterns; these are {}", patterns.len()));
+        if patterns.len() > MAX_PATTERNS {
+            return Err(format!("a service protects at most {MAX_PATTERNS} patterns; these are {}", patterns.len()));
         }
         let mut builder = GitignoreBuilder::new("");
         // No pattern fails to compile because of its case.
@@ -36,7 +36,7 @@ impl Protected {
                     "a pattern names what is protected, such as .env or secrets/**, and begins with neither ! nor #",
                 );
             }
-            if pattern.chars().count() > LENGTH || pattern.chars().any(char::is_control) {
+            if pattern.chars().count() > MAX_PATTERN_CHARS || pattern.chars().any(char::is_control) {
                 return wrong("a pattern has at most 500 characters and no control characters");
             }
             if pattern.split('/').any(|part| part == "..") {
@@ -64,8 +64,8 @@ impl Protected {
 mod tests {
     use super::*;
 
-    fn protected(patterns: &[&str]) -> Result<Protected, String> {
-        Protected::new(&patterns.iter().map(|&pattern| pattern.to_owned()).collect::<Vec<_>>())
+    fn protected(patterns: &[&str]) -> Result<ProtectedPaths, String> {
+        ProtectedPaths::new(&patterns.iter().map(|&pattern| pattern.to_owned()).collect::<Vec<_>>())
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::names::is_short_name;
 
 /// The name of the assistant that needs no account.
-pub const SCRIPTED: &str = "scripted";
+pub const SCRIPTED_PROVIDER: &str = "scripted";
 
 /// The most characters of a provider's name.
 const MAX_NAME_CHARS: usize = 32;
@@ -22,14 +22,14 @@ pub enum Provider {
 
 impl From<String> for Provider {
     fn from(name: String) -> Self {
-        if name == SCRIPTED { Self::Scripted } else { Self::Account(name) }
+        if name == SCRIPTED_PROVIDER { Self::Scripted } else { Self::Account(name) }
     }
 }
 
 impl From<Provider> for String {
     fn from(provider: Provider) -> Self {
         match provider {
-            Provider::Scripted => SCRIPTED.to_owned(),
+            Provider::Scripted => SCRIPTED_PROVIDER.to_owned(),
             Provider::Account(name) => name,
         }
     }
@@ -38,7 +38,7 @@ impl From<Provider> for String {
 impl std::fmt::Display for Provider {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Scripted => SCRIPTED,
+            Self::Scripted => SCRIPTED_PROVIDER,
             Self::Account(name) => name,
         })
     }
@@ -46,7 +46,7 @@ impl std::fmt::Display for Provider {
 
 /// Whether a provider can be called so. A name is also a part of a file's name.
 pub fn is_provider_name(text: &str) -> bool {
-    is_short_name(text, MAX_NAME_CHARS) && text != SCRIPTED
+    is_short_name(text, MAX_NAME_CHARS) && text != SCRIPTED_PROVIDER
 }
 
 /// What a provider's name looks like.

@@ -4,12 +4,12 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::{ApplicationId, DraftId, EndpointId};
 use serde::{Deserialize, Serialize};
 
-use crate::{Definition, Report};
+use crate::{CheckReport, Definition};
 
 /// How far a service has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum ServiceStage {
     /// Saved, and not checked in this form, or not with success.
     Draft,
     /// Every check of exactly this definition passed.
@@ -30,7 +30,7 @@ pub struct Service {
     /// The definition as it was last saved.
     pub draft: Definition,
     /// The newest checks, perhaps of an older draft.
-    pub checks: Option<Report>,
+    pub checks: Option<CheckReport>,
     /// When it was first saved.
     pub created_at: Timestamp,
     /// When it was last saved.
@@ -41,13 +41,13 @@ pub struct Service {
 
 impl Service {
     /// Where the draft stands. A service with a newer draft is `published` in its older version too.
-    pub fn stage(&self) -> Stage {
+    pub fn stage(&self) -> ServiceStage {
         if self.published.as_ref().is_some_and(|version| version.definition == self.draft) {
-            Stage::Published
+            ServiceStage::Published
         } else if self.checks.as_ref().is_some_and(|report| report.allows(&self.draft)) {
-            Stage::Checked
+            ServiceStage::Checked
         } else {
-            Stage::Draft
+            ServiceStage::Draft
         }
     }
 }
@@ -60,7 +60,7 @@ pub struct Version {
     /// What it does. Its digest is [`Definition::digest`].
     pub definition: Definition,
     /// The checks it passed.
-    pub checks: Report,
+    pub checks: CheckReport,
     /// When the gateway confirmed it; `None` while its answer is awaited.
     pub published_at: Option<Timestamp>,
     /// Why nothing of it runs; `None` as long as it does. Publishing ends it.

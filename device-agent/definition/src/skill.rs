@@ -12,13 +12,13 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 /// The file in a skill's folder.
-const FILE: &str = "SKILL.md";
+const SKILL_FILE_NAME: &str = "SKILL.md";
 /// The most bytes of a SKILL.md.
-const LIMIT: usize = 64 * 1024;
+const MAX_FILE_BYTES: usize = 64 * 1024;
 /// The most characters of a name.
-const NAME: usize = 64;
+const MAX_NAME_CHARS: usize = 64;
 /// The most characters of a description.
-const DESCRIPTION: usize = 1024;
+const MAX_DESCRIPTION_CHARS: usize = 1024;
 
 /// One skill of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,8 +59,8 @@ impl Skill {
     /// Reads the skill in a folder, or the one whose SKILL.md is named itself: a regular file or a link to one, and
     /// not much more of it than a skill may have.
     pub fn read(place: &Path) -> Result<Self, SkillError> {
-        let folder = if place.ends_with(FILE) { place.parent().unwrap_or(place) } else { place };
-        let path = folder.join(FILE);
+        let folder = if place.ends_with(SKILL_FILE_NAME) { place.parent().unwrap_or(place) } else { place };
+        let path = folder.join(SKILL_FILE_NAME);
         let io = |source| SkillError::Io { path: path.clone(), source };
         let invalid = |problem| SkillError::Invalid { path: path.clone(), problem };
         // A pipe, which would keep us waiting, and a device are opened without waiting, and then refused.
@@ -71,13 +71,13 @@ impl Skill {
         }
         let mut bytes = Vec::new();
         // What a file system says of a file's size need not be true.
-        file.take(LIMIT as u64 + 1).read_to_end(&mut bytes).map_err(io)?;
-        if bytes.len() > LIMIT {
-            return Err(invalid(format!("a skill has at most {LIMIT} bytes")));
+        file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(io)?;
+        if bytes.len() > MAX_FILE_BYTES {
+            return Err(invalid(format!("a skill has at most {MAX_FILE_BYTES} bytes")));
         }
         let text = String::from_utf8(bytes).map_err(|_| invalid("it is not text in UTF-8".to_owned()))?;
         let source = std::path::absolute(folder).map_err(io)?;
-        let Written { name, description, instructions } = parse(&text).map_err(invalid)?;
+        let SkillFile { name, description, instructions } = parse(&text).map_err(invalid)?;
         let skill = Self { name, description, instructions, source };
         skill.check().map_err(invalid)?;
         Ok(skill)
@@ -88,21 +88,23 @@ impl Skill {
         let Self { name, description, instructions, .. } = self;
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         match () {
-            () if name.is_empty() || name.len() > NAME || !name.chars().all(plain) => {
-                Err(format!("its name has 1 to {NAME} characters from a-z, 0-9 and -"))
+            () if name.is_empty() || name.len() > MAX_NAME_CHARS || !name.chars().all(plain) => {
+                Err(format!("its name has 1 to {MAX_NAME_CHARS} characters from a-z, 0-9 and -"))
             }
-            () if description.trim().is_empty() || description.chars().count() > DESCRIPTION => {
-                Err(format!("its description has 1 to {DESCRIPTION} characters, and says when it is of use"))
+            () if description.trim().is_empty() || description.chars().count() > MAX_DESCRIPTION_CHARS => {
+                Err(format!("its description has 1 to {MAX_DESCRIPTION_CHARS} characters, and says when it is of use"))
             }
             () if description.chars().any(char::is_control) => Err("its description is one line".to_owned()),
             () if instructions.trim().is_empty() => Err("it has no instructions below its front matter".to_owned()),
-            () if instructions.len() > LIMIT => Err(format!("its instructions have at most {LIMIT} bytes")),
+            () if instructions.len() > MAX_FILE_BYTES => {
+                Err(format!("its instructions have at most {MAX_FILE_BYTES} bytes"))
+            }
             () => Ok(()),
         }
     }
 }
 
-struct Written {
+struct SkillFile {
     name: String,
     description: String,
     instructions: String,
@@ -110,7 +112,7 @@ struct Written {
 
 /// The front matter is YAML, of which two keys with text are wanted. They are read line by line: real files
 /// hold what a YAML reader refuses, such as `description: Use when: …`, and nothing else of YAML is needed.
-fn parse(text: &str) -> Result<Written, String> {
+fn parse(text: &str) -> Result<SkillFile, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.lines();
     if lines.next().map(str::trim_end) != Some("---") {
@@ -126,7 +128,7 @@ fn parse(text: &str) -> Result<Written, String> {
     }
     let value = |key| value(&front, key).ok_or_else(|| format!("its front matter has no {key}"));
     let instructions = lines.collect::<Vec<_>>().join("\n").trim().to_owned();
-    Ok(Written { name: value("name")?, description: value("description")?, instructions })
+    Ok(SkillFile { name: value("name")?, description: value("description")?, instructions })
 }
 
 /// The text of a key: behind its colon, quoted or not, or in the indented lines below it, as one line.
@@ -158,7 +160,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Skill, SkillError> {
         let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join(FILE), text).expect("written");
+        std::fs::write(folder.path().join(SKILL_FILE_NAME), text).expect("written");
         Skill::read(folder.path())
     }
 
@@ -191,7 +193,7 @@ mod tests {
             ("---\nname: A b\ndescription: c\n---\nd", "1 to 64"),
             ("---\nname: a\ndescription:\n---\nd", "1 to 1024"),
             ("---\nname: a\ndescription: b\n---\n \n", "no instructions"),
-            (&"x".repeat(LIMIT + 1), "at most"),
+            (&"x".repeat(MAX_FILE_BYTES + 1), "at most"),
         ] {
             let error = read(text).expect_err(part).to_string();
             assert!(error.contains(part) && error.contains("SKILL.md"), "{error}");
@@ -211,7 +213,7 @@ mod tests {
     #[test]
     fn a_pipe_or_a_device_in_the_place_of_a_skill_is_refused_at_once() {
         let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join(FILE);
+        let path = folder.path().join(SKILL_FILE_NAME);
         let mode = rustix::fs::Mode::RUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
         let error = refused(folder.path());

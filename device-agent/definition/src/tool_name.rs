@@ -24,7 +24,7 @@ impl ToolName {
     pub const ALL: [Self; 6] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write, Self::Bash];
 
     /// The tools for the files of the working directory: what a new service has.
-    pub const WORKSPACE: [Self; 5] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write];
+    pub const WORKSPACE_TOOLS: [Self; 5] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write];
 
     /// The name that models, people and definitions use.
     pub const fn as_str(self) -> &'static str {

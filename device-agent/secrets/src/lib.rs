@@ -1,8 +1,8 @@
 //! Where secrets live on this computer: in files of mode 0600, or the keys among them in the desktop's keyring.
 
-mod cabinet;
-mod kept;
+mod file_store;
 pub mod keyring;
+mod stored_key;
 
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-pub use cabinet::{Cabinet, FileError, KeyChange};
-pub use kept::{Holds, Kept, Wanted};
+pub use file_store::{KeyChange, SecretFileError, SecretFileStore};
 use keyring::KeyringError;
+pub use stored_key::{KeyHolder, KeyPreference, StoredKey};
 
 /// The most bytes of a secret. No provider's key comes near it.
-const LIMIT: usize = 8 * 1024;
+const MAX_SECRET_BYTES: usize = 8 * 1024;
 /// The most bytes of a file that holds one.
-const FILE_LIMIT: u64 = 64 * 1024;
+const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// A secret that somebody else issued. Cloning shares it; `Debug` shows nothing of it, and it is
 /// overwritten when the last one is dropped.
@@ -48,7 +48,9 @@ pub enum SecretError {
     #[error(transparent)]
     Keyring(#[from] KeyringError),
     /// It is none.
-    #[error("a key is one line of visible ASCII characters without spaces, of at most {LIMIT} bytes; this is not")]
+    #[error(
+        "a key is one line of visible ASCII characters without spaces, of at most {MAX_SECRET_BYTES} bytes; this is not"
+    )]
     NotAKey,
 }
 
@@ -56,7 +58,8 @@ impl Secret {
     /// Takes a secret as it was typed or read, without the white space around it.
     pub fn new(text: &str) -> Result<Self, SecretError> {
         let text = text.trim();
-        let is_one = !text.is_empty() && text.len() <= LIMIT && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_one =
+            !text.is_empty() && text.len() <= MAX_SECRET_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic());
         if is_one { Ok(Self(Arc::new(Zeroizing::new(text.to_owned())))) } else { Err(SecretError::NotAKey) }
     }
 
@@ -85,7 +88,7 @@ pub fn read_private(path: &Path) -> Result<Option<Zeroizing<String>>, SecretErro
         return Err(SecretError::Loose { path: path.to_owned(), mode });
     }
     let mut text = Zeroizing::new(String::new());
-    file.take(FILE_LIMIT).read_to_string(&mut text).map_err(io)?;
+    file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(io)?;
     Ok(Some(text))
 }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct GatewayAddress(String);
 
 /// Where its API is, below it.
-const API: &str = "/api/v1";
+const API_PATH: &str = "/api/v1";
 
 impl GatewayAddress {
     /// Reads what a person typed: also the address of its API.
@@ -34,7 +34,7 @@ impl GatewayAddress {
             return Err("tokens travel over https, or over http on this computer only");
         }
         let mut path = url.path().trim_end_matches('/');
-        while let Some(shorter) = path.strip_suffix(API) {
+        while let Some(shorter) = path.strip_suffix(API_PATH) {
             path = shorter.trim_end_matches('/');
         }
         let path = path.to_owned();

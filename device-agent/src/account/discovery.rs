@@ -4,7 +4,7 @@ use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use super::address::is_guarded;
-use super::issuer::{away, document};
+use super::issuer::{document, issuer_away};
 use super::{AccountError, GatewayAddress};
 
 /// What a hosted gateway says.
@@ -85,26 +85,27 @@ impl Issuer {
         let resource: Resource = document(&url).await?.ok_or_else(not_hosted)?;
         if resource.resource.trim_end_matches('/') != gateway.as_str() {
             let other: String = resource.resource.chars().filter(|c| !c.is_control()).take(200).collect();
-            return Err(away(&url, &format!("the gateway there calls itself {other}: use that address")));
+            return Err(issuer_away(&url, &format!("the gateway there calls itself {other}: use that address")));
         }
         let (Some(issuer), Some(client_id)) = (resource.authorization_servers.first(), resource.deskgate_client_id)
         else {
             return Err(not_hosted());
         };
         let issuer_url = Url::parse(issuer).ok().filter(is_guarded);
-        let issuer_url = issuer_url.ok_or_else(|| away(&url, "it names an issuer that is not asked over https"))?;
+        let issuer_url =
+            issuer_url.ok_or_else(|| issuer_away(&url, "it names an issuer that is not asked over https"))?;
         let audience = resource.deskgate_audience.unwrap_or(resource.resource);
         // Or a gateway would be given tokens that are good at another one.
         if Url::parse(&audience).is_ok_and(|audience| audience.origin() != url.origin()) {
-            return Err(away(&url, "it asks for tokens that are made for another address"));
+            return Err(issuer_away(&url, "it asks for tokens that are made for another address"));
         }
         let metadata = metadata(&issuer_url).await?;
         if metadata.issuer != *issuer {
-            return Err(away(&issuer_url, "it calls itself otherwise than the gateway does"));
+            return Err(issuer_away(&issuer_url, "it calls itself otherwise than the gateway does"));
         }
         let place = |text: Option<String>, what: &str| {
             let url = text.and_then(|text| Url::parse(&text).ok()).filter(is_guarded);
-            url.ok_or_else(|| away(&issuer_url, &format!("it offers no {what}")))
+            url.ok_or_else(|| issuer_away(&issuer_url, &format!("it offers no {what}")))
         };
         Ok(Self {
             client_id,
@@ -135,5 +136,5 @@ async fn metadata(issuer: &Url) -> Result<Metadata, AccountError> {
             return Ok(metadata);
         }
     }
-    Err(away(issuer, "it says nothing of itself at either of the two places where issuers do"))
+    Err(issuer_away(issuer, "it says nothing of itself at either of the two places where issuers do"))
 }

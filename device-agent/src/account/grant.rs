@@ -10,21 +10,21 @@ use zeroize::Zeroizing;
 
 use super::address::is_guarded;
 use super::discovery::Issuer;
-use super::issuer::{Answer, ask, away};
-use super::{AccountError, Invitation};
+use super::issuer::{IssuerResponse, ask, issuer_away};
+use super::{AccountError, SignInPrompt};
 
 /// Between two questions, where the issuer names no time.
-const INTERVAL: Duration = Duration::from_secs(5);
+const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// More of it each time the issuer finds that too fast (RFC 8628, section 3.5).
-const SLOWER: Duration = Duration::from_secs(5);
+const SLOW_DOWN_INCREMENT: Duration = Duration::from_secs(5);
 /// The longest that an issuer can have this side wait between two questions.
-const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// The longest that a code can be good.
-const LONGEST: Duration = Duration::from_secs(3600);
+const MAX_CODE_TTL: Duration = Duration::from_secs(3600);
 
 /// What an issuer gives when a sign-in begins.
 #[derive(Deserialize)]
-struct Begun {
+struct DeviceAuthorization {
     device_code: Zeroizing<String>,
     user_code: String,
     verification_uri: String,
@@ -48,7 +48,7 @@ pub(super) struct Tokens {
 }
 
 /// A sign-in that waits for its user.
-pub(super) struct Pending {
+pub(super) struct PendingSignIn {
     issuer: Issuer,
     device_code: Zeroizing<String>,
     interval: Duration,
@@ -56,33 +56,36 @@ pub(super) struct Pending {
 }
 
 /// Begins a sign-in: what the user is shown, and what waits for them.
-pub(super) async fn begin(issuer: Issuer) -> Result<(Invitation, Pending), AccountError> {
+pub(super) async fn begin(issuer: Issuer) -> Result<(SignInPrompt, PendingSignIn), AccountError> {
     let mut form = vec![("client_id", issuer.client_id.as_str()), ("scope", issuer.scope.as_str())];
     form.extend(issuer.resource());
-    let begun: Begun = match ask(&issuer.device, &form).await? {
-        Answer::Yes(begun) => begun,
-        Answer::No(refusal) => {
+    let begun: DeviceAuthorization = match ask(&issuer.device, &form).await? {
+        IssuerResponse::Granted(begun) => begun,
+        IssuerResponse::Refused(refusal) => {
             return Err(AccountError::NotSignedIn(format!("{} begins no sign-in: {}", issuer.issuer, refusal.words())));
         }
     };
-    let lasts = Duration::from_secs(begun.expires_in).min(LONGEST);
+    let lasts = Duration::from_secs(begun.expires_in).min(MAX_CODE_TTL);
     let now = Timestamp::now();
     let shown = |text: &str| Url::parse(text).ok().filter(is_guarded).map(String::from);
     let is_code =
         (1..=64).contains(&begun.user_code.len()) && begun.user_code.chars().all(|c| c.is_ascii_graphic() || c == ' ');
     let verification_uri = shown(&begun.verification_uri).filter(|_| is_code);
-    let invitation = Invitation {
+    let invitation = SignInPrompt {
         verification_uri: verification_uri
-            .ok_or_else(|| away(&issuer.device, "what it gives cannot be shown: no address, or no code"))?,
+            .ok_or_else(|| issuer_away(&issuer.device, "what it gives cannot be shown: no address, or no code"))?,
         verification_uri_complete: begun.verification_uri_complete.as_deref().and_then(shown),
         user_code: begun.user_code,
         expires_at: now.0.checked_add(lasts).map_or(now, Timestamp::from),
     };
-    let interval = begun.interval.map_or(INTERVAL, Duration::from_secs).clamp(Duration::from_secs(1), LONGEST_INTERVAL);
-    Ok((invitation, Pending { device_code: begun.device_code, interval, until: Instant::now() + lasts, issuer }))
+    let interval = begun
+        .interval
+        .map_or(DEFAULT_POLL_INTERVAL, Duration::from_secs)
+        .clamp(Duration::from_secs(1), MAX_POLL_INTERVAL);
+    Ok((invitation, PendingSignIn { device_code: begun.device_code, interval, until: Instant::now() + lasts, issuer }))
 }
 
-impl Pending {
+impl PendingSignIn {
     /// Asks until the user has signed in, said no, or taken too long.
     pub(super) async fn finish(mut self) -> Result<(Issuer, Tokens), AccountError> {
         let late =
@@ -99,18 +102,18 @@ impl Pending {
             ];
             form.extend(self.issuer.resource());
             let refusal = match ask::<Tokens>(&self.issuer.token, &form).await {
-                Ok(Answer::Yes(tokens)) => return Ok((self.issuer, tokens)),
-                Ok(Answer::No(refusal)) => refusal,
+                Ok(IssuerResponse::Granted(tokens)) => return Ok((self.issuer, tokens)),
+                Ok(IssuerResponse::Refused(refusal)) => refusal,
                 Err(error) => {
                     tracing::debug!(%error, "the issuer does not answer while a user signs in");
                     // As section 3.5 has it: less often, as long as the code is good.
-                    self.interval = (self.interval * 2).min(LONGEST_INTERVAL);
+                    self.interval = (self.interval * 2).min(MAX_POLL_INTERVAL);
                     continue;
                 }
             };
             match refusal.error.as_str() {
                 "authorization_pending" => {}
-                "slow_down" => self.interval = (self.interval + SLOWER).min(LONGEST_INTERVAL),
+                "slow_down" => self.interval = (self.interval + SLOW_DOWN_INCREMENT).min(MAX_POLL_INTERVAL),
                 "expired_token" => return Err(late()),
                 "access_denied" => {
                     return Err(AccountError::NotSignedIn(

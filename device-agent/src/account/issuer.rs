@@ -11,12 +11,12 @@ use super::AccountError;
 use super::address::{is_guarded, is_here};
 
 /// For one question.
-const PATIENCE: Duration = Duration::from_secs(15);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Bytes of an answer.
-const MOST: usize = 64 * 1024;
+const MAX_BODY_BYTES: usize = 64 * 1024;
 
-static HERE: LazyLock<Client> = LazyLock::new(|| client(true));
-static ELSEWHERE: LazyLock<Client> = LazyLock::new(|| client(false));
+static LOOPBACK_CLIENT: LazyLock<Client> = LazyLock::new(|| client(true));
+static REMOTE_CLIENT: LazyLock<Client> = LazyLock::new(|| client(false));
 
 /// Proxies of the environment are for addresses elsewhere, as for models.
 fn client(to_this_computer: bool) -> Client {
@@ -24,7 +24,7 @@ fn client(to_this_computer: bool) -> Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = if to_this_computer { Client::builder().no_proxy() } else { Client::builder() };
     builder
-        .timeout(PATIENCE)
+        .timeout(REQUEST_TIMEOUT)
         // A token must not follow to another place.
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("deskgate/", env!("CARGO_PKG_VERSION")))
@@ -33,12 +33,12 @@ fn client(to_this_computer: bool) -> Client {
 }
 
 fn client_for(url: &Url) -> &'static Client {
-    if is_here(url) { &HERE } else { &ELSEWHERE }
+    if is_here(url) { &LOOPBACK_CLIENT } else { &REMOTE_CLIENT }
 }
 
 /// Why an issuer says no (RFC 6749, section 5.2).
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Refusal {
+pub(super) struct OAuthError {
     /// For programs.
     pub(super) error: String,
     /// For people.
@@ -46,7 +46,7 @@ pub(super) struct Refusal {
     error_description: Option<String>,
 }
 
-impl Refusal {
+impl OAuthError {
     /// Code and words, without what a terminal would obey.
     pub(super) fn words(&self) -> String {
         let words = match &self.error_description {
@@ -58,37 +58,40 @@ impl Refusal {
 }
 
 /// An answer to a question that can be refused.
-pub(super) enum Answer<T> {
-    Yes(T),
-    No(Refusal),
+pub(super) enum IssuerResponse<T> {
+    Granted(T),
+    Refused(OAuthError),
 }
 
 /// A document; `None`: somebody says that there is none.
 pub(super) async fn document<T: DeserializeOwned>(url: &Url) -> Result<Option<T>, AccountError> {
     let response = client_for(guarded(url)?).get(url.clone()).header("Accept", "application/json").send().await;
-    let response = response.map_err(|error| away(url, &unreachable(&error)))?;
+    let response = response.map_err(|error| issuer_away(url, &unreachable(&error)))?;
     match response.status() {
         StatusCode::OK => parsed(url, &body(url, response).await?).map(Some),
         status if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => Ok(None),
-        status => Err(away(url, &format!("status {}", status.as_u16()))),
+        status => Err(issuer_away(url, &format!("status {}", status.as_u16()))),
     }
 }
 
 /// Asks with a form, as all of OAuth does. What is in the form is in no error.
-pub(super) async fn ask<T: DeserializeOwned>(url: &Url, form: &[(&str, &str)]) -> Result<Answer<T>, AccountError> {
+pub(super) async fn ask<T: DeserializeOwned>(
+    url: &Url,
+    form: &[(&str, &str)],
+) -> Result<IssuerResponse<T>, AccountError> {
     let request = client_for(guarded(url)?).post(url.clone()).header("Accept", "application/json");
     let request = request.header("Content-Type", "application/x-www-form-urlencoded").body(encoded(form));
-    let response = request.send().await.map_err(|error| away(url, &unreachable(&error)))?;
+    let response = request.send().await.map_err(|error| issuer_away(url, &unreachable(&error)))?;
     let status = response.status();
     let body = body(url, response).await?;
     match status {
-        StatusCode::OK => parsed(url, &body).map(Answer::Yes),
+        StatusCode::OK => parsed(url, &body).map(IssuerResponse::Granted),
         // RFC 6749 has 400 and 401; what has another status and says why all the same is heard too.
         _ if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => {
             let refusal = serde_json::from_slice(&body);
-            refusal.map(Answer::No).map_err(|_| away(url, &format!("status {}", status.as_u16())))
+            refusal.map(IssuerResponse::Refused).map_err(|_| issuer_away(url, &format!("status {}", status.as_u16())))
         }
-        _ => Err(away(url, &format!("status {}", status.as_u16()))),
+        _ => Err(issuer_away(url, &format!("status {}", status.as_u16()))),
     }
 }
 
@@ -96,15 +99,15 @@ pub(super) async fn ask<T: DeserializeOwned>(url: &Url, form: &[(&str, &str)]) -
 pub(super) async fn tell(url: &Url, form: &[(&str, &str)]) -> Result<(), AccountError> {
     let request = client_for(guarded(url)?).post(url.clone());
     let request = request.header("Content-Type", "application/x-www-form-urlencoded").body(encoded(form));
-    let response = request.send().await.map_err(|error| away(url, &unreachable(&error)))?;
+    let response = request.send().await.map_err(|error| issuer_away(url, &unreachable(&error)))?;
     match response.status() {
         StatusCode::OK => Ok(()),
-        status => Err(away(url, &format!("status {}", status.as_u16()))),
+        status => Err(issuer_away(url, &format!("status {}", status.as_u16()))),
     }
 }
 
 fn guarded(url: &Url) -> Result<&Url, AccountError> {
-    if is_guarded(url) { Ok(url) } else { Err(away(url, "it is not asked over https")) }
+    if is_guarded(url) { Ok(url) } else { Err(issuer_away(url, "it is not asked over https")) }
 }
 
 fn encoded(form: &[(&str, &str)]) -> String {
@@ -115,10 +118,10 @@ fn encoded(form: &[(&str, &str)]) -> String {
 
 async fn body(url: &Url, mut response: Response) -> Result<Vec<u8>, AccountError> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| away(url, &unreachable(&error)))? {
+    while let Some(chunk) = response.chunk().await.map_err(|error| issuer_away(url, &unreachable(&error)))? {
         body.extend_from_slice(&chunk);
-        if body.len() > MOST {
-            return Err(away(url, "its answer is too long"));
+        if body.len() > MAX_BODY_BYTES {
+            return Err(issuer_away(url, "its answer is too long"));
         }
     }
     Ok(body)
@@ -126,10 +129,10 @@ async fn body(url: &Url, mut response: Response) -> Result<Vec<u8>, AccountError
 
 fn parsed<T: DeserializeOwned>(url: &Url, body: &[u8]) -> Result<T, AccountError> {
     // What stands there instead is not repeated: it may hold a token.
-    serde_json::from_slice(body).map_err(|_| away(url, "its answer is not the one that belongs there"))
+    serde_json::from_slice(body).map_err(|_| issuer_away(url, "its answer is not the one that belongs there"))
 }
 
-pub(super) fn away(url: &Url, why: &str) -> AccountError {
+pub(super) fn issuer_away(url: &Url, why: &str) -> AccountError {
     let mut place = url.clone();
     place.set_query(None);
     AccountError::Away { place: place.to_string(), why: why.to_owned() }
@@ -141,5 +144,5 @@ fn unreachable(error: &reqwest::Error) -> String {
     while let Some(source) = deepest.source() {
         deepest = source;
     }
-    if error.is_timeout() { format!("no answer within {} s", PATIENCE.as_secs()) } else { deepest.to_string() }
+    if error.is_timeout() { format!("no answer within {} s", REQUEST_TIMEOUT.as_secs()) } else { deepest.to_string() }
 }

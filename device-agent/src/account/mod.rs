@@ -7,7 +7,7 @@
 //! | `discovery` | from the gateway to its issuer (RFC 9728, RFC 8414) |
 //! | `grant` | the device authorization grant (RFC 8628) |
 //! | `issuer` | what an issuer is asked, and how it answers (RFC 6749) |
-//! | [`keeper`] | who is signed in where: kept, refreshed, ended |
+//! | [`token_manager`] | who is signed in where: kept, refreshed, ended |
 //!
 //! **Trust.** The gateway names its issuer over TLS, and the issuer itself. Tokens go to the addresses of that issuer and to
 //! that gateway, and never where an answer points to. Nothing that an issuer says is opened; the user sees the address.
@@ -19,14 +19,14 @@ pub mod address;
 mod discovery;
 mod grant;
 mod issuer;
-pub mod keeper;
+pub mod token_manager;
 
 use deskgate_protocol::Timestamp;
 use deskgate_secrets::SecretError;
 use serde::{Deserialize, Serialize};
 
 pub use address::GatewayAddress;
-pub use keeper::Keeper;
+pub use token_manager::TokenManager;
 
 /// Why nobody is signed in, or no token can be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,7 +75,7 @@ impl From<SecretError> for AccountError {
 
 /// What the user needs to sign in with: shown, never opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Invitation {
+pub struct SignInPrompt {
     /// Where to go, with any browser.
     pub verification_uri: String,
     /// The same with the code in it.
@@ -89,7 +89,7 @@ pub struct Invitation {
 /// How it stands with the account of one gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "standing", rename_all = "snake_case")]
-pub enum Standing {
+pub enum AccountStatus {
     /// Nobody is signed in.
     SignedOut {
         /// Why the last try ended, if there was one since the agent started.
@@ -98,7 +98,7 @@ pub enum Standing {
     /// The user is to go somewhere.
     Waiting {
         /// Where, with what.
-        invitation: Invitation,
+        invitation: SignInPrompt,
     },
     /// Somebody is signed in.
     SignedIn {

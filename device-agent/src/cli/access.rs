@@ -5,11 +5,11 @@ use deskgate_program::exit::Failure;
 use deskgate_program::output::Output;
 use deskgate_protocol::management::{GetAccess, SetAccess};
 
-use super::socket::Agent;
+use super::socket::AgentClient;
 
 /// `deskgate access …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Access {
+pub(super) enum AccessCommand {
     /// Let callers use what is published
     Enable,
     /// Refuse new requests; runs in progress finish
@@ -18,11 +18,11 @@ pub(super) enum Access {
     Show,
 }
 
-pub(super) async fn run(agent: Agent, command: Access, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: AccessCommand, out: Output) -> Result<(), Failure> {
     let access = match command {
-        Access::Enable => agent.manage(SetAccess { enabled: true }).await?,
-        Access::Pause => agent.manage(SetAccess { enabled: false }).await?,
-        Access::Show => agent.manage(GetAccess {}).await?,
+        AccessCommand::Enable => agent.manage(SetAccess { enabled: true }).await?,
+        AccessCommand::Pause => agent.manage(SetAccess { enabled: false }).await?,
+        AccessCommand::Show => agent.manage(GetAccess {}).await?,
     };
     out.result("access/1", &access, || match access.enabled {
         true => format!("Access is enabled at {}", access.address),

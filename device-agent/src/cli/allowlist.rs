@@ -5,11 +5,11 @@ use deskgate_program::exit::Failure;
 use deskgate_program::output::Output;
 use deskgate_protocol::management::{Allowlist as Record, SetAllowlist, ShowAllowlist};
 
-use super::socket::Agent;
+use super::socket::AgentClient;
 
 /// `deskgate allowlist …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Allowlist {
+pub(super) enum AllowlistCommand {
     /// The hosts that callbacks may go to
     Show,
     /// Replace them; without any, no callback is sent anywhere
@@ -23,10 +23,10 @@ pub(super) enum Allowlist {
     },
 }
 
-pub(super) async fn run(agent: Agent, command: Allowlist, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: AllowlistCommand, out: Output) -> Result<(), Failure> {
     let allowlist = match command {
-        Allowlist::Show => agent.manage(ShowAllowlist {}).await?,
-        Allowlist::Set { host } => {
+        AllowlistCommand::Show => agent.manage(ShowAllowlist {}).await?,
+        AllowlistCommand::Set { host } => {
             agent
                 .manage(SetAllowlist { hosts: host.into_iter().filter(|host| !host.trim().is_empty()).collect() })
                 .await?

@@ -15,12 +15,12 @@ use deskgate_protocol::management::{
 };
 use deskgate_protocol::{ActivityId, ApplicationId};
 
-use super::consent::Consent;
-use super::socket::Agent;
+use super::confirmation::Confirmation;
+use super::socket::AgentClient;
 
 /// `deskgate app …`
 #[derive(Debug, Subcommand)]
-pub(super) enum App {
+pub(super) enum AppCommand {
     /// Create an application with a first key, which is shown this once
     Create {
         /// A recognisable name
@@ -42,7 +42,7 @@ pub(super) enum App {
         #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         wait: Option<Duration>,
         #[command(flatten)]
-        consent: Consent,
+        consent: Confirmation,
     },
     /// Complete disabling, once everything of the application has ended
     CompleteDisabling {
@@ -57,7 +57,7 @@ pub(super) enum App {
         /// Its name or identifier
         app: String,
         #[command(flatten)]
-        consent: Consent,
+        consent: Confirmation,
     },
     /// Removed applications of which something is kept
     Removed,
@@ -83,9 +83,9 @@ pub(super) enum App {
     },
 }
 
-pub(super) async fn run(agent: Agent, command: App, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: AppCommand, out: Output) -> Result<(), Failure> {
     match command {
-        App::Create { name } => {
+        AppCommand::Create { name } => {
             let created = agent.manage(CreateApplication { name }).await?;
             out.result("app-created/1", &created, || {
                 format!(
@@ -94,23 +94,23 @@ pub(super) async fn run(agent: Agent, command: App, out: Output) -> Result<(), F
                 )
             });
         }
-        App::List => {
+        AppCommand::List => {
             let applications = agent.manage(ListApplications {}).await?;
             out.result("apps/1", &serde_json::json!({ "applications": applications }), || list(&applications));
         }
-        App::Show { app } => {
+        AppCommand::Show { app } => {
             let app_id = find(&agent, &app).await?;
             let application = agent.manage(ShowApplication { app_id }).await?;
             out.result("app/1", &application, || describe(&application));
         }
-        App::Disable { app, wait, consent } => {
+        AppCommand::Disable { app, wait, consent } => {
             let app_id = find(&agent, &app).await?;
             let preview = agent.manage(PreviewDisabling { app_id }).await?;
-            consent.ask(&question(&preview))?;
+            consent.confirm(&question(&preview))?;
             let application = agent.manage(DisableApplication { app_id }).await?;
             wound_up(&agent, application, wait, out).await?;
         }
-        App::CompleteDisabling { app, wait } => {
+        AppCommand::CompleteDisabling { app, wait } => {
             let app_id = find(&agent, &app).await?;
             let shown = agent.manage(ShowApplication { app_id }).await?;
             let application = match (wait, shown.state) {
@@ -119,24 +119,25 @@ pub(super) async fn run(agent: Agent, command: App, out: Output) -> Result<(), F
             };
             wound_up(&agent, application, wait, out).await?;
         }
-        App::Remove { app, consent } => {
+        AppCommand::Remove { app, consent } => {
             let app_id = find(&agent, &app).await?;
             let name = agent.manage(ShowApplication { app_id }).await?.name;
-            consent
-                .ask(&format!("Remove {name:?} from the list? It cannot be put back; its history stays readable."))?;
+            consent.confirm(&format!(
+                "Remove {name:?} from the list? It cannot be put back; its history stays readable."
+            ))?;
             let application = agent.manage(RemoveApplication { app_id }).await?;
             out.result("app/1", &application, || describe(&application));
         }
-        App::Activity { app, limit, before } => {
+        AppCommand::Activity { app, limit, before } => {
             let app_id = find_given(&agent, app).await?;
             let page = agent.manage(ListActivity { limit, before, app_id }).await?;
             out.result("activity/1", &page, || list_activity(&page.entries) + &super::list::older(page.next));
         }
-        App::Export { app, output } => {
+        AppCommand::Export { app, output } => {
             let app_id = find(&agent, &app).await?;
             super::export::run(agent, app_id, output, out).await?;
         }
-        App::Removed => {
+        AppCommand::Removed => {
             let removed = agent.manage(ListRemoved {}).await?;
             out.result("apps-removed/1", &serde_json::json!({ "applications": removed }), || list_removed(&removed));
         }
@@ -145,11 +146,16 @@ pub(super) async fn run(agent: Agent, command: App, out: Output) -> Result<(), F
 }
 
 /// Shows an application that is being disabled; with `wait`, once that is complete or the time is over.
-async fn wound_up(agent: &Agent, application: Application, wait: Option<Duration>, out: Output) -> Result<(), Failure> {
+async fn wound_up(
+    agent: &AgentClient,
+    application: Application,
+    wait: Option<Duration>,
+    out: Output,
+) -> Result<(), Failure> {
     let app_id = application.app_id;
     let show = async || agent.manage(ShowApplication { app_id }).await;
     let complete = async || agent.manage(CompleteDisabling { app_id }).await;
-    let application = disabling::wound_up(application, wait, show, complete).await?;
+    let application = disabling::wait_until_disabled(application, wait, show, complete).await?;
     out.result("app/1", &application, || describe(&application));
     disabling::verdict(&application, wait)
 }
@@ -224,7 +230,7 @@ fn list_removed(removed: &[RemovedApplication]) -> String {
 }
 
 /// The same for an application that may have been named.
-pub(super) async fn find_given(agent: &Agent, wanted: Option<String>) -> Result<Option<ApplicationId>, Failure> {
+pub(super) async fn find_given(agent: &AgentClient, wanted: Option<String>) -> Result<Option<ApplicationId>, Failure> {
     match wanted {
         Some(wanted) => find(agent, &wanted).await.map(Some),
         None => Ok(None),
@@ -249,7 +255,7 @@ fn list_activity(entries: &[Activity]) -> String {
 
 /// An application by its identifier or its name. A name that none on the list has may be that of a removed one: the last
 /// that was removed.
-pub(super) async fn find(agent: &Agent, wanted: &str) -> Result<ApplicationId, Failure> {
+pub(super) async fn find(agent: &AgentClient, wanted: &str) -> Result<ApplicationId, Failure> {
     super::no_secret("application", wanted)?;
     if let Ok(app_id) = wanted.parse() {
         return Ok(app_id);

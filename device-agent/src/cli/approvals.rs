@@ -8,7 +8,7 @@ use deskgate_program::output::{Output, table};
 use deskgate_protocol::ids::{ApplicationId, ApprovalId, RunId};
 use deskgate_protocol::management::ListApplications;
 
-use super::socket::Agent;
+use super::socket::AgentClient;
 use super::{call, no_secret};
 use crate::local::{
     ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, ListAudit, ShowApproval, audit, median,
@@ -17,7 +17,7 @@ use deskgate_program::visible::{block, line};
 
 /// `deskgate approvals …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Approvals {
+pub(super) enum ApprovalsCommand {
     /// Requests that wait for you, those that expire first at the top
     List {
         /// The answered ones too
@@ -56,10 +56,10 @@ pub(super) enum Approvals {
     },
 }
 
-pub(super) async fn run(agent: Agent, command: Approvals, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: ApprovalsCommand, out: Output) -> Result<(), Failure> {
     match command {
-        Approvals::List { all } => {
-            let requests = agent.ask(ListApprovals { all }).await?;
+        ApprovalsCommand::List { all } => {
+            let requests = agent.request(ListApprovals { all }).await?;
             let names = applications(&agent).await;
             let waited = median(requests.iter().filter_map(ApprovalView::waited_s));
             let value = serde_json::json!({ "approvals": requests, "median_waited_s": waited });
@@ -68,14 +68,14 @@ pub(super) async fn run(agent: Agent, command: Approvals, out: Output) -> Result
                 list(&requests, &names) + &median.unwrap_or_default()
             });
         }
-        Approvals::Show { approval } => {
-            let request = agent.ask(ShowApproval { approval_id: approval }).await?;
+        ApprovalsCommand::Show { approval } => {
+            let request = agent.request(ShowApproval { approval_id: approval }).await?;
             let names = applications(&agent).await;
             out.result("approval/1", &request, || show(&request, &names));
         }
-        Approvals::Approve { approval, for_run } => {
+        ApprovalsCommand::Approve { approval, for_run } => {
             let decision = if for_run { Decision::ForRun } else { Decision::Once };
-            let request = agent.ask(DecideApproval { approval_id: approval, decision }).await?;
+            let request = agent.request(DecideApproval { approval_id: approval, decision }).await?;
             out.result("approval/1", &request, || match for_run {
                 false => {
                     format!("Approved, once: {} of run {}.", line(&request.approval.tool), request.approval.run_id)
@@ -83,16 +83,16 @@ pub(super) async fn run(agent: Agent, command: Approvals, out: Output) -> Result
                 true => format!("Approved for the rest of run {}: {}.", request.approval.run_id, line(&request.scope)),
             });
         }
-        Approvals::Deny { approval, reason } => {
+        ApprovalsCommand::Deny { approval, reason } => {
             no_secret("--reason", reason.as_deref().unwrap_or_default())?;
             let decision = Decision::Deny { reason };
-            let request = agent.ask(DecideApproval { approval_id: approval, decision }).await?;
+            let request = agent.request(DecideApproval { approval_id: approval, decision }).await?;
             out.result("approval/1", &request, || {
                 format!("Denied: {} of run {}.", line(&request.approval.tool), request.approval.run_id)
             });
         }
-        Approvals::Log { run, limit } => {
-            let entries = agent.ask(ListAudit { run_id: run, limit }).await?;
+        ApprovalsCommand::Log { run, limit } => {
+            let entries = agent.request(ListAudit { run_id: run, limit }).await?;
             out.result("audit/1", &serde_json::json!({ "entries": entries }), || log(&entries));
         }
     }
@@ -100,7 +100,7 @@ pub(super) async fn run(agent: Agent, command: Approvals, out: Output) -> Result
 }
 
 /// Names are the gateway's, and a request is decided about without it.
-async fn applications(agent: &Agent) -> HashMap<ApplicationId, String> {
+async fn applications(agent: &AgentClient) -> HashMap<ApplicationId, String> {
     let listed = agent.manage(ListApplications {}).await;
     listed.map_or_else(|_| HashMap::new(), |list| list.into_iter().map(|app| (app.app_id, app.name)).collect())
 }
@@ -190,8 +190,8 @@ fn show(view: &ApprovalView, names: &HashMap<ApplicationId, String>) -> String {
     text
 }
 
-fn log(entries: &[audit::Entry]) -> String {
-    let row = |entry: &audit::Entry| {
+fn log(entries: &[audit::AuditEntry]) -> String {
+    let row = |entry: &audit::AuditEntry| {
         let answer = entry.answer.clone().unwrap_or_default();
         vec![
             entry.at.to_string(),

@@ -4,12 +4,12 @@ use clap::Subcommand;
 use deskgate_program::exit::Failure;
 use deskgate_program::output::Output;
 
-use super::socket::Agent;
+use super::socket::AgentClient;
 use crate::local::{GetAutostart, SetAutostart};
 
 /// `deskgate autostart …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Autostart {
+pub(super) enum AutostartCommand {
     /// Start the agent when you log in, by a unit of your own systemd
     Enable,
     /// Do not start it any more; an agent that runs goes on
@@ -18,11 +18,11 @@ pub(super) enum Autostart {
     Show,
 }
 
-pub(super) async fn run(agent: Agent, command: Autostart, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: AutostartCommand, out: Output) -> Result<(), Failure> {
     let state = match command {
-        Autostart::Enable => agent.ask(SetAutostart { enabled: true }).await?,
-        Autostart::Disable => agent.ask(SetAutostart { enabled: false }).await?,
-        Autostart::Show => agent.ask(GetAutostart {}).await?,
+        AutostartCommand::Enable => agent.request(SetAutostart { enabled: true }).await?,
+        AutostartCommand::Disable => agent.request(SetAutostart { enabled: false }).await?,
+        AutostartCommand::Show => agent.request(GetAutostart {}).await?,
     };
     out.result("autostart/1", &state, || {
         let begin = match state.enabled {

@@ -9,22 +9,22 @@ use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 use serde_json::json;
 
-use super::consent::Consent;
-use super::socket::{Agent, home};
+use super::confirmation::Confirmation;
+use super::socket::{AgentClient, home};
 use crate::local::{MakeBundle, of_disk};
 
 /// `deskgate bundle`
 #[derive(Debug, Args)]
-pub(super) struct Make {
+pub(super) struct BundleArgs {
     /// Where to; nothing may be there yet
     #[arg(long, value_name = "FILE", default_value = "deskgate-support.txt")]
     output: PathBuf,
     #[command(flatten)]
-    consent: Consent,
+    consent: Confirmation,
 }
 
-pub(super) async fn run(agent: Agent, make: Make, out: Output) -> Result<(), Failure> {
-    let (bundle, running) = match agent.ask(MakeBundle {}).await {
+pub(super) async fn run(agent: AgentClient, make: BundleArgs, out: Output) -> Result<(), Failure> {
+    let (bundle, running) = match agent.request(MakeBundle {}).await {
         Ok(bundle) => (bundle, true),
         // An agent that does not start is a reason to ask for help.
         Err(failure) if failure.exit == Exit::CannotReach => (of_disk(&home()?), false),
@@ -37,7 +37,7 @@ pub(super) async fn run(agent: Agent, make: Make, out: Output) -> Result<(), Fai
         make.output.display(),
         bundle.contents()
     );
-    make.consent.ask(&question)?;
+    make.consent.confirm(&question)?;
     let failed = |error: std::io::Error| Failure::file(&make.output, &error);
     let mut options = std::fs::OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(&make.output).map_err(failed)?;

@@ -3,7 +3,7 @@
 use deskgate_protocol::RunId;
 use serde_json::Value;
 
-use crate::local::{Evidence, OnDisk, Plan, Shown};
+use crate::local::{Evidence, OnDisk, Plan, PlanPreview};
 use deskgate_program::visible::{block, line};
 
 /// What a call would do, or was to do. Nothing is left out: what is too long to be shown as a difference says so
@@ -11,14 +11,14 @@ use deskgate_program::visible::{block, line};
 pub(super) fn planned(plan: &Plan, arguments: &Value) -> String {
     let mut text = String::new();
     match &plan.shown {
-        Shown::Arguments => {}
-        Shown::Change { before, after, diff } => {
+        PlanPreview::Arguments => {}
+        PlanPreview::Change { before, after, diff } => {
             let what = if before.is_some() { "changes" } else { "makes" };
             let was = before.map(|digest| format!("from sha256 {digest} ")).unwrap_or_default();
             text += &format!("{what} the file {was}to sha256 {after}\n");
             text += &block(diff.trim_end_matches('\n'), "  | ");
         }
-        Shown::Command { command, words } => {
+        PlanPreview::Command { command, words } => {
             text += "runs the command\n";
             text += &block(command, "  | ");
             text += "its words, as far as they can be told apart\n";

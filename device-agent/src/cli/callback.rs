@@ -13,12 +13,12 @@ use deskgate_protocol::management::{
     ShowDelivery, TestCallback,
 };
 
-use super::socket::Agent;
+use super::socket::AgentClient;
 use super::{app, deliveries};
 
 /// `deskgate callback …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Callback {
+pub(super) enum CallbackCommand {
     /// Every application's callback
     List,
     /// One application's callback
@@ -27,7 +27,7 @@ pub(super) enum Callback {
         app: String,
     },
     /// Set where an application's events are sent, or change it; what is not named stays as it is
-    Set(Set),
+    Set(CallbackSetArgs),
     /// Send a test now, and say what came of it
     Test {
         /// The application: its name or identifier
@@ -58,7 +58,7 @@ pub(super) enum Callback {
 
 /// `deskgate callback set …`
 #[derive(Debug, Args)]
-pub(super) struct Set {
+pub(super) struct CallbackSetArgs {
     /// The application: its name or identifier
     app: String,
     /// The address: https, a name, no port; its host must be on the gateway's list (deskgate allowlist)
@@ -72,48 +72,48 @@ pub(super) struct Set {
     keep_answers: Option<bool>,
 }
 
-pub(super) async fn run(agent: Agent, command: Callback, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: CallbackCommand, out: Output) -> Result<(), Failure> {
     match command {
-        Callback::List => {
+        CallbackCommand::List => {
             let callbacks = agent.manage(ListCallbacks {}).await?;
             out.result("callbacks/1", &serde_json::json!({ "callbacks": callbacks }), || list(&callbacks));
         }
-        Callback::Show { app } => {
+        CallbackCommand::Show { app } => {
             let app_id = app::find(&agent, &app).await?;
             let callback = agent.manage(ShowCallback { app_id }).await?;
             out.result("callback/1", &serde_json::json!({ "callback": callback }), || {
                 callback.as_ref().map_or_else(none, describe)
             });
         }
-        Callback::Set(set) => {
+        CallbackCommand::Set(set) => {
             let app_id = app::find(&agent, &set.app).await?;
             let types = Some(set.event).filter(|events| !events.is_empty());
             let change = SetCallback { app_id, url: set.url, types, enabled: None, keep_answers: set.keep_answers };
             show(&agent.manage(change).await?, out);
         }
-        Callback::Test { app, wait } => {
+        CallbackCommand::Test { app, wait } => {
             let app_id = app::find(&agent, &app).await?;
             return test(&agent, app_id, wait, out).await;
         }
-        Callback::Secret { app, overlap } => {
+        CallbackCommand::Secret { app, overlap } => {
             let app_id = app::find(&agent, &app).await?;
             let overlap_s = overlap.saturating_mul(3600);
             show(&agent.manage(RollCallbackSecret { app_id, overlap_s }).await?, out);
         }
-        Callback::Disable { app } => switch(&agent, &app, false, out).await?,
-        Callback::Enable { app } => switch(&agent, &app, true, out).await?,
+        CallbackCommand::Disable { app } => switch(&agent, &app, false, out).await?,
+        CallbackCommand::Enable { app } => switch(&agent, &app, true, out).await?,
     }
     Ok(())
 }
 
-async fn switch(agent: &Agent, app: &str, enabled: bool, out: Output) -> Result<(), Failure> {
+async fn switch(agent: &AgentClient, app: &str, enabled: bool, out: Output) -> Result<(), Failure> {
     let app_id = app::find(agent, app).await?;
     let change = SetCallback { app_id, url: None, types: None, enabled: Some(enabled), keep_answers: None };
     show(&agent.manage(change).await?, out);
     Ok(())
 }
 
-async fn test(agent: &Agent, app_id: ApplicationId, wait: Duration, out: Output) -> Result<(), Failure> {
+async fn test(agent: &AgentClient, app_id: ApplicationId, wait: Duration, out: Output) -> Result<(), Failure> {
     let queued = agent.manage(TestCallback { app_id }).await?;
     let wait_s = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
     let delivery_id = queued.delivery.delivery_id;

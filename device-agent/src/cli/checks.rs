@@ -2,18 +2,18 @@
 
 use std::pin::pin;
 
-use deskgate_definition::{Check, Report, Verdict};
+use deskgate_definition::{Check, CheckReport, CheckResult};
 use deskgate_program::exit::Failure;
 use deskgate_program::output::Output;
 use deskgate_protocol::DraftId;
 
-use super::socket::Agent;
+use super::socket::AgentClient;
 use crate::local::{CheckService, FollowCheck};
 
 /// Checks a draft. A person reads each finding as soon as it is known; a program gets the report.
-pub(super) async fn check(agent: &Agent, draft_id: DraftId, out: Output) -> Result<Report, Failure> {
+pub(super) async fn check(agent: &AgentClient, draft_id: DraftId, out: Output) -> Result<CheckReport, Failure> {
     let follower = rand::random();
-    let mut checking = pin!(agent.ask(CheckService { draft_id, follower: Some(follower) }));
+    let mut checking = pin!(agent.request(CheckService { draft_id, follower: Some(follower) }));
     if out.json || out.quiet {
         let report = checking.await?;
         out.result("check/1", &report, || show_report(&report));
@@ -23,7 +23,7 @@ pub(super) async fn check(agent: &Agent, draft_id: DraftId, out: Output) -> Resu
     let report = loop {
         tokio::select! {
             report = &mut checking => break report?,
-            more = agent.ask(FollowCheck { draft_id, follower, known: told.len() }) => match more {
+            more = agent.request(FollowCheck { draft_id, follower, known: told.len() }) => match more {
                 Ok(more) => told.extend(more.into_iter().inspect(|check| print!("{}", show_check(check)))),
                 // Whatever it is, the check itself says it too.
                 Err(_) => break (&mut checking).await?,
@@ -35,15 +35,15 @@ pub(super) async fn check(agent: &Agent, draft_id: DraftId, out: Output) -> Resu
 }
 
 /// A whole report.
-pub(super) fn show_report(report: &Report) -> String {
+pub(super) fn show_report(report: &CheckReport) -> String {
     report.checks.iter().map(show_check).collect()
 }
 
 fn show_check(check: &Check) -> String {
     let verdict = match check.verdict {
-        Verdict::Pass => "PASS",
-        Verdict::Fail => "FAIL",
-        Verdict::Skip => "SKIP",
+        CheckResult::Pass => "PASS",
+        CheckResult::Fail => "FAIL",
+        CheckResult::Skip => "SKIP",
     };
     let next = check.next.as_ref().map(|next| format!("\n      next: {next}")).unwrap_or_default();
     format!("{verdict}  {}: {}{next}\n", check.name, check.cause)

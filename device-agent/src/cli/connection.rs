@@ -8,32 +8,32 @@ use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 
 use super::no_secret;
-use super::socket::{Agent, failure};
+use super::socket::{AgentClient, failure};
 use crate::local::{
-    AccountView, CancelSignIn, DiscardConnection, GetAccount, GetConnection, Invitation, SaveConnection, SignIn,
-    SignOut, Standing, TestConnection,
+    AccountStatus, AccountView, CancelSignIn, DiscardConnection, GetAccount, GetConnection, SaveConnection, SignIn,
+    SignInPrompt, SignOut, TestConnection,
 };
-use crate::settings::{self, Edit};
+use crate::settings::{self, ConnectionEdit};
 use deskgate_program::visible;
 
 /// `deskgate connection …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Connection {
+pub(super) enum ConnectionCommand {
     /// Show what is in force, and the drafts
     Show,
     /// Make one connection with a mode's draft and say what came of it
     Test {
         /// Which mode
         #[arg(long)]
-        mode: Mode,
+        mode: ModeName,
     },
     /// Change a mode's fields and put them in force; with --draft only change them
-    Save(Save),
+    Save(ConnectionSaveArgs),
     /// Throw a mode's draft away
     Discard {
         /// Which mode
         #[arg(long)]
-        mode: Mode,
+        mode: ModeName,
     },
     /// hosted: sign in with an account of the gateway's issuer. Shows an address and a code, and waits
     SignIn {
@@ -52,7 +52,7 @@ pub(super) enum Connection {
 
 /// The modes.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Mode {
+pub(super) enum ModeName {
     /// The gateway runs inside the agent, on loopback
     Builtin,
     /// The gateway runs on a server, reached over SSH
@@ -61,22 +61,22 @@ pub(super) enum Mode {
     Hosted,
 }
 
-impl From<Mode> for settings::Mode {
-    fn from(mode: Mode) -> Self {
+impl From<ModeName> for settings::Mode {
+    fn from(mode: ModeName) -> Self {
         match mode {
-            Mode::Builtin => Self::BuiltIn,
-            Mode::Remote => Self::Remote,
-            Mode::Hosted => Self::Hosted,
+            ModeName::Builtin => Self::BuiltIn,
+            ModeName::Remote => Self::Remote,
+            ModeName::Hosted => Self::Hosted,
         }
     }
 }
 
 /// `deskgate connection save`
 #[derive(Debug, Args)]
-pub(super) struct Save {
+pub(super) struct ConnectionSaveArgs {
     /// Which mode. Another one than before pauses access
     #[arg(long)]
-    mode: Mode,
+    mode: ModeName,
     /// Keep the fields as a draft, and put nothing in force
     #[arg(long)]
     draft: bool,
@@ -109,18 +109,18 @@ pub(super) struct Save {
     accept_risk: Option<String>,
 }
 
-pub(super) async fn run(agent: Agent, command: Connection, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: ConnectionCommand, out: Output) -> Result<(), Failure> {
     match command {
-        Connection::Show => {
-            let connection = agent.ask(GetConnection {}).await?;
+        ConnectionCommand::Show => {
+            let connection = agent.request(GetConnection {}).await?;
             out.result("connection/1", &connection, || show(&connection));
         }
-        Connection::Discard { mode } => {
-            let connection = agent.ask(DiscardConnection { mode: mode.into() }).await?;
+        ConnectionCommand::Discard { mode } => {
+            let connection = agent.request(DiscardConnection { mode: mode.into() }).await?;
             out.result("connection/1", &connection, || "The draft is gone.".to_owned());
         }
-        Connection::Test { mode } => {
-            let tested = agent.ask(TestConnection { mode: mode.into() }).await?;
+        ConnectionCommand::Test { mode } => {
+            let tested = agent.request(TestConnection { mode: mode.into() }).await?;
             if let Some(no) = tested.failed.clone() {
                 if out.json {
                     out.result("connection-test/1", &tested, String::new);
@@ -133,24 +133,26 @@ pub(super) async fn run(agent: Agent, command: Connection, out: Output) -> Resul
                 format!("{} let this device in: gateway {version}, device {device}", tested.address)
             });
         }
-        Connection::Save(save) => {
+        ConnectionCommand::Save(save) => {
             let draft_only = save.draft;
-            let connection = agent.ask(request(save)?).await?;
+            let connection = agent.request(request(save)?).await?;
             out.result("connection/1", &connection, || match draft_only {
                 true => "The draft is kept. Nothing else changed.".to_owned(),
                 false => format!("In force: {} mode. See: deskgate status", connection.mode),
             });
         }
-        Connection::SignIn { gateway_address, no_wait } => return sign_in(agent, gateway_address, no_wait, out).await,
-        Connection::SignOut => {
-            let account = agent.ask(SignOut {}).await?;
+        ConnectionCommand::SignIn { gateway_address, no_wait } => {
+            return sign_in(agent, gateway_address, no_wait, out).await;
+        }
+        ConnectionCommand::SignOut => {
+            let account = agent.request(SignOut {}).await?;
             out.result("account/1", &account, || match &account.not_told {
                 None => "Signed out. The issuer was told.".to_owned(),
                 Some(why) => format!("Signed out here. The issuer was not told: {}", visible::line(why)),
             });
         }
-        Connection::Account => {
-            let account = agent.ask(GetAccount {}).await?;
+        ConnectionCommand::Account => {
+            let account = agent.request(GetAccount {}).await?;
             out.result("account/1", &account, || standing(&account));
         }
     }
@@ -158,17 +160,22 @@ pub(super) async fn run(agent: Agent, command: Connection, out: Output) -> Resul
 }
 
 /// How often the agent is asked whether the user has signed in.
-const LOOK: Duration = Duration::from_millis(500);
+const SIGN_IN_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-async fn sign_in(agent: Agent, gateway_address: Option<String>, no_wait: bool, out: Output) -> Result<(), Failure> {
+async fn sign_in(
+    agent: AgentClient,
+    gateway_address: Option<String>,
+    no_wait: bool,
+    out: Output,
+) -> Result<(), Failure> {
     if gateway_address.is_some() {
         no_secret("--gateway-address", gateway_address.as_deref().unwrap_or_default())?;
-        let edit = Edit { gateway_address, ..Edit::default() };
+        let edit = ConnectionEdit { gateway_address, ..ConnectionEdit::default() };
         let mode = settings::Mode::Hosted;
         let draft = SaveConnection { mode, edit, control_token: None, draft_only: true, abandon_runs: false };
-        agent.ask(draft).await?;
+        agent.request(draft).await?;
     }
-    let invitation = agent.ask(SignIn {}).await?;
+    let invitation = agent.request(SignIn {}).await?;
     if no_wait {
         out.result("sign-in/1", &invitation, || invited(&invitation));
         return Ok(());
@@ -178,19 +185,19 @@ async fn sign_in(agent: Agent, gateway_address: Option<String>, no_wait: bool, o
     }
     let account = loop {
         tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(SIGN_IN_POLL_INTERVAL) => {}
             _ = tokio::signal::ctrl_c() => {
-                agent.ask(CancelSignIn {}).await?;
+                agent.request(CancelSignIn {}).await?;
                 return Err(Failure::new(Exit::Refused, "Nobody was signed in."));
             }
         }
-        let account = agent.ask(GetAccount {}).await?;
-        if !matches!(account.standing, Standing::Waiting { .. }) {
+        let account = agent.request(GetAccount {}).await?;
+        if !matches!(account.standing, AccountStatus::Waiting { .. }) {
             break account;
         }
     };
     match &account.standing {
-        Standing::SignedIn { .. } => {
+        AccountStatus::SignedIn { .. } => {
             out.result("account/1", &account, || standing(&account));
             Ok(())
         }
@@ -198,8 +205,8 @@ async fn sign_in(agent: Agent, gateway_address: Option<String>, no_wait: bool, o
     }
 }
 
-fn invited(invitation: &Invitation) -> String {
-    let Invitation { verification_uri, verification_uri_complete, user_code, .. } = invitation;
+fn invited(invitation: &SignInPrompt) -> String {
+    let SignInPrompt { verification_uri, verification_uri_complete, user_code, .. } = invitation;
     let complete = verification_uri_complete.as_ref().map(|uri| format!("\nor, with the code in it: {uri}"));
     format!("Open {verification_uri} in a browser\nand enter the code {user_code}{}", complete.unwrap_or_default())
 }
@@ -209,23 +216,23 @@ fn standing(account: &AccountView) -> String {
         return "No hosted gateway is set up: deskgate connection sign-in --gateway-address https://…".to_owned();
     };
     match &account.standing {
-        Standing::SignedOut { why: None } => format!("Nobody is signed in at {gateway}."),
-        Standing::SignedOut { why: Some(why) } => {
+        AccountStatus::SignedOut { why: None } => format!("Nobody is signed in at {gateway}."),
+        AccountStatus::SignedOut { why: Some(why) } => {
             format!("Nobody is signed in at {gateway}: {}.", visible::line(why))
         }
-        Standing::Waiting { invitation } => format!("A sign-in at {gateway} waits.\n{}", invited(invitation)),
-        Standing::SignedIn { issuer, since, trouble } => {
+        AccountStatus::Waiting { invitation } => format!("A sign-in at {gateway} waits.\n{}", invited(invitation)),
+        AccountStatus::SignedIn { issuer, since, trouble } => {
             let trouble = trouble.as_ref().map(|trouble| format!("\n{}", visible::line(trouble))).unwrap_or_default();
             format!("Signed in at {gateway} with an account of {} since {since}.{trouble}", visible::line(issuer))
         }
-        Standing::Refused { issuer, why } => {
+        AccountStatus::Refused { issuer, why } => {
             let (issuer, why) = (visible::line(issuer), visible::line(why));
             format!("The sign-in at {gateway} is over: {issuer} refuses to renew it ({why}). Sign in again.")
         }
     }
 }
 
-fn request(save: Save) -> Result<SaveConnection, Failure> {
+fn request(save: ConnectionSaveArgs) -> Result<SaveConnection, Failure> {
     for (flag, text) in [
         ("--listen", &save.listen),
         ("--ssh-address", &save.ssh_address),
@@ -249,7 +256,7 @@ fn request(save: Save) -> Result<SaveConnection, Failure> {
     let known_hosts = known_hosts.map_err(|error| Failure::new(Exit::Usage, format!("--known-hosts: {error}")))?;
     Ok(SaveConnection {
         mode: save.mode.into(),
-        edit: Edit {
+        edit: ConnectionEdit {
             listen: save.listen,
             ssh_address: save.ssh_address,
             ssh_user: save.ssh_user,
@@ -264,7 +271,7 @@ fn request(save: Save) -> Result<SaveConnection, Failure> {
     })
 }
 
-fn show(connection: &settings::Connection) -> String {
+fn show(connection: &settings::ConnectionSettings) -> String {
     let remote = |fields: &settings::Remote| {
         let pin = match (&fields.host_key, &fields.known_hosts) {
             (Some(fingerprint), _) => fingerprint.clone(),

@@ -15,12 +15,12 @@ use deskgate_protocol::run::Run;
 
 use super::list::older;
 use super::runs::first_line;
-use super::socket::Agent;
+use super::socket::AgentClient;
 use super::{app, operation};
 
 /// `deskgate conversations …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Conversations {
+pub(super) enum ConversationsCommand {
     /// Conversations, newest first
     List {
         /// At most so many
@@ -55,20 +55,20 @@ pub(super) enum Conversations {
     },
 }
 
-pub(super) async fn run(agent: Agent, command: Conversations, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: ConversationsCommand, out: Output) -> Result<(), Failure> {
     match command {
-        Conversations::List { limit, before, state, app } => {
+        ConversationsCommand::List { limit, before, state, app } => {
             let app_id = app::find_given(&agent, app).await?;
             let page = agent.manage(ListConversations { limit, before, app_id, state }).await?;
             out.result("conversations/1", &page, || list(&page.conversations) + &older(page.next));
             Ok(())
         }
-        Conversations::Show { conversation } => {
+        ConversationsCommand::Show { conversation } => {
             let detail = agent.manage(ShowConversation { conversation_id: conversation }).await?;
             out.result("conversation/1", &detail, || describe(&detail));
             Ok(())
         }
-        Conversations::Reset { conversation, generation, wait } => {
+        ConversationsCommand::Reset { conversation, generation, wait } => {
             let expected_generation = match generation {
                 Some(generation) => generation,
                 None => {

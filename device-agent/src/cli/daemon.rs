@@ -17,15 +17,15 @@ use deskgate_protocol::ids::RunId;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::socket::Agent;
+use super::socket::AgentClient;
 use super::{RunAgent, Signals};
 use crate::config::Home;
-use crate::local::{self, AgentStatus, GetStatus, KeptAwake, LineView};
-use crate::met;
+use crate::gateway_version;
+use crate::local::{self, AgentStatus, AwakeStatus, GetStatus, LineView};
 
 /// `deskgate start`
 #[derive(Debug, Args)]
-pub(super) struct Start {
+pub(super) struct StartArgs {
     /// Stay in the foreground and log to stderr
     #[arg(long)]
     foreground: bool,
@@ -36,35 +36,37 @@ pub(super) struct Start {
 
 /// `deskgate stop`
 #[derive(Debug, Args)]
-pub(super) struct Stop {
+pub(super) struct StopArgs {
     /// Cut off runs in progress; they start again when the agent does. Runs that wait for a decision always are
     #[arg(long)]
     now: bool,
 }
 
 /// A log larger than this is begun anew when the agent starts.
-const LOG_LIMIT: u64 = 10 * 1024 * 1024;
-const TIME_TO_START: Duration = Duration::from_secs(30);
+const MAX_LOG_BYTES: u64 = 10 * 1024 * 1024;
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an agent that has ended its work is given to go.
-const TIME_TO_END: Duration = Duration::from_secs(5);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a started agent is given for its first attempt to reach the gateway.
-const TIME_TO_CONNECT: Duration = Duration::from_secs(8);
+const FIRST_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(8);
 
-static RUNS_HERE: AtomicBool = AtomicBool::new(false);
+static AGENT_IN_PROCESS: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process is the agent itself.
-pub(super) fn runs_here() -> bool {
-    RUNS_HERE.load(Ordering::Relaxed)
+pub(super) fn is_agent_process() -> bool {
+    AGENT_IN_PROCESS.load(Ordering::Relaxed)
 }
 
-pub(super) async fn start(start: Start, out: Output, run_agent: RunAgent) -> Result<(), Failure> {
+pub(super) async fn start(start: StartArgs, out: Output, run_agent: RunAgent) -> Result<(), Failure> {
     let home = Home::find().map_err(not_set_up)?;
-    let agent = Agent::find()?;
-    if let Ok(status) = agent.ask(GetStatus {}).await {
+    let agent = AgentClient::find()?;
+    if let Ok(status) = agent.request(GetStatus {}).await {
         let message = format!("the agent is running already (process {})", status.pid);
         return Err(Failure::new(Exit::Refused, message));
     }
-    if let Some(why) = met::last(&home.gateway_version()).as_deref().and_then(met::mismatch) {
+    if let Some(why) =
+        gateway_version::last_seen(&home.gateway_version()).as_deref().and_then(gateway_version::mismatch)
+    {
         eprintln!("Before it starts: {why}. See: deskgate upgrade-check");
     }
     if start.foreground {
@@ -72,11 +74,11 @@ pub(super) async fn start(start: Start, out: Output, run_agent: RunAgent) -> Res
     }
     home.prepare().map_err(not_set_up)?;
     let (mut child, begin) = spawn(&home, &start.log_filter)?;
-    let deadline = Instant::now() + TIME_TO_START;
+    let deadline = Instant::now() + START_TIMEOUT;
     let mut answered = None;
     loop {
-        if let Ok(status) = agent.ask(GetStatus {}).await {
-            let settling = *answered.get_or_insert_with(Instant::now) + TIME_TO_CONNECT;
+        if let Ok(status) = agent.request(GetStatus {}).await {
+            let settling = *answered.get_or_insert_with(Instant::now) + FIRST_ATTEMPT_TIMEOUT;
             if settled(&status) || Instant::now() > settling {
                 out.result("status/1", &status, || format!("Started.\n{}", show(&status)));
                 return Ok(());
@@ -116,7 +118,7 @@ fn settled(status: &AgentStatus) -> bool {
 fn spawn(home: &Home, log_filter: &str) -> Result<(Child, u64), Failure> {
     let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("the agent cannot be started: {error}"));
     let path = home.log();
-    let large = std::fs::metadata(&path).is_ok_and(|log| log.len() > LOG_LIMIT);
+    let large = std::fs::metadata(&path).is_ok_and(|log| log.len() > MAX_LOG_BYTES);
     // Appended to also when it begins anew: whoever shortens it must not leave a hole before the next line.
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
     if large {
@@ -149,7 +151,7 @@ fn tail(log: &Path, begin: u64) -> String {
 
 async fn in_foreground(home: Home, log_filter: &str, run_agent: RunAgent) -> Result<(), Failure> {
     use tracing_subscriber::EnvFilter;
-    RUNS_HERE.store(true, Ordering::Relaxed);
+    AGENT_IN_PROCESS.store(true, Ordering::Relaxed);
     let filter = EnvFilter::try_new(log_filter)
         .map_err(|error| Failure::new(Exit::Usage, format!("--log-filter {log_filter:?}: {error}")))?;
     // The SDK of MCP writes into the log what others sent.
@@ -191,7 +193,7 @@ fn watch_signals(asked: Signals) -> Result<impl Future<Output = ()>, Failure> {
     })
 }
 
-impl Start {
+impl StartArgs {
     /// In the background, as it is started by hand.
     pub(super) fn again() -> Self {
         Self { foreground: false, log_filter: "info".to_owned() }
@@ -199,8 +201,8 @@ impl Start {
 }
 
 /// Stops the agent if it runs. False if it did not.
-pub(super) async fn end(agent: &Agent) -> Result<bool, Failure> {
-    match agent.ask(local::Stop { now: false }).await {
+pub(super) async fn end(agent: &AgentClient) -> Result<bool, Failure> {
+    match agent.request(local::Stop { now: false }).await {
         Ok(_) => is_gone(agent).await.map(|()| true),
         Err(failure) if failure.exit == Exit::CannotReach => Ok(false),
         Err(failure) => Err(failure),
@@ -208,9 +210,9 @@ pub(super) async fn end(agent: &Agent) -> Result<bool, Failure> {
 }
 
 /// It answers when its work has ended; it is gone when nobody answers any more.
-async fn is_gone(agent: &Agent) -> Result<(), Failure> {
-    let deadline = Instant::now() + TIME_TO_END;
-    while agent.ask(GetStatus {}).await.is_ok() {
+async fn is_gone(agent: &AgentClient) -> Result<(), Failure> {
+    let deadline = Instant::now() + EXIT_TIMEOUT;
+    while agent.request(GetStatus {}).await.is_ok() {
         if Instant::now() > deadline {
             return Err(Failure::new(Exit::Pending, "the agent has ended its work and is still there; see its log"));
         }
@@ -219,15 +221,15 @@ async fn is_gone(agent: &Agent) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) async fn stop(agent: Agent, stop: Stop, out: Output) -> Result<(), Failure> {
-    let asked = agent.ask(local::Stop { now: stop.now }).await?;
+pub(super) async fn stop(agent: AgentClient, stop: StopArgs, out: Output) -> Result<(), Failure> {
+    let asked = agent.request(local::Stop { now: stop.now }).await?;
     is_gone(&agent).await?;
     out.result("stopped/1", &serde_json::json!({ "stopped": true, "awaited_approval": asked }), || stopped(&asked));
     Ok(())
 }
 
-pub(super) async fn status(agent: Agent, out: Output) -> Result<(), Failure> {
-    let status = agent.ask(GetStatus {}).await?;
+pub(super) async fn status(agent: AgentClient, out: Output) -> Result<(), Failure> {
+    let status = agent.request(GetStatus {}).await?;
     out.result("status/1", &status, || show(&status));
     Ok(())
 }
@@ -282,10 +284,10 @@ fn show(status: &AgentStatus) -> String {
     } else if let Some(problem) = &status.work.problem {
         text += &format!("\nproblem    {problem}");
     }
-    if let KeptAwake::No { why } = &status.kept_awake {
+    if let AwakeStatus::No { why } = &status.kept_awake {
         text += &format!("\nsleep      can interrupt runs: {why}");
     }
-    if status.kept_awake == KeptAwake::NotWanted {
+    if status.kept_awake == AwakeStatus::NotWanted {
         text += "\nsleep      can interrupt runs, as you chose: deskgate settings set keep-awake always";
     }
     text
@@ -331,7 +333,7 @@ mod tests {
             line,
             access,
             work: WorkView { slots: 4, stopping: false, problem: None, runs: serde_json::json!([]) },
-            kept_awake: KeptAwake::NotNeeded,
+            kept_awake: AwakeStatus::NotNeeded,
             pages: Some("http://127.0.0.1:7420/".to_owned()),
             announced_host_keys: Vec::new(),
             problems: Vec::new(),

@@ -12,14 +12,14 @@ use deskgate_protocol::{DeliveryId, RunId, Timestamp};
 use serde_json::json;
 
 use super::app;
-use super::consent::Consent;
+use super::confirmation::Confirmation;
 use super::list::older;
-use super::socket::Agent;
+use super::socket::AgentClient;
 use deskgate_program::visible::line;
 
 /// `deskgate deliveries …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Deliveries {
+pub(super) enum DeliveriesCommand {
     /// Deliveries, newest first
     List {
         /// At most so many
@@ -56,7 +56,7 @@ pub(super) enum Deliveries {
         #[arg(long, value_name = "TIME")]
         since: Timestamp,
         #[command(flatten)]
-        consent: Consent,
+        consent: Confirmation,
     },
     /// Send a sample of an event to an application's callback, and to whoever listens
     Trigger {
@@ -68,36 +68,36 @@ pub(super) enum Deliveries {
     },
 }
 
-pub(super) async fn run(agent: Agent, command: Deliveries, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: DeliveriesCommand, out: Output) -> Result<(), Failure> {
     match command {
-        Deliveries::List { limit, before, state, app, run } => {
+        DeliveriesCommand::List { limit, before, state, app, run } => {
             let app_id = app::find_given(&agent, app).await?;
             let page = agent.manage(ListDeliveries { limit, before, app_id, run_id: run, state }).await?;
             out.result("deliveries/1", &page, || list(&page.deliveries) + &older(page.next));
         }
-        Deliveries::Show { delivery } => {
+        DeliveriesCommand::Show { delivery } => {
             let detail = agent.manage(ShowDelivery { delivery_id: delivery, wait_s: 0, seen: 0 }).await?;
             out.result("delivery/1", &detail, || describe(&detail));
         }
-        Deliveries::Resend { delivery } => {
+        DeliveriesCommand::Resend { delivery } => {
             let own = agent.manage(ResendDelivery { delivery_id: delivery }).await?;
             out.result("delivery-resent/1", &own, || {
                 format!("{delivery} is sent again; see: deskgate deliveries show {delivery}")
             });
         }
-        Deliveries::Recover { app, since, consent } => {
+        DeliveriesCommand::Recover { app, since, consent } => {
             let app_id = app::find(&agent, &app).await?;
             let recover = RecoverDeliveries { app_id, since, only_count: true };
             let count = agent.manage(recover).await?.deliveries;
             if count > 0 {
-                consent.ask(&format!("{count} deliveries since {since} are sent again."))?;
+                consent.confirm(&format!("{count} deliveries since {since} are sent again."))?;
             }
             let recovered = agent.manage(RecoverDeliveries { only_count: false, ..recover }).await?;
             out.result("deliveries-recovered/1", &recovered, || {
                 format!("{} deliveries are sent again.", recovered.deliveries)
             });
         }
-        Deliveries::Trigger { event, app } => {
+        DeliveriesCommand::Trigger { event, app } => {
             let app_id = app::find(&agent, &app).await?;
             let queued = agent.manage(TriggerDelivery { app_id, kind: event }).await?;
             out.result("deliveries-triggered/1", &json!({ "deliveries": queued }), || list(&queued));

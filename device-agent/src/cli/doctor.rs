@@ -8,31 +8,33 @@ use deskgate_program::output::Output;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::Look;
-use super::socket::{Agent, home};
-use crate::local::{Code, GetHealth, GetLog, GetSettings, HealthReport, Ignore, IgnoreProblem, Problem, Severity};
+use super::OfflineCheck;
+use super::socket::{AgentClient, home};
+use crate::local::{
+    GetHealth, GetLog, GetSettings, HealthProblem, HealthReport, IgnoreDuration, IgnoreProblem, ProblemCode, Severity,
+};
 use deskgate_program::visible;
 
 /// `deskgate doctor`
 #[derive(Debug, Args)]
-pub(super) struct Doctor {
+pub(super) struct DoctorArgs {
     /// Try sandboxes and ask each model for a word too; takes seconds and costs a few tokens
     #[arg(long)]
     all: bool,
     /// Do not mention this problem for a day
     #[arg(long, value_name = "CODE", group = "attention")]
-    snooze: Option<Code>,
+    snooze: Option<ProblemCode>,
     /// Do not mention this problem any more
     #[arg(long, value_name = "CODE", group = "attention")]
-    ignore: Option<Code>,
+    ignore: Option<ProblemCode>,
     /// Mention this problem again
     #[arg(long, value_name = "CODE", group = "attention")]
-    mention: Option<Code>,
+    mention: Option<ProblemCode>,
 }
 
 /// `deskgate log`
 #[derive(Debug, Args)]
-pub(super) struct Log {
+pub(super) struct LogArgs {
     /// So many lines
     #[arg(long, default_value_t = 200)]
     lines: u32,
@@ -42,20 +44,29 @@ pub(super) struct Log {
 }
 
 /// How long an agent may take for an answer that it has at hand.
-const PATIENCE: Duration = Duration::from_secs(5);
+const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(super) async fn run(agent: Agent, doctor: Doctor, look: Look, out: Output) -> Result<(), Failure> {
-    let attention = [(doctor.snooze, Ignore::Day), (doctor.ignore, Ignore::Yes), (doctor.mention, Ignore::No)];
+pub(super) async fn run(
+    agent: AgentClient,
+    doctor: DoctorArgs,
+    look: OfflineCheck,
+    out: Output,
+) -> Result<(), Failure> {
+    let attention = [
+        (doctor.snooze, IgnoreDuration::Day),
+        (doctor.ignore, IgnoreDuration::Yes),
+        (doctor.mention, IgnoreDuration::No),
+    ];
     for (code, ignore) in attention {
         if let Some(code) = code {
-            agent.ask(IgnoreProblem { code, ignore }).await?;
+            agent.request(IgnoreProblem { code, ignore }).await?;
         }
     }
     // An agent that hangs has its socket still. This asks nobody else, so it is answered at once or never.
-    let answers = timeout(PATIENCE, agent.ask(GetSettings {})).await;
+    let answers = timeout(AGENT_TIMEOUT, agent.request(GetSettings {})).await;
     let report = match answers {
         Ok(Err(failure)) if failure.exit != Exit::CannotReach => return Err(failure),
-        Ok(Ok(_)) => agent.ask(GetHealth { all: doctor.all }).await?,
+        Ok(Ok(_)) => agent.request(GetHealth { all: doctor.all }).await?,
         // That nobody answers is the first problem; what of the rest can be seen without an agent is looked at here.
         _ => look(home()?).await,
     };
@@ -64,8 +75,8 @@ pub(super) async fn run(agent: Agent, doctor: Doctor, look: Look, out: Output) -
     if report.fails() { Err(Failure::new(Exit::CheckFailed, "")) } else { Ok(()) }
 }
 
-pub(super) async fn log(agent: Agent, log: Log, out: Output) -> Result<(), Failure> {
-    let lines = agent.ask(GetLog { lines: log.lines, filter: log.filter }).await?;
+pub(super) async fn log(agent: AgentClient, log: LogArgs, out: Output) -> Result<(), Failure> {
+    let lines = agent.request(GetLog { lines: log.lines, filter: log.filter }).await?;
     out.result("log/1", &json!({ "lines": lines }), || match lines.is_empty() {
         true => {
             "No such line. An agent in the foreground, or in a service, writes its log where it was started.".to_owned()
@@ -80,7 +91,7 @@ fn show(report: &HealthReport) -> String {
     let mut text: String = open.into_iter().map(problem).collect();
     text += &format!("OK    {} checks are fine", report.fine.len());
     if !report.not_asked.is_empty() {
-        let down = report.problems.iter().any(|problem| problem.code == Code::AgentDown);
+        let down = report.problems.iter().any(|problem| problem.code == ProblemCode::AgentDown);
         let how = if down { "only a running agent can tell" } else { "deskgate doctor --all" };
         text += &format!("\nSKIP  not asked ({}): {how}", report.not_asked.join("; "));
     }
@@ -90,7 +101,7 @@ fn show(report: &HealthReport) -> String {
     text
 }
 
-fn problem(problem: &Problem) -> String {
+fn problem(problem: &HealthProblem) -> String {
     let severity = match problem.severity {
         Severity::Fail => "FAIL",
         Severity::Warn => "WARN",

@@ -11,11 +11,11 @@ use deskgate_protocol::ApplicationId;
 use deskgate_protocol::management::ShowApplication;
 use serde_json::json;
 
-use super::socket::Agent;
+use super::socket::AgentClient;
 use crate::local::export::Export;
 
 pub(super) async fn run(
-    agent: Agent,
+    agent: AgentClient,
     app_id: ApplicationId,
     output: Option<PathBuf>,
     out: Output,
@@ -28,7 +28,7 @@ pub(super) async fn run(
     };
     let failed = |error: std::io::Error| Failure::file(&path, &error);
     let file = create(&path).map_err(failed)?;
-    let part = Part(&path);
+    let part = PartialFile(&path);
     let runs = write(agent, app_id, file, failed).await?;
     std::mem::forget(part);
     out.result("app-exported/1", &json!({ "file": path, "app_id": app_id, "runs": runs }), || {
@@ -38,9 +38,9 @@ pub(super) async fn run(
 }
 
 /// A file that is removed, also when the command is interrupted: a part would look like the whole.
-struct Part<'a>(&'a Path);
+struct PartialFile<'a>(&'a Path);
 
-impl Drop for Part<'_> {
+impl Drop for PartialFile<'_> {
     fn drop(&mut self) {
         // What failed before is what is told.
         let _ = std::fs::remove_file(self.0);
@@ -54,7 +54,7 @@ fn create(path: &Path) -> std::io::Result<File> {
 
 /// How many runs were written.
 async fn write(
-    agent: Agent,
+    agent: AgentClient,
     app_id: ApplicationId,
     to: impl Write,
     failed: impl Fn(std::io::Error) -> Failure,

@@ -1,6 +1,6 @@
 //! `hook`: incoming webhooks, signed events of other systems that become runs and messages.
 
-mod chosen;
+mod options;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,18 +15,18 @@ use deskgate_protocol::management::{
 };
 use deskgate_protocol::{HookId, ReceiptId};
 
-use super::consent::Consent;
+use super::confirmation::Confirmation;
 use super::key_file::text_of;
-use super::socket::Agent;
+use super::socket::AgentClient;
 use super::{app, no_secret};
-use chosen::{Chosen, Scheme};
 use deskgate_program::visible::{block, line};
+use options::{HookOptions, SchemeName};
 
 /// `deskgate hook …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Hook {
+pub(super) enum HookCommand {
     /// Create a webhook; its secret, if it is made here, is shown this once
-    Create(Box<Create>),
+    Create(Box<HookCreateArgs>),
     /// Webhooks that were not removed
     List {
         /// Only of this application: its name or identifier
@@ -43,11 +43,11 @@ pub(super) enum Hook {
         /// Its name or identifier
         hook: String,
         #[command(flatten)]
-        chosen: Box<Chosen>,
+        chosen: Box<HookOptions>,
     },
     /// What an event would become, as a webhook is or as it would be; nothing is submitted, no signature is looked at
     #[command(after_help = "Ends with 10 if the event would be refused.")]
-    Test(Box<Test>),
+    Test(Box<HookTestArgs>),
     /// Give a webhook another secret
     Secret {
         /// Its name or identifier
@@ -56,7 +56,7 @@ pub(super) enum Hook {
         #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(0..=720))]
         overlap: u32,
         #[command(flatten)]
-        secret: SecretFile,
+        secret: SecretFileArgs,
     },
     /// Let events make runs again
     Enable {
@@ -73,13 +73,13 @@ pub(super) enum Hook {
         /// Its name or identifier
         hook: String,
         #[command(flatten)]
-        consent: Consent,
+        consent: Confirmation,
     },
 }
 
 /// `deskgate hook create`
 #[derive(Debug, Args)]
-pub(super) struct Create {
+pub(super) struct HookCreateArgs {
     /// What it is for
     name: String,
     /// The application's name or identifier
@@ -87,22 +87,22 @@ pub(super) struct Create {
     app: String,
     /// How the other system signs
     #[arg(long, value_enum)]
-    scheme: Scheme,
+    scheme: SchemeName,
     #[command(flatten)]
-    chosen: Chosen,
+    chosen: HookOptions,
     #[command(flatten)]
-    secret: SecretFile,
+    secret: SecretFileArgs,
 }
 
 /// `deskgate hook test`
 #[derive(Debug, Args)]
-pub(super) struct Test {
+pub(super) struct HookTestArgs {
     /// Its name or identifier
     #[arg(required_unless_present = "scheme")]
     hook: Option<String>,
     /// Without a webhook: how the other system would sign
     #[arg(long, value_enum, conflicts_with_all = ["hook", "receipt"])]
-    scheme: Option<Scheme>,
+    scheme: Option<SchemeName>,
     /// An event that it received, whose body was kept
     #[arg(long, value_name = "RECEIPT", group = "sample", required_unless_present = "body")]
     receipt: Option<ReceiptId>,
@@ -113,18 +113,18 @@ pub(super) struct Test {
     #[arg(long = "with-header", value_name = "HEADER", requires = "body", value_parser = header)]
     headers: Vec<(String, String)>,
     #[command(flatten)]
-    chosen: Chosen,
+    chosen: HookOptions,
 }
 
 /// Where a given secret is.
 #[derive(Debug, Args)]
-pub(super) struct SecretFile {
+pub(super) struct SecretFileArgs {
     /// A file with the secret that the other system chose; - for standard input [default: a new one, which is shown]
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
 }
 
-impl SecretFile {
+impl SecretFileArgs {
     fn read(&self) -> Result<Option<SecretText>, Failure> {
         let text = self.secret_file.as_deref().map(text_of).transpose()?;
         Ok(text.map(|text| SecretText::from(text.trim().to_owned())))
@@ -136,38 +136,39 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
-pub(super) async fn run(agent: Agent, command: Hook, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: HookCommand, out: Output) -> Result<(), Failure> {
     match command {
-        Hook::Create(create) => {
-            let Create { name, app, scheme, chosen, secret } = *create;
+        HookCommand::Create(create) => {
+            let HookCreateArgs { name, app, scheme, chosen, secret } = *create;
             no_secret("name", &name)?;
             let app_id = app::find(&agent, &app).await?;
-            let (settings, secret) = (chosen.fresh(&agent, name, scheme).await?.into(), secret.read()?);
+            let (settings, secret) = (chosen.for_create(&agent, name, scheme).await?.into(), secret.read()?);
             let given = secret.is_some();
             let made = agent.manage(CreateWebhook { app_id, settings, secret }).await?;
             out.result("hook-created/1", &made, || created(&made, given));
         }
-        Hook::List { app } => {
+        HookCommand::List { app } => {
             let app_id = app::find_given(&agent, app).await?;
             let hooks = agent.manage(ListWebhooks { app_id }).await?;
             out.result("hooks/1", &serde_json::json!({ "webhooks": hooks }), || list(&hooks));
         }
-        Hook::Show { hook } => {
+        HookCommand::Show { hook } => {
             let hook_id = find(&agent, &hook).await?;
             let detail = agent.manage(ShowWebhook { hook_id }).await?;
             out.result("hook/1", &detail, || describe(&detail));
         }
-        Hook::Set { hook, chosen } => {
+        HookCommand::Set { hook, chosen } => {
             let hook_id = find(&agent, &hook).await?;
             let before = agent.manage(ShowWebhook { hook_id }).await?.webhook.settings;
-            let changed =
-                agent.manage(ChangeWebhook { hook_id, settings: chosen.over(&agent, before).await?.into() }).await?;
+            let changed = agent
+                .manage(ChangeWebhook { hook_id, settings: chosen.for_update(&agent, before).await?.into() })
+                .await?;
             out.result("hook-changed/1", &changed, || {
                 format!("Changed {}. It holds within a second.", changed.hook_id)
             });
         }
-        Hook::Test(test) => return trial(agent, *test, out).await,
-        Hook::Secret { hook, overlap, secret } => {
+        HookCommand::Test(test) => return trial(agent, *test, out).await,
+        HookCommand::Secret { hook, overlap, secret } => {
             let hook_id = find(&agent, &hook).await?;
             let request = RollWebhookSecret { hook_id, overlap_s: overlap * 3600, secret: secret.read()? };
             let rolled = agent.manage(request).await?;
@@ -175,11 +176,11 @@ pub(super) async fn run(agent: Agent, command: Hook, out: Output) -> Result<(), 
                 format!("The old secret is good for {overlap} hours more.\n{}", shown_once(&rolled))
             });
         }
-        Hook::Enable { hook } => enable(agent, &hook, true, out).await?,
-        Hook::Disable { hook } => enable(agent, &hook, false, out).await?,
-        Hook::Remove { hook, consent } => {
+        HookCommand::Enable { hook } => enable(agent, &hook, true, out).await?,
+        HookCommand::Disable { hook } => enable(agent, &hook, false, out).await?,
+        HookCommand::Remove { hook, consent } => {
             let hook_id = find(&agent, &hook).await?;
-            consent.ask(&format!("Remove the webhook {hook:?}? Its address and its secret are gone for good."))?;
+            consent.confirm(&format!("Remove the webhook {hook:?}? Its address and its secret are gone for good."))?;
             let removed = agent.manage(RemoveWebhook { hook_id }).await?;
             out.result("hook-removed/1", &removed, || format!("{} is removed.", line(&removed.settings.name)));
         }
@@ -187,7 +188,7 @@ pub(super) async fn run(agent: Agent, command: Hook, out: Output) -> Result<(), 
     Ok(())
 }
 
-async fn enable(agent: Agent, hook: &str, enabled: bool, out: Output) -> Result<(), Failure> {
+async fn enable(agent: AgentClient, hook: &str, enabled: bool, out: Output) -> Result<(), Failure> {
     let hook_id = find(&agent, hook).await?;
     let hook = agent.manage(EnableWebhook { hook_id, enabled }).await?;
     out.result("hook-enabled/1", &hook, || {
@@ -196,7 +197,7 @@ async fn enable(agent: Agent, hook: &str, enabled: bool, out: Output) -> Result<
     Ok(())
 }
 
-async fn trial(agent: Agent, test: Test, out: Output) -> Result<(), Failure> {
+async fn trial(agent: AgentClient, test: HookTestArgs, out: Output) -> Result<(), Failure> {
     let sample = match (test.receipt, test.body) {
         (Some(receipt_id), _) => WebhookSample::Receipt { receipt_id },
         (None, body) => {
@@ -208,9 +209,9 @@ async fn trial(agent: Agent, test: Test, out: Output) -> Result<(), Failure> {
         (Some(hook), _) => {
             let hook_id = find(&agent, hook).await?;
             let saved = agent.manage(ShowWebhook { hook_id }).await?.webhook.settings;
-            (Some(hook_id), test.chosen.over(&agent, saved).await?)
+            (Some(hook_id), test.chosen.for_update(&agent, saved).await?)
         }
-        (None, Some(scheme)) => (None, test.chosen.tried(scheme)?),
+        (None, Some(scheme)) => (None, test.chosen.for_test(scheme)?),
         (None, None) => {
             return Err(Failure::new(Exit::Usage, "say which webhook, or --scheme of one that is not there yet"));
         }
@@ -224,7 +225,7 @@ async fn trial(agent: Agent, test: Test, out: Output) -> Result<(), Failure> {
 }
 
 /// A webhook by its identifier or its name.
-async fn find(agent: &Agent, wanted: &str) -> Result<HookId, Failure> {
+async fn find(agent: &AgentClient, wanted: &str) -> Result<HookId, Failure> {
     no_secret("webhook", wanted)?;
     if let Ok(hook_id) = wanted.parse() {
         return Ok(hook_id);

@@ -8,13 +8,13 @@ use clap::Subcommand;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 
-use super::socket::{Agent, home};
+use super::socket::{AgentClient, home};
 use super::{RunAgent, daemon};
 use crate::local::GetIdentity;
 
 /// `deskgate identity …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Identity {
+pub(super) enum IdentityCommand {
     /// Show the name, the key's public half and its fingerprint
     Show,
     /// Write the identity file that the gateway's administrator pairs this device with
@@ -30,14 +30,19 @@ pub(super) enum Identity {
     },
 }
 
-pub(super) async fn run(agent: Agent, command: Identity, out: Output, run_agent: RunAgent) -> Result<(), Failure> {
-    if let Identity::Renew { accept_risk } = command {
+pub(super) async fn run(
+    agent: AgentClient,
+    command: IdentityCommand,
+    out: Output,
+    run_agent: RunAgent,
+) -> Result<(), Failure> {
+    if let IdentityCommand::Renew { accept_risk } = command {
         return renew(agent, accept_risk.as_deref(), out, run_agent).await;
     }
-    let identity = agent.ask(GetIdentity {}).await?;
+    let identity = agent.request(GetIdentity {}).await?;
     match command {
-        Identity::Renew { .. } => unreachable!("it asks no agent who it is, and was done above"),
-        Identity::Show => {
+        IdentityCommand::Renew { .. } => unreachable!("it asks no agent who it is, and was done above"),
+        IdentityCommand::Show => {
             let value = serde_json::json!({
                 "device_name": identity.device_name,
                 "public_key": identity.public_key,
@@ -54,7 +59,7 @@ pub(super) async fn run(agent: Agent, command: Identity, out: Output, run_agent:
                 )
             });
         }
-        Identity::Export { file } => {
+        IdentityCommand::Export { file } => {
             let text = serde_json::to_string_pretty(&identity)
                 .map_err(|error| Failure::new(Exit::Failed, format!("the identity cannot be written: {error}")))?;
             if file.as_os_str() == "-" {
@@ -76,23 +81,23 @@ pub(super) async fn run(agent: Agent, command: Identity, out: Output, run_agent:
     Ok(())
 }
 
-const RISK: &str = "lose-pairing";
+const RENEW_RISK: &str = "lose-pairing";
 
 /// The old key is kept under another name; the next start makes a new one. An agent that runs is stopped for it, and
 /// started again.
-async fn renew(agent: Agent, accepted: Option<&str>, out: Output, run_agent: RunAgent) -> Result<(), Failure> {
+async fn renew(agent: AgentClient, accepted: Option<&str>, out: Output, run_agent: RunAgent) -> Result<(), Failure> {
     match accepted {
-        Some(RISK) => {}
+        Some(RENEW_RISK) => {}
         Some(other) => {
             return Err(Failure::new(
                 Exit::Usage,
-                format!("--accept-risk={other}: the risk of this command is {RISK}"),
+                format!("--accept-risk={other}: the risk of this command is {RENEW_RISK}"),
             ));
         }
         None => {
             let message = format!(
                 "A new identity has to be paired again, and what the old one published stays behind. No changes were \
-                 made.\nTo go on: deskgate identity renew --accept-risk={RISK}"
+                 made.\nTo go on: deskgate identity renew --accept-risk={RENEW_RISK}"
             );
             return Err(Failure::new(Exit::Refused, message));
         }
@@ -104,7 +109,7 @@ async fn renew(agent: Agent, accepted: Option<&str>, out: Output, run_agent: Run
     let moved = std::fs::rename(&key, &aside);
     moved.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", key.display())))?;
     if ran {
-        daemon::start(daemon::Start::again(), Output { json: false, quiet: true }, run_agent).await?;
+        daemon::start(daemon::StartArgs::again(), Output { json: false, quiet: true }, run_agent).await?;
     }
     out.result("identity-renewed/1", &serde_json::json!({ "old_key": aside, "started": ran }), || {
         let next = if ran { "" } else { "deskgate start, then " };

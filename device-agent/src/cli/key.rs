@@ -3,17 +3,17 @@
 use clap::{Args, Subcommand};
 use deskgate_program::exit::Failure;
 use deskgate_program::output::{Output, table};
-use deskgate_protocol::management::{CreateKey, Key as Record, KeyWarning, ListKeys, RevokeKey, RollKey, Scope};
+use deskgate_protocol::management::{CreateKey, KeyRecord as Record, KeyWarning, ListKeys, RevokeKey, RollKey, Scope};
 use deskgate_protocol::{EndpointId, KeyId, Timestamp};
 
 use super::app;
-use super::socket::Agent;
+use super::socket::AgentClient;
 
 /// `deskgate key …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Key {
+pub(super) enum KeyCommand {
     /// Create one more key, which is shown this once
-    Create(Create),
+    Create(KeyCreateArgs),
     /// An application's keys
     List {
         /// Its name or identifier
@@ -37,7 +37,7 @@ pub(super) enum Key {
 
 /// `deskgate key create`
 #[derive(Debug, Args)]
-pub(super) struct Create {
+pub(super) struct KeyCreateArgs {
     /// What it is for
     name: String,
     /// The application's name or identifier
@@ -60,9 +60,9 @@ pub(super) struct Create {
     allow: Vec<String>,
 }
 
-pub(super) async fn run(agent: Agent, command: Key, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: KeyCommand, out: Output) -> Result<(), Failure> {
     match command {
-        Key::Create(create) => {
+        KeyCommand::Create(create) => {
             let app_id = app::find(&agent, &create.app).await?;
             let scopes = if create.scope.is_empty() { Scope::ALL.to_vec() } else { create.scope };
             let request = CreateKey {
@@ -82,12 +82,12 @@ pub(super) async fn run(agent: Agent, command: Key, out: Output) -> Result<(), F
                 )
             });
         }
-        Key::List { app } => {
+        KeyCommand::List { app } => {
             let app_id = app::find(&agent, &app).await?;
             let keys = agent.manage(ListKeys { app_id }).await?;
             out.result("keys/1", &serde_json::json!({ "keys": keys }), || list(&keys));
         }
-        Key::Roll { key, overlap } => {
+        KeyCommand::Roll { key, overlap } => {
             let rolled = agent.manage(RollKey { key_id: key, overlap_s: overlap * 3600 }).await?;
             out.result("key-rolled/1", &rolled, || {
                 format!(
@@ -97,7 +97,7 @@ pub(super) async fn run(agent: Agent, command: Key, out: Output) -> Result<(), F
                 )
             });
         }
-        Key::Revoke { key } => {
+        KeyCommand::Revoke { key } => {
             let key = agent.manage(RevokeKey { key_id: key }).await?;
             out.result("key/1", &key, || format!("{} is revoked. Calls with it end within a second.", key.name));
         }

@@ -9,7 +9,7 @@ use crate::local::{KeyPlace, NewKey};
 
 /// What happens to the key.
 #[derive(Debug, Args)]
-pub(super) struct KeyFile {
+pub(super) struct KeyFileArgs {
     /// A file with the key; - for standard input. Without it the saved one stays
     #[arg(long, value_name = "FILE", conflicts_with = "no_key")]
     key_file: Option<PathBuf>,
@@ -22,7 +22,7 @@ pub(super) struct KeyFile {
     key_place: Option<String>,
 }
 
-impl KeyFile {
+impl KeyFileArgs {
     /// Where the key is to be kept, if that was said.
     pub(super) fn place(&self) -> Option<KeyPlace> {
         self.key_place.as_deref()?.parse().ok()

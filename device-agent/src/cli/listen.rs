@@ -10,20 +10,20 @@ use clap::Args;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 use deskgate_protocol::delivery::{CallbackEvent, DeliveryErrorCode};
-use deskgate_protocol::management::{Forward, ForwardOutcome, OpenListener, PollListener};
+use deskgate_protocol::management::{ForwardOutcome, ForwardedDelivery, OpenListener, PollListener};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Url};
 use serde_json::json;
 
 use super::app;
-use super::socket::Agent;
+use super::socket::AgentClient;
 
 /// `deskgate listen …`
 #[derive(Debug, Args)]
 #[command(
     after_help = "Ends with Ctrl-C. Make something to receive with: deskgate deliveries trigger run.succeeded --app APP"
 )]
-pub(super) struct Listen {
+pub(super) struct ListenArgs {
     /// The application: its name or identifier
     #[arg(long)]
     app: String,
@@ -36,13 +36,13 @@ pub(super) struct Listen {
 }
 
 /// As a callback's receiver, whoever listens here has so long.
-const PATIENCE: Duration = Duration::from_secs(15);
+const RECEIVER_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long one question to the gateway may wait for something to happen.
-const WAIT_S: u32 = 20;
+const POLL_WAIT_SECS: u32 = 20;
 /// Deliveries at once.
-const MOST: u32 = 8;
+const MAX_DELIVERIES_AT_ONCE: u32 = 8;
 
-pub(super) async fn run(agent: Agent, listen: Listen, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, listen: ListenArgs, out: Output) -> Result<(), Failure> {
     let app_id = app::find(&agent, &listen.app).await?;
     let client = client(&listen.forward_to)?;
     let opened = agent.manage(OpenListener { app_id, types: listen.event }).await?;
@@ -54,7 +54,12 @@ pub(super) async fn run(agent: Agent, listen: Listen, out: Output) -> Result<(),
     });
     let mut outcomes = Vec::new();
     loop {
-        let poll = PollListener { listener_id: opened.listener_id, limit: MOST, wait_s: WAIT_S, outcomes };
+        let poll = PollListener {
+            listener_id: opened.listener_id,
+            limit: MAX_DELIVERIES_AT_ONCE,
+            wait_s: POLL_WAIT_SECS,
+            outcomes,
+        };
         let forwards = agent.manage(poll).await?.forwards;
         outcomes = Vec::with_capacity(forwards.len());
         for forward in forwards {
@@ -77,7 +82,7 @@ fn client(to: &Url) -> Result<Client, Failure> {
     Client::builder()
         .no_proxy()
         .redirect(Policy::none())
-        .timeout(PATIENCE)
+        .timeout(RECEIVER_TIMEOUT)
         .resolve_to_addrs("localhost", &addresses)
         .build()
         .map_err(|error| Failure::new(Exit::Failed, error.to_string()))
@@ -98,7 +103,7 @@ fn here(text: &str) -> Result<Url, String> {
     }
 }
 
-async fn post(client: &Client, to: &Url, forward: &Forward) -> ForwardOutcome {
+async fn post(client: &Client, to: &Url, forward: &ForwardedDelivery) -> ForwardOutcome {
     let began = Instant::now();
     let request = forward
         .headers
@@ -115,7 +120,7 @@ async fn post(client: &Client, to: &Url, forward: &Forward) -> ForwardOutcome {
     ForwardOutcome { delivery_id: forward.delivery_id, attempt: forward.attempt, duration_ms, status_code, error_code }
 }
 
-fn line(forward: &Forward, outcome: &ForwardOutcome) -> String {
+fn line(forward: &ForwardedDelivery, outcome: &ForwardOutcome) -> String {
     let came = match (outcome.status_code, outcome.error_code) {
         (Some(status), _) => status.to_string(),
         (None, error) => error.map_or("no answer".to_owned(), |error| error.to_string()),

@@ -1,24 +1,24 @@
 //! `mcp`: servers elsewhere whose tools services may use.
 
 use clap::{Args, Subcommand};
-use deskgate_assistant::mcp::connections::Configured;
+use deskgate_assistant::mcp::connections::McpServerConfig;
 use deskgate_definition::McpServer;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::{Output, table};
 use deskgate_program::visible;
 
-use super::consent::Consent;
-use super::key_file::KeyFile;
+use super::confirmation::Confirmation;
+use super::key_file::KeyFileArgs;
 use super::no_secret;
-use super::socket::Agent;
+use super::socket::AgentClient;
 use crate::local::{AcceptMcpTools, ListMcpServers, LookAtMcpServer, RemoveMcpServer, ReviewMcpServers, SetMcpServer};
-use crate::services::offers::{Change, Pin, ServerView};
+use crate::services::tool_pins::{PinState, ServerView, ToolChange};
 
 /// `deskgate mcp …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Mcp {
+pub(super) enum McpCommand {
     /// Add a server, or change it; its key stays on this computer
-    Set(Set),
+    Set(McpSetArgs),
     /// The servers of this device, and whether what they offered last is what is pinned
     List,
     /// Ask a server for its tools, and show what has changed since they were pinned. Calls none of them
@@ -31,7 +31,7 @@ pub(super) enum Mcp {
         /// Its name
         name: String,
         #[command(flatten)]
-        consent: Consent,
+        consent: Confirmation,
     },
     /// Remove a server and its key; services that name it cannot run any more
     Remove {
@@ -42,40 +42,40 @@ pub(super) enum Mcp {
 
 /// `deskgate mcp set`
 #[derive(Debug, Args)]
-pub(super) struct Set {
+pub(super) struct McpSetArgs {
     /// What services name it by, such as crm
     name: String,
     /// Its address, https:// only
     #[arg(long)]
     url: Option<String>,
     #[command(flatten)]
-    key: KeyFile,
+    key: KeyFileArgs,
     /// The header that the key travels in [default: Authorization, behind the word Bearer]
     #[arg(long, requires = "key_file")]
     header: Option<String>,
 }
 
-pub(super) async fn run(agent: Agent, command: Mcp, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: McpCommand, out: Output) -> Result<(), Failure> {
     match command {
-        Mcp::Set(set) => {
-            let server = agent.ask(request(set)?).await?;
+        McpCommand::Set(set) => {
+            let server = agent.request(request(set)?).await?;
             out.result("mcp-server/1", &server, || {
-                let Configured { name, url, .. } = &server;
+                let McpServerConfig { name, url, .. } = &server;
                 let next = format!("Next: deskgate service edit SERVICE --mcp {name}");
                 format!("Saved: {name} at {url}, {}.\n{next}", key_of(&server))
             });
         }
-        Mcp::List => {
-            let servers = agent.ask(ReviewMcpServers {}).await?;
+        McpCommand::List => {
+            let servers = agent.request(ReviewMcpServers {}).await?;
             out.result("mcp-servers/1", &serde_json::json!({ "servers": servers }), || list(&servers));
         }
-        Mcp::Show { name } => {
+        McpCommand::Show { name } => {
             let server = looked_at(&agent, name).await?;
             out.result("mcp-server-tools/1", &server, || show(&server));
         }
-        Mcp::Accept { name, consent } => accept(&agent, name, consent, out).await?,
-        Mcp::Remove { name } => {
-            agent.ask(RemoveMcpServer { name: name.clone() }).await?;
+        McpCommand::Accept { name, consent } => accept(&agent, name, consent, out).await?,
+        McpCommand::Remove { name } => {
+            agent.request(RemoveMcpServer { name: name.clone() }).await?;
             out.result("mcp-server-removed/1", &serde_json::json!({ "name": name }), || {
                 format!("{name} and its key are gone from this computer.")
             });
@@ -85,11 +85,11 @@ pub(super) async fn run(agent: Agent, command: Mcp, out: Output) -> Result<(), F
 }
 
 /// The servers of these names as they are configured now. One that a definition has already keeps its list of tools.
-pub(super) async fn named(agent: &Agent, names: &[String], now: &[McpServer]) -> Result<Vec<McpServer>, Failure> {
+pub(super) async fn named(agent: &AgentClient, names: &[String], now: &[McpServer]) -> Result<Vec<McpServer>, Failure> {
     if names.is_empty() || names == ["none"] {
         return Ok(Vec::new());
     }
-    let configured = agent.ask(ListMcpServers {}).await?;
+    let configured = agent.request(ListMcpServers {}).await?;
     let server = |name: &String| {
         configured.iter().find(|server| server.name == *name).map(|server| server.in_definition(now)).ok_or_else(|| {
             let message = format!("--mcp: there is no MCP server {name:?} on this device; see: deskgate mcp list");
@@ -100,8 +100,8 @@ pub(super) async fn named(agent: &Agent, names: &[String], now: &[McpServer]) ->
 }
 
 /// A server with what it offers now.
-async fn looked_at(agent: &Agent, name: String) -> Result<ServerView, Failure> {
-    let server = agent.ask(LookAtMcpServer { name }).await?;
+async fn looked_at(agent: &AgentClient, name: String) -> Result<ServerView, Failure> {
+    let server = agent.request(LookAtMcpServer { name }).await?;
     match &server.problem {
         None => Ok(server),
         Some(problem) => {
@@ -111,17 +111,17 @@ async fn looked_at(agent: &Agent, name: String) -> Result<ServerView, Failure> {
     }
 }
 
-async fn accept(agent: &Agent, name: String, consent: Consent, out: Output) -> Result<(), Failure> {
+async fn accept(agent: &AgentClient, name: String, consent: Confirmation, out: Output) -> Result<(), Failure> {
     let server = looked_at(agent, name.clone()).await?;
     let (Some(offer), true) = (&server.offer, server.is_acceptable()) else {
         let message = "nothing to take over: no draft is pinned to another list than the one that is offered";
         return Err(Failure::new(Exit::Refused, message));
     };
-    let changed = server.users.iter().filter(|user| matches!(user.draft, Some(Pin::Changed { .. })));
+    let changed = server.users.iter().filter(|user| matches!(user.draft, Some(PinState::Changed { .. })));
     let services: Vec<_> = changed.map(|user| user.service.as_str()).collect();
     let services = services.join(", ");
-    consent.ask(&format!("{}\nThe drafts of these services are pinned to this list: {services}", show(&server)))?;
-    let accepted = agent.ask(AcceptMcpTools { name, tools_sha256: offer.tools_sha256 }).await?;
+    consent.confirm(&format!("{}\nThe drafts of these services are pinned to this list: {services}", show(&server)))?;
+    let accepted = agent.request(AcceptMcpTools { name, tools_sha256: offer.tools_sha256 }).await?;
     out.result("mcp-server-tools/1", &accepted, || {
         format!(
             "Taken over into the drafts of: {services}\n\
@@ -131,7 +131,7 @@ async fn accept(agent: &Agent, name: String, consent: Consent, out: Output) -> R
     Ok(())
 }
 
-fn request(set: Set) -> Result<SetMcpServer, Failure> {
+fn request(set: McpSetArgs) -> Result<SetMcpServer, Failure> {
     for (what, text) in [("NAME", Some(&set.name)), ("--url", set.url.as_ref()), ("--header", set.header.as_ref())] {
         no_secret(what, text.map(String::as_str).unwrap_or_default())?;
     }
@@ -144,7 +144,7 @@ fn list(servers: &[ServerView]) -> String {
         return "No MCP server yet. Add one: deskgate mcp set NAME --url https://… --key-file -".to_owned();
     }
     let row = |view: &ServerView| {
-        let Configured { name, url, header, key_place } = view.server.clone();
+        let McpServerConfig { name, url, header, key_place } = view.server.clone();
         let key = header.zip(key_place).map(|(header, place)| format!("{}, sent in {header}", place.as_str()));
         vec![name, url, key.unwrap_or_else(|| "none".to_owned()), tools(view), users(view)]
     };
@@ -152,7 +152,7 @@ fn list(servers: &[ServerView]) -> String {
 }
 
 /// Where a server's key is, and the header that it travels in.
-fn key_of(server: &Configured) -> String {
+fn key_of(server: &McpServerConfig) -> String {
     match (&server.header, server.key_place) {
         (Some(header), Some(place)) => format!("with a key {}, sent in {header}", place.words()),
         _ => "without a key".to_owned(),
@@ -183,7 +183,7 @@ fn show(view: &ServerView) -> String {
         }
     }
     // What is different from several lists is told once.
-    let mut told: Vec<&Change> = Vec::new();
+    let mut told: Vec<&ToolChange> = Vec::new();
     for change in view.others.iter().filter_map(|other| other.changes.as_ref()).flatten() {
         if !told.contains(&change) {
             told.push(change);
@@ -193,19 +193,19 @@ fn show(view: &ServerView) -> String {
     text
 }
 
-fn stands(view: &ServerView, pin: &Pin) -> &'static str {
+fn stands(view: &ServerView, pin: &PinState) -> &'static str {
     match pin {
-        Pin::Moved => "saved with another address; take it over: deskgate service edit SERVICE --mcp NAME",
-        Pin::Unpinned => "not pinned yet: deskgate service check SERVICE",
-        Pin::NotCompared => "pinned, and not compared yet",
-        Pin::Same => "pinned to these tools",
-        Pin::Changed { .. } if view.changes(pin).is_some() => "pinned to another list",
-        Pin::Changed { .. } => "pinned to another list, which was not kept",
+        PinState::Moved => "saved with another address; take it over: deskgate service edit SERVICE --mcp NAME",
+        PinState::Unpinned => "not pinned yet: deskgate service check SERVICE",
+        PinState::NotCompared => "pinned, and not compared yet",
+        PinState::Same => "pinned to these tools",
+        PinState::Changed { .. } if view.changes(pin).is_some() => "pinned to another list",
+        PinState::Changed { .. } => "pinned to another list, which was not kept",
     }
 }
 
 /// A tool as it was and as it is.
-fn difference(change: &Change) -> String {
+fn difference(change: &ToolChange) -> String {
     let mut text = format!("changed: {}\n", visible::line(&change.tool));
     let [old, new] = change.texts();
     for (mark, words) in [("-", old), ("+", new)] {

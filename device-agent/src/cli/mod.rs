@@ -10,8 +10,8 @@ mod bundle;
 mod call;
 mod callback;
 mod checks;
+mod confirmation;
 mod connection;
-mod consent;
 mod conversations;
 mod daemon;
 mod deliveries;
@@ -49,7 +49,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Home;
 use crate::local::HealthReport;
-use socket::Agent;
+use socket::AgentClient;
 
 /// The program's arguments.
 #[derive(Debug, Parser)]
@@ -72,73 +72,73 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Start the agent in the background
-    Start(daemon::Start),
+    Start(daemon::StartArgs),
     /// Stop the agent; runs in progress finish first, unless they wait for a decision
-    Stop(daemon::Stop),
+    Stop(daemon::StopArgs),
     /// How the agent, its line and its runs are
     Status,
     /// Open the management pages in your browser
-    Open(open::Open),
+    Open(open::OpenArgs),
     /// This device's identity
     #[command(subcommand)]
-    Identity(identity::Identity),
+    Identity(identity::IdentityCommand),
     /// How the gateway is reached
     #[command(subcommand)]
-    Connection(connection::Connection),
+    Connection(connection::ConnectionCommand),
     /// Applications: the business systems that may call
     #[command(subcommand)]
-    App(app::App),
+    App(app::AppCommand),
     /// Application keys
     #[command(subcommand)]
-    Key(key::Key),
+    Key(key::KeyCommand),
     /// Incoming webhooks: signed events of other systems that become runs
     #[command(subcommand)]
-    Hook(hook::Hook),
+    Hook(hook::HookCommand),
     /// Services: what callers can use
     #[command(subcommand)]
-    Service(Box<service::Service>),
+    Service(Box<service::ServiceCommand>),
     /// Model providers and their keys
     #[command(subcommand)]
-    Provider(provider::Provider),
+    Provider(provider::ProviderCommand),
     /// Servers of tools that services may use (MCP)
     #[command(subcommand)]
-    Mcp(mcp::Mcp),
+    Mcp(mcp::McpCommand),
     /// External access to everything published
     #[command(subcommand)]
-    Access(access::Access),
+    Access(access::AccessCommand),
     /// Runs of this device's services
     #[command(subcommand)]
-    Runs(runs::Runs),
+    Runs(runs::RunsCommand),
     /// Calls of tools that wait for your decision
     #[command(subcommand)]
-    Approvals(approvals::Approvals),
+    Approvals(approvals::ApprovalsCommand),
     /// Conversations with this device's services
     #[command(subcommand)]
-    Conversations(conversations::Conversations),
+    Conversations(conversations::ConversationsCommand),
     /// Find a run, conversation, application, service, approval or key by its identifier or name
-    Find(find::Find),
+    Find(find::FindArgs),
     /// Where applications' events are sent
     #[command(subcommand)]
-    Callback(callback::Callback),
+    Callback(callback::CallbackCommand),
     /// The hosts that callbacks may go to
     #[command(subcommand)]
-    Allowlist(allowlist::Allowlist),
+    Allowlist(allowlist::AllowlistCommand),
     /// What receivers were told, and every attempt to tell them
     #[command(subcommand)]
-    Deliveries(deliveries::Deliveries),
+    Deliveries(deliveries::DeliveriesCommand),
     /// Post an application's events to an address of this computer, as its callback would get them
-    Listen(listen::Listen),
+    Listen(listen::ListenArgs),
     /// What the desktop tells of by itself
     #[command(subcommand)]
-    Notifications(notifications::Notifications),
+    Notifications(notifications::NotificationsCommand),
     /// What is wrong on this computer, and what to do; ends with 10 if something fails
-    Doctor(doctor::Doctor),
+    Doctor(doctor::DoctorArgs),
     /// Whether the gateway will let this version of the program in; 7 if not. Asks the running agent, or what it noted
     UpgradeCheck,
     /// The end of the agent's log
-    Log(doctor::Log),
+    Log(doctor::LogArgs),
     /// Write what helps others to help you into one text file, without secrets
-    Bundle(bundle::Make),
+    Bundle(bundle::BundleArgs),
     /// Write the manual pages into a folder
     Man {
         /// The folder
@@ -146,17 +146,17 @@ enum Command {
     },
     /// What is chosen about the agent itself
     #[command(subcommand)]
-    Settings(settings::Settings),
+    Settings(settings::SettingsCommand),
     /// Whether the agent starts when you log in
     #[command(subcommand)]
-    Autostart(autostart::Autostart),
+    Autostart(autostart::AutostartCommand),
     /// Print a completion script
     Completions {
         /// For which shell
         shell: clap_complete::Shell,
     },
     /// Explain the exit codes
-    #[command(after_help = exit::TABLE)]
+    #[command(after_help = exit::EXIT_CODE_TABLE)]
     ExitCodes,
 }
 
@@ -173,19 +173,19 @@ pub struct Signals {
 pub type RunAgent = fn(Home, Signals) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
 /// What is wrong, as far as it can be told while no agent answers.
-pub type Look = fn(Home) -> Pin<Box<dyn Future<Output = HealthReport> + Send>>;
+pub type OfflineCheck = fn(Home) -> Pin<Box<dyn Future<Output = HealthReport> + Send>>;
 
 /// What the command line does without asking an agent.
 #[derive(Clone, Copy, Debug)]
-pub struct Itself {
+pub struct AgentFunctions {
     /// Is the agent.
     pub run: RunAgent,
     /// Looks in its place.
-    pub look: Look,
+    pub look: OfflineCheck,
 }
 
 /// Runs the program.
-pub async fn main(itself: Itself) -> ExitCode {
+pub async fn main(itself: AgentFunctions) -> ExitCode {
     let cli = Cli::parse();
     let out = Output { json: cli.json, quiet: cli.quiet };
     let ended = tokio::select! {
@@ -206,49 +206,49 @@ pub async fn main(itself: Itself) -> ExitCode {
 /// The agent itself ends in its own way on Ctrl-C; every other command just ends.
 async fn interrupted() -> Failure {
     // Whether this is the agent is known when the signal comes, not yet when the program starts.
-    if tokio::signal::ctrl_c().await.is_err() || daemon::runs_here() {
+    if tokio::signal::ctrl_c().await.is_err() || daemon::is_agent_process() {
         std::future::pending::<()>().await;
     }
     Failure::new(Exit::Interrupted, "")
 }
 
-async fn run(command: Command, out: Output, itself: Itself) -> Result<(), Failure> {
+async fn run(command: Command, out: Output, itself: AgentFunctions) -> Result<(), Failure> {
     match command {
         Command::Start(start) => daemon::start(start, out, itself.run).await,
-        Command::Stop(stop) => daemon::stop(Agent::find()?, stop, out).await,
-        Command::Status => daemon::status(Agent::find()?, out).await,
-        Command::Open(open) => open::run(Agent::find()?, open, out).await,
-        Command::Identity(command) => identity::run(Agent::find()?, command, out, itself.run).await,
-        Command::Connection(command) => connection::run(Agent::find()?, command, out).await,
-        Command::App(command) => app::run(Agent::find()?, command, out).await,
-        Command::Hook(command) => hook::run(Agent::find()?, command, out).await,
-        Command::Key(command) => key::run(Agent::find()?, command, out).await,
-        Command::Service(command) => service::run(Agent::find()?, *command, out).await,
-        Command::Provider(command) => provider::run(Agent::find()?, command, out).await,
-        Command::Mcp(command) => mcp::run(Agent::find()?, command, out).await,
-        Command::Access(command) => access::run(Agent::find()?, command, out).await,
-        Command::Runs(command) => runs::run(Agent::find()?, command, out).await,
-        Command::Approvals(command) => approvals::run(Agent::find()?, command, out).await,
-        Command::Conversations(command) => conversations::run(Agent::find()?, command, out).await,
-        Command::Find(find) => find::run(Agent::find()?, find, out).await,
-        Command::Callback(command) => callback::run(Agent::find()?, command, out).await,
-        Command::Allowlist(command) => allowlist::run(Agent::find()?, command, out).await,
-        Command::Deliveries(command) => deliveries::run(Agent::find()?, command, out).await,
-        Command::Listen(listen) => listen::run(Agent::find()?, listen, out).await,
-        Command::Notifications(command) => notifications::run(Agent::find()?, command, out).await,
-        Command::Doctor(doctor) => doctor::run(Agent::find()?, doctor, itself.look, out).await,
-        Command::UpgradeCheck => upgrade::check(Agent::find()?, out).await,
-        Command::Log(log) => doctor::log(Agent::find()?, log, out).await,
-        Command::Bundle(make) => bundle::run(Agent::find()?, make, out).await,
+        Command::Stop(stop) => daemon::stop(AgentClient::find()?, stop, out).await,
+        Command::Status => daemon::status(AgentClient::find()?, out).await,
+        Command::Open(open) => open::run(AgentClient::find()?, open, out).await,
+        Command::Identity(command) => identity::run(AgentClient::find()?, command, out, itself.run).await,
+        Command::Connection(command) => connection::run(AgentClient::find()?, command, out).await,
+        Command::App(command) => app::run(AgentClient::find()?, command, out).await,
+        Command::Hook(command) => hook::run(AgentClient::find()?, command, out).await,
+        Command::Key(command) => key::run(AgentClient::find()?, command, out).await,
+        Command::Service(command) => service::run(AgentClient::find()?, *command, out).await,
+        Command::Provider(command) => provider::run(AgentClient::find()?, command, out).await,
+        Command::Mcp(command) => mcp::run(AgentClient::find()?, command, out).await,
+        Command::Access(command) => access::run(AgentClient::find()?, command, out).await,
+        Command::Runs(command) => runs::run(AgentClient::find()?, command, out).await,
+        Command::Approvals(command) => approvals::run(AgentClient::find()?, command, out).await,
+        Command::Conversations(command) => conversations::run(AgentClient::find()?, command, out).await,
+        Command::Find(find) => find::run(AgentClient::find()?, find, out).await,
+        Command::Callback(command) => callback::run(AgentClient::find()?, command, out).await,
+        Command::Allowlist(command) => allowlist::run(AgentClient::find()?, command, out).await,
+        Command::Deliveries(command) => deliveries::run(AgentClient::find()?, command, out).await,
+        Command::Listen(listen) => listen::run(AgentClient::find()?, listen, out).await,
+        Command::Notifications(command) => notifications::run(AgentClient::find()?, command, out).await,
+        Command::Doctor(doctor) => doctor::run(AgentClient::find()?, doctor, itself.look, out).await,
+        Command::UpgradeCheck => upgrade::check(AgentClient::find()?, out).await,
+        Command::Log(log) => doctor::log(AgentClient::find()?, log, out).await,
+        Command::Bundle(make) => bundle::run(AgentClient::find()?, make, out).await,
         Command::Man { folder } => man::write(Cli::command(), &folder, out),
-        Command::Settings(command) => settings::run(Agent::find()?, command, out).await,
-        Command::Autostart(command) => autostart::run(Agent::find()?, command, out).await,
+        Command::Settings(command) => settings::run(AgentClient::find()?, command, out).await,
+        Command::Autostart(command) => autostart::run(AgentClient::find()?, command, out).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "deskgate", &mut std::io::stdout());
             Ok(())
         }
         Command::ExitCodes => {
-            print!("{}", exit::TABLE);
+            print!("{}", exit::EXIT_CODE_TABLE);
             Ok(())
         }
     }

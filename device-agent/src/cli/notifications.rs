@@ -4,22 +4,22 @@ use clap::{Args, Subcommand};
 use deskgate_program::exit::Failure;
 use deskgate_program::output::Output;
 
-use super::socket::Agent;
+use super::socket::AgentClient;
 use crate::local::{GetNotifications, SetNotifications};
 use crate::settings;
 
 /// `deskgate notifications …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Notifications {
+pub(super) enum NotificationsCommand {
     /// What is shown
     Show,
     /// Choose what is shown
-    Set(Set),
+    Set(NotificationsSetArgs),
 }
 
 /// `deskgate notifications set`
 #[derive(Debug, Args)]
-pub(super) struct Set {
+pub(super) struct NotificationsSetArgs {
     /// Whether a call that waits for your decision shows a notification
     #[arg(long, value_name = "BOOL")]
     approvals: Option<bool>,
@@ -28,11 +28,11 @@ pub(super) struct Set {
     hide_details: Option<bool>,
 }
 
-pub(super) async fn run(agent: Agent, command: Notifications, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: NotificationsCommand, out: Output) -> Result<(), Failure> {
     let now = match command {
-        Notifications::Show => agent.ask(GetNotifications {}).await?,
-        Notifications::Set(set) => {
-            agent.ask(SetNotifications { on: set.approvals, hide_details: set.hide_details }).await?
+        NotificationsCommand::Show => agent.request(GetNotifications {}).await?,
+        NotificationsCommand::Set(set) => {
+            agent.request(SetNotifications { on: set.approvals, hide_details: set.hide_details }).await?
         }
     };
     out.result("notifications/1", &now, || show(now).to_owned());

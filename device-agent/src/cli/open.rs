@@ -4,13 +4,13 @@ use clap::Args;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 
-use super::socket::Agent;
+use super::socket::AgentClient;
 use crate::config::Home;
 use crate::local::{OpenPages, opener};
 
 /// `deskgate open`
 #[derive(Debug, Args)]
-pub(super) struct Open {
+pub(super) struct OpenArgs {
     /// The page to begin with, such as approvals or runs
     page: Option<String>,
     /// Print the link instead; it is good once, for a minute
@@ -18,8 +18,8 @@ pub(super) struct Open {
     print: bool,
 }
 
-pub(super) async fn run(agent: Agent, open: Open, out: Output) -> Result<(), Failure> {
-    let opened = agent.ask(OpenPages { page: open.page.map(path) }).await?;
+pub(super) async fn run(agent: AgentClient, open: OpenArgs, out: Output) -> Result<(), Failure> {
+    let opened = agent.request(OpenPages { page: open.page.map(path) }).await?;
     if open.print || out.json {
         out.result("open/1", &opened, || opened.link.clone());
         return Ok(());

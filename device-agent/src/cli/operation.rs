@@ -7,13 +7,13 @@ use deskgate_program::output::Output;
 use deskgate_protocol::management::ShowOperation;
 use deskgate_protocol::operation::{ControlOperation, OperationState, OutcomeCode};
 
-use super::socket::Agent;
+use super::socket::AgentClient;
 
 /// Prints how an operation stands and ends as it did; with `wait`, once it has ended or the time is over.
 ///
 /// Without `wait` an operation that is still under way is no failure: it is kept until the device carries it out.
 pub(super) async fn follow(
-    agent: Agent,
+    agent: AgentClient,
     mut operation: ControlOperation,
     wait: Option<Duration>,
     out: Output,

@@ -1,21 +1,21 @@
 //! `provider`: the model providers that services may name.
 
 use clap::{Args, Subcommand, ValueEnum};
-use deskgate_assistant::accounts::{Configured, Kind};
+use deskgate_assistant::providers::{ProviderConfig, ProviderKind};
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::{Output, table};
 use deskgate_protocol::secret::SecretKind;
 
-use super::key_file::KeyFile;
+use super::key_file::KeyFileArgs;
 use super::no_secret;
-use super::socket::Agent;
+use super::socket::AgentClient;
 use crate::local::{KeyPlace, ListProviders, NewKey, RemoveProvider, SetProvider};
 
 /// `deskgate provider …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Provider {
+pub(super) enum ProviderCommand {
     /// Add a model provider, or change it; its key stays on this computer
-    Set(Set),
+    Set(ProviderSetArgs),
     /// The model providers of this device
     List,
     /// Remove a model provider and its key; services that name it cannot run any more
@@ -27,7 +27,7 @@ pub(super) enum Provider {
 
 /// `deskgate provider set`
 #[derive(Debug, Args)]
-pub(super) struct Set {
+pub(super) struct ProviderSetArgs {
     /// What services name it by, such as work
     name: String,
     /// The API it speaks; openai is also what most other servers speak
@@ -37,7 +37,7 @@ pub(super) struct Set {
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
     #[command(flatten)]
-    key: KeyFile,
+    key: KeyFileArgs,
 }
 
 /// The kinds.
@@ -49,10 +49,10 @@ pub(super) enum KindName {
     Openai,
 }
 
-pub(super) async fn run(agent: Agent, command: Provider, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: ProviderCommand, out: Output) -> Result<(), Failure> {
     match command {
-        Provider::Set(set) => {
-            let provider = agent.ask(request(set)?).await?;
+        ProviderCommand::Set(set) => {
+            let provider = agent.request(request(set)?).await?;
             out.result("provider/1", &provider, || {
                 let next =
                     format!("Next: deskgate service create NAME --app APP --provider {} --model MODEL", provider.name);
@@ -62,12 +62,12 @@ pub(super) async fn run(agent: Agent, command: Provider, out: Output) -> Result<
                 }
             });
         }
-        Provider::List => {
-            let providers = agent.ask(ListProviders {}).await?;
+        ProviderCommand::List => {
+            let providers = agent.request(ListProviders {}).await?;
             out.result("providers/1", &serde_json::json!({ "providers": providers }), || list(&providers));
         }
-        Provider::Remove { name } => {
-            agent.ask(RemoveProvider { name: name.clone() }).await?;
+        ProviderCommand::Remove { name } => {
+            agent.request(RemoveProvider { name: name.clone() }).await?;
             out.result("provider-removed/1", &serde_json::json!({ "name": name }), || {
                 format!("{name} and its key are gone from this computer.")
             });
@@ -76,7 +76,7 @@ pub(super) async fn run(agent: Agent, command: Provider, out: Output) -> Result<
     Ok(())
 }
 
-fn request(set: Set) -> Result<SetProvider, Failure> {
+fn request(set: ProviderSetArgs) -> Result<SetProvider, Failure> {
     for (what, text) in [("NAME", Some(&set.name)), ("--base-url", set.base_url.as_ref())] {
         no_secret(what, text.map(String::as_str).unwrap_or_default())?;
     }
@@ -87,22 +87,22 @@ fn request(set: Set) -> Result<SetProvider, Failure> {
         return Err(Failure::new(Exit::Usage, format!("--key-file: this is {kind}, not a model provider's key")));
     }
     let kind = set.kind.map(|kind| match kind {
-        KindName::Anthropic => Kind::Anthropic,
-        KindName::Openai => Kind::Openai,
+        KindName::Anthropic => ProviderKind::Anthropic,
+        KindName::Openai => ProviderKind::Openai,
     });
     Ok(SetProvider { name: set.name, kind, base_url: set.base_url, key, key_place })
 }
 
-fn list(providers: &[Configured]) -> String {
+fn list(providers: &[ProviderConfig]) -> String {
     if providers.is_empty() {
         return "No model provider yet: services use the scripted assistant. Add one: deskgate provider set NAME --kind \
                 anthropic --key-file -"
             .to_owned();
     }
-    let row = |provider: &Configured| {
+    let row = |provider: &ProviderConfig| {
         let kind = match provider.kind {
-            Kind::Anthropic => "anthropic",
-            Kind::Openai => "openai",
+            ProviderKind::Anthropic => "anthropic",
+            ProviderKind::Openai => "openai",
         };
         let key = provider.key_place.map_or("none", KeyPlace::as_str);
         vec![provider.name.clone(), kind.to_owned(), provider.base_url.clone(), key.to_owned()]

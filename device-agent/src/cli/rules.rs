@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use deskgate_definition::Approvals;
-use deskgate_definition::approvals::{Action, OnDenial, Rule};
+use deskgate_definition::ApprovalPolicy;
+use deskgate_definition::approvals::{OnDenial, Rule, RuleAction};
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
 
-/// The fields of [`Approvals`]. Rules of a kind that is given replace all rules of that kind.
+/// The fields of [`ApprovalPolicy`]. Rules of a kind that is given replace all rules of that kind.
 #[derive(Debug, Args)]
-pub(super) struct Rules {
+pub(super) struct RuleArgs {
     /// Calls that run by themselves: a tool or *, and perhaps a path, as in Write:docs; may be repeated, "none" for no
     /// such rule [default: Read, Grep, Glob and Skill run by themselves]
     #[arg(long, value_name = "TOOL[:PATH]")]
@@ -37,10 +37,12 @@ enum Denial {
     End,
 }
 
-impl Rules {
+impl RuleArgs {
     /// What the flags make of a draft's rules.
-    pub(super) fn apply(self, mut approvals: Approvals) -> Result<Approvals, Failure> {
-        for (action, given) in [(Action::Allow, self.allow), (Action::Ask, self.ask), (Action::Deny, self.deny)] {
+    pub(super) fn apply(self, mut approvals: ApprovalPolicy) -> Result<ApprovalPolicy, Failure> {
+        for (action, given) in
+            [(RuleAction::Allow, self.allow), (RuleAction::Ask, self.ask), (RuleAction::Deny, self.deny)]
+        {
             if given.is_empty() {
                 continue;
             }
@@ -63,10 +65,10 @@ impl Rules {
 }
 
 /// The rules in one line for each, in the order in which they decide.
-pub(super) fn show(approvals: &Approvals) -> String {
+pub(super) fn show(approvals: &ApprovalPolicy) -> String {
     let of = |action| approvals.rules.iter().filter(move |rule| rule.action == action);
     let mut text = String::new();
-    for rule in Action::ALL.into_iter().flat_map(of) {
+    for rule in RuleAction::ALL.into_iter().flat_map(of) {
         text += &format!("rule          {rule}\n");
     }
     let denial = match approvals.on_denial {
@@ -86,14 +88,14 @@ mod tests {
 
     #[test]
     fn rules_of_one_kind_are_replaced_and_the_others_stay() {
-        let rules = |deny: &[&str], ask: &[&str]| Rules {
+        let rules = |deny: &[&str], ask: &[&str]| RuleArgs {
             allow: Vec::new(),
             ask: ask.iter().map(|text| (*text).to_owned()).collect(),
             deny: deny.iter().map(|text| (*text).to_owned()).collect(),
             approval_expiry: None,
             on_denial: None,
         };
-        let first = rules(&["Read:keys", "*:a:b"], &["Grep"]).apply(Approvals::default()).expect("applied");
+        let first = rules(&["Read:keys", "*:a:b"], &["Grep"]).apply(ApprovalPolicy::default()).expect("applied");
         let texts: Vec<_> = first.rules.iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["ask Grep", "deny Read:keys", "deny *:a:b"]);
         let second = rules(&["none"], &[]).apply(first).expect("applied");

@@ -10,13 +10,13 @@ use deskgate_protocol::management::{ListRuns, RunDetail, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 use deskgate_protocol::{EndpointId, RunId};
 
-use super::socket::Agent;
+use super::socket::AgentClient;
 use super::{app, call, operation};
-use crate::local::{Evidence, Finding, ReconcileRun, ShowEvidence};
+use crate::local::{Evidence, OwnerFinding, ReconcileRun, ShowEvidence};
 
 /// `deskgate runs …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Runs {
+pub(super) enum RunsCommand {
     /// Runs, newest first
     List {
         /// At most so many
@@ -79,38 +79,43 @@ pub(super) enum Runs {
     },
 }
 
-pub(super) async fn run(agent: Agent, command: Runs, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: RunsCommand, out: Output) -> Result<(), Failure> {
     match command {
-        Runs::List { limit, before, state, app, service, find } => {
+        RunsCommand::List { limit, before, state, app, service, find } => {
             let app_id = app::find_given(&agent, app).await?;
             let request = ListRuns { limit, before, states: state, app_id, endpoint_id: service, find };
             let page = agent.manage(request).await?;
             out.result("runs/1", &page, || list(&page.runs) + &super::list::older(page.next));
             Ok(())
         }
-        Runs::Show { run, wait } => show(agent, run, wait, out).await,
-        Runs::Tail { run, timeout } => tail(agent, run, timeout, out).await,
-        Runs::Reconcile { run, finished, not_done, run_again: _ } => {
+        RunsCommand::Show { run, wait } => show(agent, run, wait, out).await,
+        RunsCommand::Tail { run, timeout } => tail(agent, run, timeout, out).await,
+        RunsCommand::Reconcile { run, finished, not_done, run_again: _ } => {
             let finding = match (finished, not_done) {
-                (true, _) => Finding::Finished,
-                (_, true) => Finding::NotDone,
-                _ => Finding::RunAgain,
+                (true, _) => OwnerFinding::Finished,
+                (_, true) => OwnerFinding::NotDone,
+                _ => OwnerFinding::RunAgain,
             };
-            agent.ask(ReconcileRun { run_id: run, finding }).await?;
+            agent.request(ReconcileRun { run_id: run, finding }).await?;
             out.result("reconciled/1", &serde_json::json!({ "run_id": run, "finding": finding }), || match finding {
-                Finding::RunAgain => format!("{run} is executed again once the gateway has offered it."),
+                OwnerFinding::RunAgain => format!("{run} is executed again once the gateway has offered it."),
                 _ => format!("{run} ends; its caller is told once the gateway is reached."),
             });
             Ok(())
         }
-        Runs::Stop { run, wait } => {
+        RunsCommand::Stop { run, wait } => {
             let operation = agent.manage(StopRun { run_id: run }).await?;
             operation::follow(agent, operation, wait, out).await
         }
     }
 }
 
-pub(super) async fn show(agent: Agent, run_id: RunId, wait: Option<Duration>, out: Output) -> Result<(), Failure> {
+pub(super) async fn show(
+    agent: AgentClient,
+    run_id: RunId,
+    wait: Option<Duration>,
+    out: Output,
+) -> Result<(), Failure> {
     let deadline = wait.map(|wait| Instant::now() + wait);
     let mut after = 0;
     let mut events = Vec::new();
@@ -128,9 +133,9 @@ pub(super) async fn show(agent: Agent, run_id: RunId, wait: Option<Duration>, ou
     };
     let detail = RunDetail { run, events };
     // Only what is not settled yet has any.
-    let evidence = agent.ask(ShowEvidence { run_id }).await?;
+    let evidence = agent.request(ShowEvidence { run_id }).await?;
     let waiting = detail.run.state == RunState::AwaitingReconciliation;
-    let shown = View { detail: &detail, evidence: &evidence };
+    let shown = RunView { detail: &detail, evidence: &evidence };
     out.result("run/1", &shown, || {
         let events: String = detail.events.iter().map(|event| line(event) + "\n").collect();
         events + &summary(&detail.run) + &call::evidence(&evidence, waiting.then_some(run_id))
@@ -143,14 +148,14 @@ pub(super) async fn show(agent: Agent, run_id: RunId, wait: Option<Duration>, ou
 
 /// A run, and what its device knows of its writing calls.
 #[derive(serde::Serialize)]
-struct View<'a> {
+struct RunView<'a> {
     #[serde(flatten)]
     detail: &'a RunDetail,
     #[serde(skip_serializing_if = "<[Evidence]>::is_empty")]
     evidence: &'a [Evidence],
 }
 
-async fn tail(agent: Agent, run_id: RunId, timeout: Option<Duration>, out: Output) -> Result<(), Failure> {
+async fn tail(agent: AgentClient, run_id: RunId, timeout: Option<Duration>, out: Output) -> Result<(), Failure> {
     let deadline = timeout.map(|timeout| Instant::now() + timeout);
     let mut after = 0;
     loop {

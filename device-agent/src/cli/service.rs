@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use deskgate_definition::{
-    Approvals, Definition, Limits, Network, Provider, Service as Record, Skill, Stage, ToolName,
+    ApprovalPolicy, Definition, Network, Provider, RunLimits, Service as Record, ServiceStage, Skill, ToolName,
 };
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
@@ -13,14 +13,14 @@ use deskgate_program::output::{Output, table};
 use deskgate_protocol::management::TryEndpoint;
 use deskgate_protocol::{DraftId, EndpointId};
 
-use super::socket::Agent;
+use super::socket::AgentClient;
 use super::{app, checks, mcp, no_secret, rules, runs};
 use crate::local::{CreateService, EditService, ListServices, LookAtFolder, PublishService, ShowService};
 use crate::services::Folder;
 
 /// `deskgate service …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Service {
+pub(super) enum ServiceCommand {
     /// Save a new service as a draft
     Create {
         /// Its name, unique in the application
@@ -29,7 +29,7 @@ pub(super) enum Service {
         #[arg(long)]
         app: String,
         #[command(flatten)]
-        fields: Fields,
+        fields: DefinitionArgs,
     },
     /// Change a draft; what is published stays as it is until the draft is published too
     Edit {
@@ -39,7 +39,7 @@ pub(super) enum Service {
         #[arg(long)]
         name: Option<String>,
         #[command(flatten)]
-        fields: Fields,
+        fields: DefinitionArgs,
     },
     /// Check whether this computer can do what the draft asks for
     Check {
@@ -73,7 +73,7 @@ pub(super) enum Service {
 
 /// The fields of a definition; what is absent stays, or has its default.
 #[derive(Debug, Args)]
-pub(super) struct Fields {
+pub(super) struct DefinitionArgs {
     /// The folder that tools work in
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
@@ -106,7 +106,7 @@ pub(super) struct Fields {
     #[arg(long, value_name = "NAME")]
     mcp: Vec<String>,
     #[command(flatten)]
-    rules: rules::Rules,
+    rules: rules::RuleArgs,
     /// Files that no tool changes, by a pattern as in a .gitignore; may be repeated, "none" for none
     #[arg(long, value_name = "PATTERN")]
     protect: Vec<String>,
@@ -127,9 +127,9 @@ pub(super) struct Fields {
     context_tokens: Option<u64>,
 }
 
-pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output) -> Result<(), Failure> {
     match command {
-        Service::Create { name, app, fields } => {
+        ServiceCommand::Create { name, app, fields } => {
             let app_id = app::find(&agent, &app).await?;
             let mcp = mcp::named(&agent, &fields.mcp, &[]).await?;
             let definition = fields.apply(Definition {
@@ -139,20 +139,20 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
                 provider: Provider::Scripted,
                 model: "folder".to_owned(),
                 instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
-                tools: ToolName::WORKSPACE.to_vec(),
+                tools: ToolName::WORKSPACE_TOOLS.to_vec(),
                 skills: Vec::new(),
                 mcp,
-                approvals: Approvals::default(),
+                approvals: ApprovalPolicy::default(),
                 protected: Vec::new(),
                 network: Network::None,
-                limits: Limits::default_for(&ToolName::WORKSPACE, &[]),
+                limits: RunLimits::default_for(&ToolName::WORKSPACE_TOOLS, &[]),
             })?;
-            let service = agent.ask(CreateService { app_id, definition }).await?;
+            let service = agent.request(CreateService { app_id, definition }).await?;
             out.result("service/1", &view(&service), || {
                 format!("Saved as a draft: {}\nNext: deskgate service check {}", service.draft_id, service.draft_id)
             });
         }
-        Service::Edit { service, name, fields } => {
+        ServiceCommand::Edit { service, name, fields } => {
             let service = find(&agent, &service).await?;
             let mut definition = service.draft;
             definition.name = name.unwrap_or(definition.name);
@@ -161,12 +161,12 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
                 give(&mut definition, |definition| definition.mcp = servers);
             }
             let request = EditService { draft_id: service.draft_id, definition: fields.apply(definition)? };
-            let service = agent.ask(request).await?;
+            let service = agent.request(request).await?;
             out.result("service/1", &view(&service), || {
                 format!("Saved.\nNext: deskgate service check {}", service.draft_id)
             });
         }
-        Service::Check { service } => {
+        ServiceCommand::Check { service } => {
             let draft_id = find(&agent, &service).await?.draft_id;
             let report = checks::check(&agent, draft_id, out).await?;
             if !report.passed() {
@@ -176,9 +176,9 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
                 ));
             }
         }
-        Service::Publish { service } => {
+        ServiceCommand::Publish { service } => {
             let draft_id = find(&agent, &service).await?.draft_id;
-            let service = agent.ask(PublishService { draft_id }).await?;
+            let service = agent.request(PublishService { draft_id }).await?;
             out.result("service/1", &view(&service), || {
                 let version = service.published.as_ref().map_or(0, |version| version.version);
                 let endpoint = service.endpoint_id.map(|id| id.to_string()).unwrap_or_default();
@@ -188,7 +188,7 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
                 )
             });
         }
-        Service::Try { service, input, wait } => {
+        ServiceCommand::Try { service, input, wait } => {
             no_secret("--input", &input)?;
             let service = find(&agent, &service).await?;
             let endpoint_id = callable(&service)?;
@@ -200,23 +200,23 @@ pub(super) async fn run(agent: Agent, command: Service, out: Output) -> Result<(
                 format!("Accepted: {}\nNext: deskgate runs show {} --wait 60s", run.run_id, run.run_id)
             });
         }
-        Service::List => {
-            let services = agent.ask(ListServices {}).await?;
+        ServiceCommand::List => {
+            let services = agent.request(ListServices {}).await?;
             let views: Vec<_> = services.iter().map(view).collect();
             out.result("services/1", &serde_json::json!({ "services": views }), || list(&services));
         }
-        Service::Show { service } => {
+        ServiceCommand::Show { service } => {
             let service = find(&agent, &service).await?;
-            let service = agent.ask(ShowService { draft_id: service.draft_id }).await?;
+            let service = agent.request(ShowService { draft_id: service.draft_id }).await?;
             let path = service.draft.working_directory.clone();
-            let folder = agent.ask(LookAtFolder { path }).await?;
+            let folder = agent.request(LookAtFolder { path }).await?;
             out.result("service/1", &view(&service), || show(&service, &folder));
         }
     }
     Ok(())
 }
 
-impl Fields {
+impl DefinitionArgs {
     fn apply(self, mut definition: Definition) -> Result<Definition, Failure> {
         for (flag, text) in [
             ("--description", &self.description),
@@ -267,7 +267,7 @@ impl Fields {
 
 /// Gives a service other tools, and with them the usual number of runs at once. Whoever chose a number keeps it.
 fn give(definition: &mut Definition, tools: impl FnOnce(&mut Definition)) {
-    let usual = |definition: &Definition| Limits::default_for(&definition.tools, &definition.mcp).concurrency;
+    let usual = |definition: &Definition| RunLimits::default_for(&definition.tools, &definition.mcp).concurrency;
     let was_usual = definition.limits.concurrency == usual(definition);
     tools(definition);
     if was_usual {
@@ -297,8 +297,8 @@ fn tools_of(text: &str) -> Result<Vec<ToolName>, Failure> {
 }
 
 /// A service by its draft's or endpoint's identifier, or by a name that only one has.
-async fn find(agent: &Agent, wanted: &str) -> Result<Record, Failure> {
-    let mut services = agent.ask(ListServices {}).await?;
+async fn find(agent: &AgentClient, wanted: &str) -> Result<Record, Failure> {
+    let mut services = agent.request(ListServices {}).await?;
     let draft_id: Option<DraftId> = wanted.parse().ok();
     let matches = |service: &Record| {
         Some(service.draft_id) == draft_id
@@ -318,7 +318,7 @@ async fn find(agent: &Agent, wanted: &str) -> Result<Record, Failure> {
 }
 
 /// What callers know a published service by, from its name or an identifier.
-pub(super) async fn endpoint_of(agent: &Agent, wanted: &str) -> Result<EndpointId, Failure> {
+pub(super) async fn endpoint_of(agent: &AgentClient, wanted: &str) -> Result<EndpointId, Failure> {
     match wanted.parse() {
         Ok(endpoint_id) => Ok(endpoint_id),
         Err(_) => callable(&find(agent, wanted).await?),
@@ -335,9 +335,9 @@ fn callable(service: &Record) -> Result<EndpointId, Failure> {
 
 fn stage(service: &Record) -> &'static str {
     match service.stage() {
-        Stage::Draft => "draft",
-        Stage::Checked => "checked",
-        Stage::Published => "published",
+        ServiceStage::Draft => "draft",
+        ServiceStage::Checked => "checked",
+        ServiceStage::Published => "published",
     }
 }
 

@@ -3,28 +3,28 @@
 use clap::{Subcommand, ValueEnum};
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::{Output, table};
-use deskgate_store::Keep;
+use deskgate_store::RetentionSettings;
 
-use super::consent::Consent;
+use super::confirmation::Confirmation;
 use super::no_secret;
-use super::socket::Agent;
+use super::socket::AgentClient;
 use crate::local::{
-    Amount, ChangeSettings, Chosen, GetSettings, KeyPlace, Retention, ReviewRetention, SetRetention, SettingsView,
+    Amount, ChangeSettings, GetSettings, KeyPlace, Retention, ReviewRetention, SetRetention, SettingValue, SettingsView,
 };
 
 /// `deskgate settings …`
 #[derive(Debug, Subcommand)]
-pub(super) enum Settings {
+pub(super) enum SettingsCommand {
     /// What is chosen, and where secrets are kept
     Show,
     /// Choose one of them
     Set {
         /// Which
-        name: What,
+        name: SettingName,
         /// What
         value: String,
         #[command(flatten)]
-        consent: Consent,
+        consent: Confirmation,
     },
     /// How much of what is over is kept, and how much would go now with other times
     Retention {
@@ -45,7 +45,7 @@ pub(super) enum Settings {
 
 /// What can be chosen.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum What {
+pub(super) enum SettingName {
     /// The name that people know this computer by
     DeviceName,
     /// Runs at the same time; counts from the next start on
@@ -68,29 +68,29 @@ pub(super) enum What {
     KeepLog,
 }
 
-pub(super) async fn run(agent: Agent, command: Settings, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(agent: AgentClient, command: SettingsCommand, out: Output) -> Result<(), Failure> {
     let settings = match command {
-        Settings::Show => agent.ask(GetSettings {}).await?,
-        Settings::Set { name, value, consent } => {
+        SettingsCommand::Show => agent.request(GetSettings {}).await?,
+        SettingsCommand::Set { name, value, consent } => {
             no_secret("VALUE", &value)?;
-            let now = agent.ask(GetSettings {}).await?;
+            let now = agent.request(GetSettings {}).await?;
             match keep(name, &value, now.keep)? {
                 Some(keep) => {
                     shorten(&agent, keep, consent).await?;
-                    agent.ask(GetSettings {}).await?
+                    agent.request(GetSettings {}).await?
                 }
-                None => agent.ask(change(name, value)?).await?,
+                None => agent.request(change(name, value)?).await?,
             }
         }
-        Settings::Retention { keep_runs, keep_conversations, keep_journal, keep_log } => {
-            let now = agent.ask(GetSettings {}).await?.keep;
-            let keep = Keep {
+        SettingsCommand::Retention { keep_runs, keep_conversations, keep_journal, keep_log } => {
+            let now = agent.request(GetSettings {}).await?.keep;
+            let keep = RetentionSettings {
                 runs: keep_runs.unwrap_or(now.runs),
                 conversations: keep_conversations.unwrap_or(now.conversations),
                 journal: keep_journal.unwrap_or(now.journal),
                 log: keep_log.unwrap_or(now.log),
             };
-            let kept = agent.ask(ReviewRetention { keep: Some(keep) }).await?;
+            let kept = agent.request(ReviewRetention { keep: Some(keep) }).await?;
             out.result("retention/1", &kept, || amounts(&kept, keep));
             return Ok(());
         }
@@ -100,13 +100,13 @@ pub(super) async fn run(agent: Agent, command: Settings, out: Output) -> Result<
 }
 
 /// The days from now on, where the choice is about that.
-fn keep(name: What, value: &str, now: Keep) -> Result<Option<Keep>, Failure> {
+fn keep(name: SettingName, value: &str, now: RetentionSettings) -> Result<Option<RetentionSettings>, Failure> {
     let mut keep = now;
     let (part, word) = match name {
-        What::KeepRuns => (&mut keep.runs, "keep-runs"),
-        What::KeepConversations => (&mut keep.conversations, "keep-conversations"),
-        What::KeepJournal => (&mut keep.journal, "keep-journal"),
-        What::KeepLog => (&mut keep.log, "keep-log"),
+        SettingName::KeepRuns => (&mut keep.runs, "keep-runs"),
+        SettingName::KeepConversations => (&mut keep.conversations, "keep-conversations"),
+        SettingName::KeepJournal => (&mut keep.journal, "keep-journal"),
+        SettingName::KeepLog => (&mut keep.log, "keep-log"),
         _ => return Ok(None),
     };
     *part = value.parse().map_err(|_| Failure::new(Exit::Usage, format!("{word}: {value:?} is no number of days")))?;
@@ -114,17 +114,17 @@ fn keep(name: What, value: &str, now: Keep) -> Result<Option<Keep>, Failure> {
 }
 
 /// Says what goes before it does.
-async fn shorten(agent: &Agent, keep: Keep, consent: Consent) -> Result<(), Failure> {
-    let kept = agent.ask(ReviewRetention { keep: Some(keep) }).await?;
+async fn shorten(agent: &AgentClient, keep: RetentionSettings, consent: Confirmation) -> Result<(), Failure> {
+    let kept = agent.request(ReviewRetention { keep: Some(keep) }).await?;
     if kept.takes() {
-        consent.ask(&format!("{}\nWhat goes cannot be brought back.", amounts(&kept, keep)))?;
+        consent.confirm(&format!("{}\nWhat goes cannot be brought back.", amounts(&kept, keep)))?;
     }
-    agent.ask(SetRetention { keep }).await?;
+    agent.request(SetRetention { keep }).await?;
     Ok(())
 }
 
 /// What is kept, and what of it would go.
-fn amounts(kept: &Retention, keep: Keep) -> String {
+fn amounts(kept: &Retention, keep: RetentionSettings) -> String {
     let row = |what: &str, days: u32, amount: Option<Amount>| {
         let number =
             |number: fn(&Amount) -> u64| amount.as_ref().map_or("not known".to_owned(), |a| number(a).to_string());
@@ -139,24 +139,26 @@ fn amounts(kept: &Retention, keep: Keep) -> String {
     table(&["WHAT", "KEPT FOR", "THERE NOW", "WOULD GO NOW"], &rows)
 }
 
-fn change(name: What, value: String) -> Result<ChangeSettings, Failure> {
+fn change(name: SettingName, value: String) -> Result<ChangeSettings, Failure> {
     let wrong = |why: String| Failure::new(Exit::Usage, why);
     let none = ChangeSettings::default();
     Ok(match name {
-        What::DeviceName => ChangeSettings { device_name: Some(value), ..none },
-        What::Theme => ChangeSettings { theme: Some(value.parse().map_err(wrong)?), ..none },
-        What::KeepAwake => ChangeSettings { keep_awake: Some(value.parse().map_err(wrong)?), ..none },
-        What::Slots => {
+        SettingName::DeviceName => ChangeSettings { device_name: Some(value), ..none },
+        SettingName::Theme => ChangeSettings { theme: Some(value.parse().map_err(wrong)?), ..none },
+        SettingName::KeepAwake => ChangeSettings { keep_awake: Some(value.parse().map_err(wrong)?), ..none },
+        SettingName::Slots => {
             let slots = value.parse().map_err(|_| wrong(format!("slots: {value:?} is no number of runs")))?;
             ChangeSettings { slots: Some(slots), ..none }
         }
-        What::Secrets => {
+        SettingName::Secrets => {
             let place = value.parse().map_err(|why| wrong(format!("secrets: {why}")))?;
             ChangeSettings { key_place: Some(place), ..none }
         }
         // Chosen by days, elsewhere.
-        What::KeepRuns | What::KeepConversations | What::KeepJournal | What::KeepLog => none,
-        What::PagesPort => {
+        SettingName::KeepRuns | SettingName::KeepConversations | SettingName::KeepJournal | SettingName::KeepLog => {
+            none
+        }
+        SettingName::PagesPort => {
             let port = value.parse().map_err(|_| wrong(format!("pages-port: {value:?} is no port")))?;
             ChangeSettings { pages_port: Some(port), ..none }
         }
@@ -188,7 +190,7 @@ fn show(settings: &SettingsView) -> String {
         };
         text += &format!("\n             {} ({}{keyring})", place.path.display(), place.what);
     }
-    let Keep { runs, conversations, journal, log } = settings.keep;
+    let RetentionSettings { runs, conversations, journal, log } = settings.keep;
     text += &format!(
         "\nkept for     ended runs {runs} days, conversations {conversations}, answers in the journal {journal}, the log {log}"
     );
@@ -196,7 +198,7 @@ fn show(settings: &SettingsView) -> String {
     text + "\ntelemetry    none: nothing about you or your use is sent anywhere"
 }
 
-fn chosen<T: PartialEq + std::fmt::Display>(choice: Chosen<T>) -> String {
+fn chosen<T: PartialEq + std::fmt::Display>(choice: SettingValue<T>) -> String {
     match (choice.waits(), &choice.in_force) {
         (true, Some(now)) => {
             format!("{} (now {now}; counts from the next start: deskgate stop, deskgate start)", choice.chosen)

@@ -5,32 +5,32 @@ use std::path::PathBuf;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::socket;
 use deskgate_program::socket::CallError;
-use deskgate_protocol::management::Call;
+use deskgate_protocol::management::ManagementCall;
 use serde::de::DeserializeOwned;
 
 use crate::config::Home;
-use crate::local::export::Passes;
-use crate::local::{Ask, No, NoCode, Reply, Request};
+use crate::local::export::ManagementClient;
+use crate::local::{AgentReply, ErrorReply, ErrorReplyCode, Request, TypedRequest};
 
 /// The running agent of this home.
 #[derive(Clone, Debug)]
-pub(super) struct Agent {
+pub(super) struct AgentClient {
     socket: PathBuf,
 }
 
-impl Agent {
+impl AgentClient {
     /// The agent that the environment names.
     pub(super) fn find() -> Result<Self, Failure> {
         Ok(Self { socket: home()?.socket() })
     }
 
     /// Asks the agent.
-    pub(super) async fn ask<A: Ask>(&self, ask: A) -> Result<A::Answer, Failure> {
+    pub(super) async fn request<A: TypedRequest>(&self, ask: A) -> Result<A::Response, Failure> {
         self.send(ask.into()).await
     }
 
     /// Asks the gateway, through the agent.
-    pub(super) async fn manage<C: Call>(&self, call: C) -> Result<C::Reply, Failure> {
+    pub(super) async fn manage<C: ManagementCall>(&self, call: C) -> Result<C::Reply, Failure> {
         self.send(Request::Manage { request: call.into() }).await
     }
 
@@ -43,10 +43,10 @@ impl Agent {
             CallError::Broken { .. } => Failure::new(Exit::Failed, error.to_string()),
         })?;
         match reply {
-            Reply::Ok(value) => serde_json::from_value(value).map_err(|error| {
+            AgentReply::Ok(value) => serde_json::from_value(value).map_err(|error| {
                 Failure::new(Exit::VersionMismatch, format!("the agent's answer cannot be read ({error}); restart it"))
             }),
-            Reply::No(no) => Err(failure(no)),
+            AgentReply::No(no) => Err(failure(no)),
         }
     }
 }
@@ -56,23 +56,23 @@ pub(super) fn home() -> Result<Home, Failure> {
     Home::find().map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))
 }
 
-impl Passes for Agent {
-    type No = Failure;
+impl ManagementClient for AgentClient {
+    type Error = Failure;
 
-    async fn pass<C: Call + Send>(&self, call: C) -> Result<C::Reply, Failure> {
+    async fn call_gateway<C: ManagementCall + Send>(&self, call: C) -> Result<C::Reply, Failure> {
         self.manage(call).await
     }
 }
 
 /// What a refusal means for the exit code.
-pub(super) fn failure(no: No) -> Failure {
+pub(super) fn failure(no: ErrorReply) -> Failure {
     let exit = match no.code {
-        NoCode::Invalid => Exit::Usage,
-        NoCode::NotFound | NoCode::Failed => Exit::Failed,
-        NoCode::Refused => Exit::Refused,
-        NoCode::CannotReach => Exit::CannotReach,
-        NoCode::NotAuthorised => Exit::NotAuthorised,
-        NoCode::VersionMismatch => Exit::VersionMismatch,
+        ErrorReplyCode::Invalid => Exit::Usage,
+        ErrorReplyCode::NotFound | ErrorReplyCode::Failed => Exit::Failed,
+        ErrorReplyCode::Refused => Exit::Refused,
+        ErrorReplyCode::CannotReach => Exit::CannotReach,
+        ErrorReplyCode::NotAuthorised => Exit::NotAuthorised,
+        ErrorReplyCode::VersionMismatch => Exit::VersionMismatch,
     };
     Failure::new(exit, no.message)
 }

@@ -5,19 +5,19 @@ use deskgate_program::output::Output;
 use deskgate_protocol::VERSION;
 use serde_json::json;
 
-use super::socket::{Agent, home};
+use super::socket::{AgentClient, home};
+use crate::gateway_version;
 use crate::local::{GetStatus, LineView};
-use crate::met;
 
-pub(super) async fn check(agent: Agent, out: Output) -> Result<(), Failure> {
+pub(super) async fn check(agent: AgentClient, out: Output) -> Result<(), Failure> {
     // An agent of another version may say what this program does not understand; what it noted is plain.
-    let line = agent.ask(GetStatus {}).await.ok().map(|status| status.line);
+    let line = agent.request(GetStatus {}).await.ok().map(|status| status.line);
     let gateway = match line {
         Some(LineView::Connected { gateway_version, .. }) => Some(gateway_version),
         Some(LineView::Refused { refused, .. }) => Some(refused.gateway_version),
-        _ => met::last(&home()?.gateway_version()),
+        _ => gateway_version::last_seen(&home()?.gateway_version()),
     };
-    let mismatch = gateway.as_deref().and_then(met::mismatch);
+    let mismatch = gateway.as_deref().and_then(gateway_version::mismatch);
     let value =
         json!({ "version": VERSION, "gateway_version": gateway, "fits": gateway.as_ref().map(|_| mismatch.is_none()) });
     out.result("upgrade-check/1", &value, || match (&gateway, &mismatch) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use deskgate_protocol::control::{DeviceFrame, MAX_REQUESTS, ManagementResult};
+use deskgate_protocol::control::{DeviceFrame, MAX_CONCURRENT_REQUESTS, ManagementResult};
 use deskgate_protocol::frame;
 use deskgate_protocol::management::{AskedBy, ManagementError, ManagementErrorCode, ManagementRequest};
 use serde_json::Value;
@@ -10,21 +10,26 @@ use tokio::sync::oneshot;
 
 use crate::services::CallError;
 
-type Answer = oneshot::Sender<Result<Value, CallError>>;
+type ReplySender = oneshot::Sender<Result<Value, CallError>>;
 
 #[derive(Debug, Default)]
-pub(super) struct Calls {
+pub(super) struct PendingCalls {
     last_id: u64,
-    waiting: HashMap<u64, Answer>,
+    waiting: HashMap<u64, ReplySender>,
 }
 
-impl Calls {
+impl PendingCalls {
     /// Remembers who waits and gives the frame to send; `None` when too many wait, or when the request
     /// fits into no frame: sending it would end the session of everybody else.
-    pub(super) fn begin(&mut self, by: AskedBy, request: ManagementRequest, answer: Answer) -> Option<DeviceFrame> {
+    pub(super) fn begin(
+        &mut self,
+        by: AskedBy,
+        request: ManagementRequest,
+        answer: ReplySender,
+    ) -> Option<DeviceFrame> {
         // Whoever gave up waiting makes room.
         self.waiting.retain(|_, answer| !answer.is_closed());
-        if self.waiting.len() >= MAX_REQUESTS {
+        if self.waiting.len() >= MAX_CONCURRENT_REQUESTS {
             let _ = answer.send(Err(CallError::Busy));
             return None;
         }
@@ -65,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_request_that_fits_into_no_frame_is_its_senders_error_and_the_next_one_goes_out() {
-        let mut calls = Calls::default();
+        let mut calls = PendingCalls::default();
         let (answer, mut refused) = oneshot::channel();
         let name = "x".repeat(frame::MAX_FRAME_BYTES);
         assert_eq!(calls.begin(AskedBy::Cli, CreateApplication { name }.into(), answer), None);

@@ -11,18 +11,18 @@ use tokio::task::{Id, JoinError};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::run::{Run, Stage};
-use super::{Dispatcher, Link, Stop};
+use super::run::{RunStage, TrackedRun};
+use super::{Dispatcher, Link, StopMode};
 use crate::executor::{Exchange, Job, Progress};
 
 /// Reports between an execution and the dispatcher. When they wait here, the execution waits.
-const REPORTS: usize = 16;
+const REPORT_QUEUE_LEN: usize = 16;
 
 /// The next report of any run that may have one more unacknowledged. Cancel-safe.
-pub(super) async fn next_report(runs: &mut BTreeMap<RunId, Run>, window: usize) -> (RunId, Progress) {
+pub(super) async fn next_report(runs: &mut BTreeMap<RunId, TrackedRun>, window: usize) -> (RunId, Progress) {
     std::future::poll_fn(|context| {
         for (run_id, run) in runs.iter_mut() {
-            if let Stage::Running { reports, .. } = &mut run.stage
+            if let RunStage::Running { reports, .. } = &mut run.stage
                 && !run.log.is_full(window)
                 && let Poll::Ready(Some(report)) = reports.poll_recv(context)
             {
@@ -37,14 +37,14 @@ pub(super) async fn next_report(runs: &mut BTreeMap<RunId, Run>, window: usize) 
 impl<L: Link> Dispatcher<L> {
     pub(super) fn execute(&mut self, run_id: RunId, earlier: Vec<Exchange>) {
         let Some(run) = self.runs.get_mut(&run_id) else { return };
-        let (reports_in, reports) = mpsc::channel(REPORTS);
+        let (reports_in, reports) = mpsc::channel(REPORT_QUEUE_LEN);
         let stop = CancellationToken::new();
-        let running = Stage::Running { reports, stop: stop.clone(), revoked: false };
-        let Stage::Taken { offer, definition: Some(definition), .. } = std::mem::replace(&mut run.stage, running)
+        let running = RunStage::Running { reports, stop: stop.clone(), revoked: false };
+        let RunStage::Taken { offer, definition: Some(definition), .. } = std::mem::replace(&mut run.stage, running)
         else {
             unreachable!("only `begin` calls this, for a run that it found taken and with a definition")
         };
-        if let Stop::Now { .. } = self.stop {
+        if let StopMode::Now { .. } = self.stop {
             stop.cancel();
         }
         info!(%run_id, attempt = run.attempt, trace_id = offer.trace_id(), "execution began");
@@ -67,7 +67,7 @@ impl<L: Link> Dispatcher<L> {
 
     /// What was said before the run, in fewer words. Without it the next run only sees more, and sums up again.
     pub(super) async fn remember(&mut self, run_id: RunId, summary: Exchange) {
-        let Some(Run { said_before: Some(place), .. }) = self.runs.get(&run_id) else { return };
+        let Some(TrackedRun { said_before: Some(place), .. }) = self.runs.get(&run_id) else { return };
         let Exchange { request, answer } = summary;
         if let Err(error) = self.transcripts.sum_up(*place, request, answer).await {
             warn!(%run_id, %error, "a summary of a conversation could not be kept");
@@ -86,14 +86,16 @@ impl<L: Link> Dispatcher<L> {
 
     /// What the assistant is writing is sent if the line is free at this moment, and else forgotten.
     pub(super) fn pass_on(&mut self, run_id: RunId, delta: MessageDelta) {
-        if let Some(Run { attempt, stage: Stage::Running { revoked: false, .. }, .. }) = self.runs.get(&run_id) {
+        if let Some(TrackedRun { attempt, stage: RunStage::Running { revoked: false, .. }, .. }) =
+            self.runs.get(&run_id)
+        {
             self.line.send_if_free(DeviceFrame::Delta { run_id, attempt: *attempt, delta });
         }
     }
 
     pub(super) fn stop_executions(&mut self) {
         for run in self.runs.values() {
-            if let Stage::Running { stop, .. } = &run.stage {
+            if let RunStage::Running { stop, .. } = &run.stage {
                 stop.cancel();
             }
         }
@@ -108,7 +110,7 @@ impl<L: Link> Dispatcher<L> {
         let effects = self.journal.effects(run_id).await;
         let outcome = outcome.map(|outcome| outcome.unwrap_or_else(|_broken| faulty(effects)));
         let Some(run) = self.runs.get_mut(&run_id) else { return };
-        let Stage::Running { reports, revoked, .. } = &mut run.stage else { return };
+        let RunStage::Running { reports, revoked, .. } = &mut run.stage else { return };
         if *revoked {
             let attempt = run.attempt;
             return self.forget(run_id, attempt).await;
@@ -117,17 +119,17 @@ impl<L: Link> Dispatcher<L> {
         // keeps it as running, and the next start of the agent has it executed again. Until then it
         // is remembered, so that a stop that still comes is not answered as if it were unknown.
         let cut_off = run.stop.is_none()
-            && !matches!(self.stop, Stop::No)
+            && !matches!(self.stop, StopMode::NotStopping)
             && matches!(outcome, None | Some(Outcome::Cancelled { .. }));
         let Some(outcome) = outcome.filter(|_| !cut_off) else {
             let attempt = run.attempt;
             info!(%run_id, attempt, ?effects, "execution was cut off; the next start decides how it goes on");
             run.stage = match effects {
-                Effects::None => Stage::Interrupted,
-                _ => Stage::Unknown { settled: None, numbered: false },
+                Effects::None => RunStage::Interrupted,
+                _ => RunStage::Unknown { settled: None, numbered: false },
             };
             // A gentle stop ends no other execution than one that waits for a person.
-            if let Stop::Graceful { .. } = self.stop {
+            if let StopMode::Graceful { .. } = self.stop {
                 self.give_back(run_id, attempt).await;
             }
             return;
@@ -142,7 +144,7 @@ impl<L: Link> Dispatcher<L> {
             }
         }
         info!(%run_id, attempt = run.attempt, state = %outcome.state(), "execution ended");
-        run.stage = Stage::Ended { outcome: Box::new(outcome), journalled: false, sent: false };
+        run.stage = RunStage::Ended { outcome: Box::new(outcome), journalled: false, sent: false };
         if let Some(why) = outdated {
             self.pause(run_id, why).await;
         }
@@ -157,13 +159,13 @@ impl<L: Link> Dispatcher<L> {
 
     pub(super) async fn journal_finish(&mut self, run_id: RunId) {
         let Some(run) = self.runs.get_mut(&run_id) else { return };
-        let Stage::Ended { outcome, journalled, .. } = &mut run.stage else { return };
+        let RunStage::Ended { outcome, journalled, .. } = &mut run.stage else { return };
         let seq = run.log.last() + 1;
         match self.journal.finish(run_id, run.attempt, seq, outcome, run.log.unacknowledged()).await {
             Ok(()) => {
                 *journalled = true;
                 let endpoint_id = run.endpoint_id;
-                self.withheld.ended(endpoint_id);
+                self.withheld.record_end(endpoint_id);
                 self.journal_works();
             }
             Err(error) => self.journal_failed(run_id, &error),

@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::RunId;
-use deskgate_protocol::management::{AskedBy, Call, GetAccess, ManagementRequest};
-use deskgate_store::journal::reconcile::Finding;
+use deskgate_protocol::management::{AskedBy, GetAccess, ManagementCall, ManagementRequest};
+use deskgate_store::journal::reconcile::OwnerFinding;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::services::{CallError, Gateway};
+use crate::services::{CallError, GatewayClient};
 
 /// How long a reply may take, beyond the waiting that the request itself asks for.
-const CALL_LIMIT: Duration = Duration::from_secs(30);
+const MANAGEMENT_REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The dispatcher's handle. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct DispatcherHandle {
     pub(super) by: AskedBy,
     pub(super) commands: mpsc::Sender<Command>,
-    pub(super) status: watch::Receiver<Status>,
+    pub(super) status: watch::Receiver<DispatcherStatus>,
 }
 
 #[derive(Debug)]
@@ -29,12 +29,12 @@ pub(super) enum Command {
     Stop { now: bool },
     Suspend,
     Resume,
-    Reconcile { run_id: RunId, finding: Finding, who: String, answer: oneshot::Sender<Result<(), ReconcileError>> },
+    Reconcile { run_id: RunId, finding: OwnerFinding, who: String, answer: oneshot::Sender<Result<(), ReconcileError>> },
 }
 
 /// What the dispatcher is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Status {
+pub struct DispatcherStatus {
     /// Whether there is a session.
     pub connected: bool,
     /// Whether no new runs are taken because the agent stops.
@@ -59,7 +59,7 @@ pub struct ActiveRun {
     /// The service it was submitted to; empty when it is left over from an earlier start.
     pub service: String,
     /// Where it stands.
-    pub standing: Standing,
+    pub standing: ActiveRunState,
     /// When this process first had it.
     pub since: Timestamp,
     /// Model calls so far.
@@ -69,7 +69,7 @@ pub struct ActiveRun {
 /// Where a run stands on this device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum ActiveRunState {
     /// Taken; waits for the gateway's confirmation.
     Taken,
     /// Executing.
@@ -103,12 +103,12 @@ pub enum ReconcileError {
 
 impl DispatcherHandle {
     /// The present status.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> DispatcherStatus {
         self.status.borrow().clone()
     }
 
     /// For waiting until the status changes. It closes when the dispatcher has ended.
-    pub fn watch(&self) -> watch::Receiver<Status> {
+    pub fn watch(&self) -> watch::Receiver<DispatcherStatus> {
         self.status.clone()
     }
 
@@ -123,7 +123,7 @@ impl DispatcherHandle {
     }
 
     /// The owner says what became of a run whose end nobody knows. `who`: the local user, for the audit.
-    pub async fn reconcile(&self, run_id: RunId, finding: Finding, who: String) -> Result<(), ReconcileError> {
+    pub async fn reconcile(&self, run_id: RunId, finding: OwnerFinding, who: String) -> Result<(), ReconcileError> {
         let (answer, reply) = oneshot::channel();
         let command = Command::Reconcile { run_id, finding, who, answer };
         self.commands.send(command).await.map_err(|_| ReconcileError::Stopped)?;
@@ -150,7 +150,7 @@ impl DispatcherHandle {
 
     /// Asks the gateway; what comes back is as it came.
     pub async fn pass_on(&self, request: ManagementRequest) -> Result<Value, CallError> {
-        let limit = CALL_LIMIT
+        let limit = MANAGEMENT_REPLY_TIMEOUT
             + match &request {
                 ManagementRequest::ShowRun(show) => Duration::from_secs(show.wait_s.into()),
                 ManagementRequest::ShowOperation(show) => Duration::from_secs(show.wait_s.into()),
@@ -170,8 +170,8 @@ impl DispatcherHandle {
     }
 }
 
-impl Gateway for DispatcherHandle {
-    async fn call<C: Call + Send>(&self, request: C) -> Result<C::Reply, CallError> {
+impl GatewayClient for DispatcherHandle {
+    async fn call<C: ManagementCall + Send>(&self, request: C) -> Result<C::Reply, CallError> {
         let value = self.pass_on(request.into()).await?;
         serde_json::from_value(value).map_err(|error| CallError::Unreadable(error.to_string()))
     }

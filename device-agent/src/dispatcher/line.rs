@@ -3,25 +3,25 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 
-use deskgate_protocol::control::{DeviceFrame, GatewayFrame, InFlight, Welcome};
+use deskgate_protocol::control::{DeviceFrame, GatewayFrame, InFlightRun, Welcome};
 use tokio::sync::{mpsc, watch};
 
 /// Frames that wait for the session. At this many the dispatcher reads no more frames, so that a
 /// gateway which does not read cannot make this device remember without bound.
-const OUTBOX: usize = 256;
+const MAX_OUTBOX_FRAMES: usize = 256;
 
 /// Gets through to the gateway. The real one is [`crate::link`]; tests bring channels.
 pub trait Link: Send + 'static {
     /// One line to the gateway.
-    type Session: Session;
+    type Session: LinkSession;
 
     /// Dials until a gateway lets the device in, however long that takes. Asks `in_flight` for
     /// every `hello` anew. Dropping the future ends the dialling.
-    fn connect(&mut self, in_flight: InFlightNow) -> impl Future<Output = Self::Session> + Send;
+    fn connect(&mut self, in_flight: InFlightReader) -> impl Future<Output = Self::Session> + Send;
 }
 
 /// A session after its handshake. Dropping it hangs up.
-pub trait Session: Send + 'static {
+pub trait LinkSession: Send + 'static {
     /// What the gateway said when it let the device in.
     fn welcome(&self) -> &Welcome;
 
@@ -35,12 +35,12 @@ pub trait Session: Send + 'static {
 impl Link for crate::link::Link {
     type Session = crate::link::Session;
 
-    async fn connect(&mut self, in_flight: InFlightNow) -> Self::Session {
+    async fn connect(&mut self, in_flight: InFlightReader) -> Self::Session {
         crate::link::Link::connect(self, || std::future::ready(in_flight.get())).await
     }
 }
 
-impl Session for crate::link::Session {
+impl LinkSession for crate::link::Session {
     fn welcome(&self) -> &Welcome {
         crate::link::Session::welcome(self)
     }
@@ -56,18 +56,18 @@ impl Session for crate::link::Session {
 
 /// What is in flight at the moment of asking.
 #[derive(Clone, Debug)]
-pub struct InFlightNow(pub(super) watch::Receiver<Vec<InFlight>>);
+pub struct InFlightReader(pub(super) watch::Receiver<Vec<InFlightRun>>);
 
-impl InFlightNow {
+impl InFlightReader {
     /// Every run in the journal that the gateway has not settled.
-    pub fn get(&self) -> Vec<InFlight> {
+    pub fn get(&self) -> Vec<InFlightRun> {
         self.0.borrow().clone()
     }
 }
 
 /// What happened on the line.
 #[derive(Debug)]
-pub(super) enum LineNews {
+pub(super) enum LineEvent {
     Up(Welcome),
     Frame(GatewayFrame),
     Lost,
@@ -75,10 +75,10 @@ pub(super) enum LineNews {
     Room,
 }
 
-type Dialling<L> = Pin<Box<dyn Future<Output = (L, <L as Link>::Session)> + Send>>;
+type ConnectFuture<L> = Pin<Box<dyn Future<Output = (L, <L as Link>::Session)> + Send>>;
 
-enum State<L: Link> {
-    Dialling(Dialling<L>),
+enum LineState<L: Link> {
+    Dialling(ConnectFuture<L>),
     Up {
         link: L,
         session: L::Session,
@@ -88,29 +88,29 @@ enum State<L: Link> {
     Changing,
 }
 
-pub(super) struct Line<L: Link> {
-    state: State<L>,
-    in_flight: InFlightNow,
+pub(super) struct GatewayLine<L: Link> {
+    state: LineState<L>,
+    in_flight: InFlightReader,
     outbox: VecDeque<DeviceFrame>,
 }
 
-impl<L: Link> Line<L> {
-    pub(super) fn new(link: L, in_flight: InFlightNow) -> Self {
-        Self { state: State::Dialling(dial(link, in_flight.clone())), in_flight, outbox: VecDeque::new() }
+impl<L: Link> GatewayLine<L> {
+    pub(super) fn new(link: L, in_flight: InFlightReader) -> Self {
+        Self { state: LineState::Dialling(dial(link, in_flight.clone())), in_flight, outbox: VecDeque::new() }
     }
 
     pub(super) fn is_up(&self) -> bool {
-        matches!(self.state, State::Up { .. })
+        matches!(self.state, LineState::Up { .. })
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.is_up() && self.outbox.len() < OUTBOX
+        self.is_up() && self.outbox.len() < MAX_OUTBOX_FRAMES
     }
 
     /// Puts a frame on its way. Without a session it is dropped: whatever must arrive is sent
     /// again from the dispatcher's own state when there is one.
     pub(super) fn send(&mut self, frame: DeviceFrame) {
-        let State::Up { sender, .. } = &self.state else { return };
+        let LineState::Up { sender, .. } = &self.state else { return };
         if !self.outbox.is_empty() {
             self.outbox.push_back(frame);
         } else if let Err(mpsc::error::TrySendError::Full(frame)) = sender.try_send(frame) {
@@ -120,7 +120,7 @@ impl<L: Link> Line<L> {
 
     /// Sends a frame that nobody needs if it cannot go at once.
     pub(super) fn send_if_free(&self, frame: DeviceFrame) {
-        if let State::Up { sender, .. } = &self.state
+        if let LineState::Up { sender, .. } = &self.state
             && self.outbox.is_empty()
         {
             let _ = sender.try_send(frame);
@@ -128,16 +128,16 @@ impl<L: Link> Line<L> {
     }
 
     /// Waits for news. Cancel-safe.
-    pub(super) async fn next(&mut self) -> LineNews {
+    pub(super) async fn next(&mut self) -> LineEvent {
         let news = match &mut self.state {
-            State::Dialling(dialling) => {
+            LineState::Dialling(dialling) => {
                 let (link, session) = dialling.await;
                 let welcome = session.welcome().clone();
                 let sender = session.sender();
-                self.state = State::Up { link, session, sender };
-                LineNews::Up(welcome)
+                self.state = LineState::Up { link, session, sender };
+                LineEvent::Up(welcome)
             }
-            State::Up { session, sender, .. } => {
+            LineState::Up { session, sender, .. } => {
                 let blocked = !self.outbox.is_empty();
                 tokio::select! {
                     permit = sender.reserve(), if blocked => match permit {
@@ -145,18 +145,18 @@ impl<L: Link> Line<L> {
                             if let Some(frame) = self.outbox.pop_front() {
                                 permit.send(frame);
                             }
-                            LineNews::Room
+                            LineEvent::Room
                         }
-                        Err(_) => LineNews::Lost,
+                        Err(_) => LineEvent::Lost,
                     },
-                    frame = session.next(), if self.outbox.len() < OUTBOX => {
-                        frame.map_or(LineNews::Lost, LineNews::Frame)
+                    frame = session.next(), if self.outbox.len() < MAX_OUTBOX_FRAMES => {
+                        frame.map_or(LineEvent::Lost, LineEvent::Frame)
                     }
                 }
             }
-            State::Changing => LineNews::Lost,
+            LineState::Changing => LineEvent::Lost,
         };
-        if matches!(news, LineNews::Lost) {
+        if matches!(news, LineEvent::Lost) {
             self.redial();
         }
         news
@@ -164,13 +164,13 @@ impl<L: Link> Line<L> {
 
     fn redial(&mut self) {
         self.outbox.clear();
-        if let State::Up { link, .. } = std::mem::replace(&mut self.state, State::Changing) {
-            self.state = State::Dialling(dial(link, self.in_flight.clone()));
+        if let LineState::Up { link, .. } = std::mem::replace(&mut self.state, LineState::Changing) {
+            self.state = LineState::Dialling(dial(link, self.in_flight.clone()));
         }
     }
 }
 
-fn dial<L: Link>(mut link: L, in_flight: InFlightNow) -> Dialling<L> {
+fn dial<L: Link>(mut link: L, in_flight: InFlightReader) -> ConnectFuture<L> {
     Box::pin(async move {
         let session = link.connect(in_flight).await;
         (link, session)

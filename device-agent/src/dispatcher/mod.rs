@@ -13,6 +13,7 @@
 //! What the gateway has to learn is kept in the runs themselves (their stage, their log of numbered
 //! events) and sent from there: in a new session it is simply sent again.
 
+mod backpressure;
 mod calls;
 mod executions;
 pub mod handle;
@@ -24,14 +25,13 @@ mod problem;
 mod reconcile;
 mod run;
 pub mod sleep;
-mod withheld;
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame, InFlight, InFlightStatus, Order};
+use deskgate_protocol::control::{ByeCode, DeviceFrame, GatewayFrame, InFlightRun, InFlightStatus, Order};
 use deskgate_protocol::ids::{EndpointId, OperationId, RunId};
 use deskgate_protocol::management::{AskedBy, ManagementRequest};
 use deskgate_protocol::run::Outcome;
@@ -44,32 +44,32 @@ use tracing::{debug, info, warn};
 
 use crate::executor::{Job, Progress};
 use crate::services::CallError;
-use calls::Calls;
+use backpressure::Backpressure;
+use calls::PendingCalls;
 use handle::Command;
-pub use handle::{ActiveRun, DispatcherHandle, ReconcileError, Standing, Status};
-pub use line::{InFlightNow, Link, Session};
-use line::{Line, LineNews};
-use problem::Problem;
-use run::{Run, Stage};
-use withheld::Withheld;
+pub use handle::{ActiveRun, ActiveRunState, DispatcherHandle, DispatcherStatus, ReconcileError};
+use line::{GatewayLine, LineEvent};
+pub use line::{InFlightReader, Link, LinkSession};
+use problem::DispatcherProblem;
+use run::{RunStage, TrackedRun};
 
 /// Journal writes that failed are tried again after this time.
-const RETRY: Duration = Duration::from_secs(1);
+const JOURNAL_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a stopping agent waits for starts and acknowledgements under way, once nothing executes.
-const FAREWELL: Duration = Duration::from_secs(2);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// How long an execution may take to stop before it is abandoned.
-const STOPPING: Duration = Duration::from_secs(5);
+const EXECUTION_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Events that may wait unacknowledged before the first gateway said how many.
-const FIRST_WINDOW: usize = 64;
+const DEFAULT_EVENT_WINDOW: usize = 64;
 /// How often conversations are looked through for those that are silent too long.
-const SWEEP: Duration = Duration::from_secs(6 * 3600);
+const TRANSCRIPT_SWEEP_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 /// Ended runs that may wait for their acknowledgement before no more are taken.
-const UNSETTLED: usize = 64;
+const MAX_UNSETTLED_RUNS: usize = 64;
 /// Commands waiting for the loop.
-const COMMANDS: usize = 32;
+const COMMAND_QUEUE_LEN: usize = 32;
 
 /// Executes one job: [`crate::executor::execute`], or what a test puts in its place.
-pub type Execute = Arc<
+pub type ExecuteFn = Arc<
     dyn Fn(Job, mpsc::Sender<Progress>, CancellationToken) -> Pin<Box<dyn Future<Output = Outcome> + Send>>
         + Send
         + Sync,
@@ -77,12 +77,12 @@ pub type Execute = Arc<
 
 /// What the dispatcher may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct DispatcherConfig {
     /// Runs at the same time, over all services.
     pub slots: u32,
 }
 
-impl Default for Config {
+impl Default for DispatcherConfig {
     fn default() -> Self {
         Self { slots: 4 }
     }
@@ -90,25 +90,25 @@ impl Default for Config {
 
 /// The dispatcher, ready to [`run`](Self::run).
 pub struct Dispatcher<L: Link> {
-    line: Line<L>,
+    line: GatewayLine<L>,
     journal: Journal,
     transcripts: Transcripts,
     audit: Audit,
     services: Services,
-    execute: Execute,
+    execute: ExecuteFn,
     slots: u32,
 
-    runs: BTreeMap<RunId, Run>,
+    runs: BTreeMap<RunId, TrackedRun>,
     executions: JoinSet<Outcome>,
     tasks: HashMap<tokio::task::Id, RunId>,
     /// What could not be carried out yet, because the disk did not work.
     unfinished_orders: BTreeMap<OperationId, Order>,
-    calls: Calls,
+    calls: PendingCalls,
     commands: mpsc::Receiver<Command>,
 
     /// Slots declared in this session that the gateway has not used.
     credit: u32,
-    withheld: Withheld,
+    withheld: Backpressure,
     /// The services that the gateway was told to offer nothing of.
     named: Vec<EndpointId>,
     /// The gateway stops: nothing is declared in this session any more.
@@ -116,21 +116,21 @@ pub struct Dispatcher<L: Link> {
     /// The computer is about to sleep, or sleeps: nothing is declared or taken until it is awake.
     asleep: bool,
     window: usize,
-    stop: Stop,
+    stop: StopMode,
     /// Cancelled by any stop: no execution waits for a person any more.
     leaving: CancellationToken,
     retry_at: Option<Instant>,
     /// When silent conversations are forgotten next.
     sweep_at: Instant,
-    problem: Option<Problem>,
+    problem: Option<DispatcherProblem>,
 
-    in_flight: watch::Sender<Vec<InFlight>>,
-    status: watch::Sender<Status>,
+    in_flight: watch::Sender<Vec<InFlightRun>>,
+    status: watch::Sender<DispatcherStatus>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Stop {
-    No,
+enum StopMode {
+    NotStopping,
     /// Waits for what is executing and asks nobody. The moment is set once nothing is, and ends the waiting.
     Graceful {
         until: Option<Instant>,
@@ -142,8 +142,8 @@ enum Stop {
 }
 
 #[derive(Debug)]
-enum Happening {
-    Line(LineNews),
+enum DispatcherEvent {
+    Line(LineEvent),
     Command(Command),
     Reported(RunId, Progress),
     Ended(Result<(tokio::task::Id, Outcome), JoinError>),
@@ -156,25 +156,28 @@ impl<L: Link> Dispatcher<L> {
     pub async fn new(
         store: &Store,
         link: L,
-        execute: Execute,
-        config: Config,
+        execute: ExecuteFn,
+        config: DispatcherConfig,
     ) -> Result<(Self, DispatcherHandle), deskgate_store::Error> {
         let (journal, services) = (store.journal(), store.services());
         let mut runs = BTreeMap::new();
         for entry in journal.recover().await? {
             let offer = entry.offer;
             let run = match entry.status {
-                InFlightStatus::Taken => Run::taken(offer.clone(), offers::definition_left(&services, &offer).await?),
-                InFlightStatus::Unknown => Run::unknown(&offer, entry.settled),
-                _ => Run::left_over(&offer, entry.ended),
+                InFlightStatus::Taken => {
+                    TrackedRun::from_offer(offer.clone(), offers::definition_left(&services, &offer).await?)
+                }
+                InFlightStatus::Unknown => TrackedRun::unknown(&offer, entry.settled),
+                _ => TrackedRun::from_journal(&offer, entry.ended),
             };
             runs.insert(offer.run_id, run);
         }
-        let (commands_in, commands) = mpsc::channel(COMMANDS);
-        let (status, status_out) = watch::channel(Status { slots: config.slots, ..Status::default() });
+        let (commands_in, commands) = mpsc::channel(COMMAND_QUEUE_LEN);
+        let (status, status_out) =
+            watch::channel(DispatcherStatus { slots: config.slots, ..DispatcherStatus::default() });
         let (in_flight, in_flight_now) = watch::channel(Vec::new());
         let dispatcher = Self {
-            line: Line::new(link, InFlightNow(in_flight_now)),
+            line: GatewayLine::new(link, InFlightReader(in_flight_now)),
             journal,
             transcripts: store.transcripts(),
             audit: store.audit(),
@@ -185,15 +188,15 @@ impl<L: Link> Dispatcher<L> {
             executions: JoinSet::new(),
             tasks: HashMap::new(),
             unfinished_orders: BTreeMap::new(),
-            calls: Calls::default(),
+            calls: PendingCalls::default(),
             commands,
             credit: 0,
-            withheld: Withheld::default(),
+            withheld: Backpressure::default(),
             named: Vec::new(),
             draining: false,
             asleep: false,
-            window: FIRST_WINDOW,
-            stop: Stop::No,
+            window: DEFAULT_EVENT_WINDOW,
+            stop: StopMode::NotStopping,
             leaving: CancellationToken::new(),
             retry_at: None,
             sweep_at: Instant::now(),
@@ -218,48 +221,48 @@ impl<L: Link> Dispatcher<L> {
         }
     }
 
-    async fn next_happening(&mut self) -> Happening {
+    async fn next_happening(&mut self) -> DispatcherEvent {
         let stop_time = match self.stop {
-            Stop::No => None,
-            Stop::Graceful { until } => until,
-            Stop::Now { until } => Some(until),
+            StopMode::NotStopping => None,
+            StopMode::Graceful { until } => until,
+            StopMode::Now { until } => Some(until),
         };
         let again = [self.retry_at, self.withheld.until(), Some(self.sweep_at)].into_iter().flatten().min();
         let Self { line, commands, executions, runs, window, .. } = self;
         tokio::select! {
-            news = line.next() => Happening::Line(news),
-            Some(command) = commands.recv() => Happening::Command(command),
-            (run_id, report) = executions::next_report(runs, *window) => Happening::Reported(run_id, report),
-            Some(ended) = executions.join_next_with_id() => Happening::Ended(ended),
-            () = sleep_until(again) => Happening::TimeCame,
-            () = sleep_until(stop_time) => Happening::StopTime,
+            news = line.next() => DispatcherEvent::Line(news),
+            Some(command) = commands.recv() => DispatcherEvent::Command(command),
+            (run_id, report) = executions::next_report(runs, *window) => DispatcherEvent::Reported(run_id, report),
+            Some(ended) = executions.join_next_with_id() => DispatcherEvent::Ended(ended),
+            () = sleep_until(again) => DispatcherEvent::TimeCame,
+            () = sleep_until(stop_time) => DispatcherEvent::StopTime,
         }
     }
 
-    async fn act(&mut self, happening: Happening) {
+    async fn act(&mut self, happening: DispatcherEvent) {
         match happening {
-            Happening::Line(LineNews::Up(welcome)) => self.begin_session(&welcome),
-            Happening::Line(LineNews::Frame(frame)) => self.act_on_frame(frame).await,
-            Happening::Line(LineNews::Lost) => self.calls.fail_all(),
-            Happening::Line(LineNews::Room) => {}
-            Happening::Command(Command::Call { by, request, answer }) => self.begin_call(by, request, answer),
-            Happening::Command(Command::Stop { now }) => self.begin_stop(now),
-            Happening::Command(Command::Suspend) => {
+            DispatcherEvent::Line(LineEvent::Up(welcome)) => self.begin_session(&welcome),
+            DispatcherEvent::Line(LineEvent::Frame(frame)) => self.act_on_frame(frame).await,
+            DispatcherEvent::Line(LineEvent::Lost) => self.calls.fail_all(),
+            DispatcherEvent::Line(LineEvent::Room) => {}
+            DispatcherEvent::Command(Command::Call { by, request, answer }) => self.begin_call(by, request, answer),
+            DispatcherEvent::Command(Command::Stop { now }) => self.begin_stop(now),
+            DispatcherEvent::Command(Command::Suspend) => {
                 self.asleep = true;
                 self.line.send(DeviceFrame::Suspend);
             }
-            Happening::Command(Command::Resume) => self.resume(),
-            Happening::Command(Command::Reconcile { run_id, finding, who, answer }) => {
+            DispatcherEvent::Command(Command::Resume) => self.resume(),
+            DispatcherEvent::Command(Command::Reconcile { run_id, finding, who, answer }) => {
                 // Whoever gave up waiting sees in the status what came of it.
                 let _ = answer.send(self.reconcile(run_id, finding, &who).await);
             }
-            Happening::Reported(run_id, Progress::Event(event)) => self.note_event(run_id, event),
-            Happening::Reported(run_id, Progress::Delta(delta)) => self.pass_on(run_id, delta),
-            Happening::Reported(run_id, Progress::Summary(summary)) => self.remember(run_id, summary).await,
-            Happening::Reported(run_id, Progress::Outdated(why)) => self.pause(run_id, why).await,
-            Happening::Ended(ended) => self.end_execution(ended).await,
-            Happening::TimeCame => self.look_after().await,
-            Happening::StopTime => self.abandon_executions(),
+            DispatcherEvent::Reported(run_id, Progress::Event(event)) => self.note_event(run_id, event),
+            DispatcherEvent::Reported(run_id, Progress::Delta(delta)) => self.pass_on(run_id, delta),
+            DispatcherEvent::Reported(run_id, Progress::Summary(summary)) => self.remember(run_id, summary).await,
+            DispatcherEvent::Reported(run_id, Progress::Outdated(why)) => self.pause(run_id, why).await,
+            DispatcherEvent::Ended(ended) => self.end_execution(ended).await,
+            DispatcherEvent::TimeCame => self.look_after().await,
+            DispatcherEvent::StopTime => self.abandon_executions(),
         }
     }
 
@@ -304,43 +307,43 @@ impl<L: Link> Dispatcher<L> {
     fn begin_stop(&mut self, now: bool) {
         self.leaving.cancel();
         match (now, self.stop) {
-            (true, Stop::No | Stop::Graceful { .. }) => {
-                self.stop = Stop::Now { until: Instant::now() + STOPPING };
+            (true, StopMode::NotStopping | StopMode::Graceful { .. }) => {
+                self.stop = StopMode::Now { until: Instant::now() + EXECUTION_STOP_TIMEOUT };
                 self.stop_executions();
             }
-            (false, Stop::No) => self.stop = Stop::Graceful { until: None },
+            (false, StopMode::NotStopping) => self.stop = StopMode::Graceful { until: None },
             (_, _) => {}
         }
     }
 
     fn resume(&mut self) {
         if std::mem::take(&mut self.asleep) {
-            self.withheld.awake();
+            self.withheld.reset_after_sleep();
             self.line.send(DeviceFrame::Resume);
         }
     }
 
     fn abandon_executions(&mut self) {
         self.executions.abort_all();
-        if let Stop::Now { until } = &mut self.stop {
+        if let StopMode::Now { until } = &mut self.stop {
             // One that blocks its thread cannot be abandoned yet.
-            *until = Instant::now() + STOPPING;
+            *until = Instant::now() + EXECUTION_STOP_TIMEOUT;
         }
     }
 
     fn is_done(&mut self) -> bool {
         match self.stop {
-            Stop::No => false,
-            Stop::Now { .. } => self.executions.is_empty(),
-            Stop::Graceful { until } => {
-                let unsafe_to_leave = |run: &Run| matches!(run.stage, Stage::Ended { journalled: false, .. });
+            StopMode::NotStopping => false,
+            StopMode::Now { .. } => self.executions.is_empty(),
+            StopMode::Graceful { until } => {
+                let unsafe_to_leave = |run: &TrackedRun| matches!(run.stage, RunStage::Ended { journalled: false, .. });
                 if !self.executions.is_empty() || self.runs.values().any(unsafe_to_leave) {
-                    self.stop = Stop::Graceful { until: None };
+                    self.stop = StopMode::Graceful { until: None };
                     return false;
                 }
-                let until = until.unwrap_or_else(|| Instant::now() + FAREWELL);
-                self.stop = Stop::Graceful { until: Some(until) };
-                let waits = |run: &Run| matches!(run.stage, Stage::Taken { .. } | Stage::Ended { .. });
+                let until = until.unwrap_or_else(|| Instant::now() + SHUTDOWN_GRACE);
+                self.stop = StopMode::Graceful { until: Some(until) };
+                let waits = |run: &TrackedRun| matches!(run.stage, RunStage::Taken { .. } | RunStage::Ended { .. });
                 !self.line.is_up() || Instant::now() >= until || !self.runs.values().any(waits)
             }
         }
@@ -350,7 +353,7 @@ impl<L: Link> Dispatcher<L> {
     async fn look_after(&mut self) {
         let now = Instant::now();
         if self.sweep_at <= now {
-            self.sweep_at = now + SWEEP;
+            self.sweep_at = now + TRANSCRIPT_SWEEP_INTERVAL;
             if let Err(error) = self.transcripts.forget_silent().await {
                 warn!(%error, "silent conversations could not be forgotten; trying again later");
             }
@@ -368,7 +371,7 @@ impl<L: Link> Dispatcher<L> {
     }
 
     fn retry_soon(&mut self) {
-        self.retry_at.get_or_insert_with(|| Instant::now() + RETRY);
+        self.retry_at.get_or_insert_with(|| Instant::now() + JOURNAL_RETRY_INTERVAL);
     }
 }
 

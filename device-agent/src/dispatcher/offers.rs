@@ -6,15 +6,15 @@ use deskgate_definition::Definition;
 use deskgate_protocol::control::{DeviceFrame, Offer, RefuseCode};
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
-use deskgate_store::journal::{Ended, Started, Taken};
-use deskgate_store::transcripts::Said;
+use deskgate_store::journal::{EndedAttempt, StartOutcome, TakeOutcome};
+use deskgate_store::transcripts::TranscriptEntry;
 use deskgate_store::{self, Services};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::run::{Run, Stage};
-use super::withheld::Why;
-use super::{Dispatcher, Link, Stop, UNSETTLED, orders};
+use super::backpressure::DeclineReason;
+use super::run::{RunStage, TrackedRun};
+use super::{Dispatcher, Link, MAX_UNSETTLED_RUNS, StopMode, orders};
 use crate::executor::Exchange;
 
 /// The definition that an offer was accepted for, if this device holds exactly that one (I16).
@@ -46,11 +46,11 @@ impl<L: Link> Dispatcher<L> {
         let held = self.runs.get(&offer.run_id).filter(|run| run.attempt < offer.attempt).map(|run| &run.stage);
         // Every offer used up a slot that was declared, whatever comes of it; only a restart did
         // not: it takes up the slot that the interrupted attempt still has.
-        let runs_again = held.is_some_and(Stage::may_run_again);
+        let runs_again = held.is_some_and(RunStage::may_run_again);
         if !runs_again {
             self.credit = self.credit.saturating_sub(1);
         }
-        let has_a_slot = runs_again || matches!(held, Some(Stage::Taken { .. }));
+        let has_a_slot = runs_again || matches!(held, Some(RunStage::Taken { .. }));
         if self.is_known(&offer) {
             return;
         }
@@ -65,36 +65,36 @@ impl<L: Link> Dispatcher<L> {
             }
             Err(error) => {
                 self.definition_failed(offer.run_id, offer.endpoint_id, &error);
-                return self.refuse_busy(&offer, Why::Unreadable(offer.endpoint_id));
+                return self.refuse_busy(&offer, DeclineReason::Unreadable(offer.endpoint_id));
             }
         };
-        if self.asleep || !matches!(self.stop, Stop::No) || !(has_a_slot || self.has_slot_for(&offer)) {
-            return self.refuse_busy(&offer, Why::Everything);
+        if self.asleep || !matches!(self.stop, StopMode::NotStopping) || !(has_a_slot || self.has_slot_for(&offer)) {
+            return self.refuse_busy(&offer, DeclineReason::Everything);
         }
         if !(has_a_slot || self.service_has_place_for(&offer, &definition)) {
-            return self.refuse_busy(&offer, Why::Full(offer.endpoint_id));
+            return self.refuse_busy(&offer, DeclineReason::Full(offer.endpoint_id));
         }
         match self.journal.take(&offer).await {
-            Ok(Taken::Fresh) => {
+            Ok(TakeOutcome::Fresh) => {
                 self.journal_works();
                 let (run_id, attempt) = (offer.run_id, offer.attempt);
                 info!(%run_id, attempt, endpoint_id = %offer.endpoint_id, trace_id = offer.trace_id(), "took a run");
                 // What was to be stopped in an earlier attempt is to be stopped in this one.
                 let stop = self.runs.get(&run_id).and_then(|run| run.stop);
-                self.runs.insert(run_id, Run { stop, ..Run::taken(offer, Some(definition)) });
+                self.runs.insert(run_id, TrackedRun { stop, ..TrackedRun::from_offer(offer, Some(definition)) });
                 self.line.send(DeviceFrame::Accept { run_id, attempt });
             }
-            Ok(Taken::Ended(Ended { seq, outcome, .. })) => {
+            Ok(TakeOutcome::Ended(EndedAttempt { seq, outcome, .. })) => {
                 let (run_id, attempt) = (offer.run_id, offer.attempt);
                 self.line.send(DeviceFrame::Finish { run_id, attempt, seq, outcome });
             }
-            Ok(Taken::Stale) => {
+            Ok(TakeOutcome::Stale) => {
                 debug!(run_id = %offer.run_id, attempt = offer.attempt, "an echo of an old offer");
-                self.refuse_busy(&offer, Why::Everything);
+                self.refuse_busy(&offer, DeclineReason::Everything);
             }
             Err(error) => {
                 self.journal_failed(offer.run_id, &error);
-                self.refuse_busy(&offer, Why::Everything);
+                self.refuse_busy(&offer, DeclineReason::Everything);
             }
         }
     }
@@ -111,30 +111,32 @@ impl<L: Link> Dispatcher<L> {
         match &mut run.stage {
             // Two attempts of one run never execute side by side (I5): the older one ends first,
             // and the gateway offers again.
-            Stage::Running { stop, revoked, .. } if newer => {
+            RunStage::Running { stop, revoked, .. } if newer => {
                 *revoked = true;
                 stop.cancel();
-                self.refuse_busy(offer, Why::Everything);
+                self.refuse_busy(offer, DeclineReason::Everything);
             }
-            Stage::Ended { journalled: false, .. } => self.refuse_busy(offer, Why::Everything),
+            RunStage::Ended { journalled: false, .. } => self.refuse_busy(offer, DeclineReason::Everything),
             stage if newer && stage.may_run_again() => return false,
-            Stage::Unknown { .. } => {
+            RunStage::Unknown { .. } => {
                 warn!(%run_id, attempt, "refused: nobody has said yet what became of this run");
-                self.refuse_busy(offer, Why::Everything);
+                self.refuse_busy(offer, DeclineReason::Everything);
             }
             _ if newer => return false,
-            Stage::Taken { .. } | Stage::Running { .. } => self.line.send(DeviceFrame::Accept { run_id, attempt }),
-            Stage::Ended { sent, .. } => {
+            RunStage::Taken { .. } | RunStage::Running { .. } => {
+                self.line.send(DeviceFrame::Accept { run_id, attempt })
+            }
+            RunStage::Ended { sent, .. } => {
                 run.log.rewind();
                 *sent = false;
             }
-            Stage::Interrupted => debug!(%run_id, attempt, "an interrupted attempt is not started again as itself"),
+            RunStage::Interrupted => debug!(%run_id, attempt, "an interrupted attempt is not started again as itself"),
         }
         true
     }
 
     fn has_slot_for(&self, offer: &Offer) -> bool {
-        self.others(offer).count() < self.slots as usize && self.runs.len() < self.slots as usize + UNSETTLED
+        self.others(offer).count() < self.slots as usize && self.runs.len() < self.slots as usize + MAX_UNSETTLED_RUNS
     }
 
     fn service_has_place_for(&self, offer: &Offer, definition: &Definition) -> bool {
@@ -143,14 +145,14 @@ impl<L: Link> Dispatcher<L> {
     }
 
     /// The other runs that use a slot.
-    fn others(&self, offer: &Offer) -> impl Iterator<Item = &Run> {
+    fn others(&self, offer: &Offer) -> impl Iterator<Item = &TrackedRun> {
         let run_id = offer.run_id;
         self.runs.iter().filter(move |(id, run)| **id != run_id && run.occupies_slot()).map(|(_, run)| run)
     }
 
     /// Declared again as it was, the slot would bring the same run back at once.
-    fn refuse_busy(&mut self, offer: &Offer, why: Why) {
-        self.withheld.refused(why, Instant::now());
+    fn refuse_busy(&mut self, offer: &Offer, why: DeclineReason) {
+        self.withheld.record_refusal(why, Instant::now());
         // Before the run is in the queue again: slots that were declared earlier would bring it at once.
         self.declare_slots();
         self.refuse(offer, RefuseCode::Busy);
@@ -165,7 +167,7 @@ impl<L: Link> Dispatcher<L> {
         let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt) else {
             return debug!(%run_id, attempt, "a start of an attempt that is not held");
         };
-        let Stage::Taken { confirmed, offer, .. } = &mut run.stage else {
+        let RunStage::Taken { confirmed, offer, .. } = &mut run.stage else {
             return debug!(%run_id, attempt, "a start of an attempt that is past it");
         };
         *confirmed = true;
@@ -189,29 +191,29 @@ impl<L: Link> Dispatcher<L> {
         }
     }
 
-    async fn begin(&mut self, run_id: RunId, started: Started, earlier: Vec<Said>) {
+    async fn begin(&mut self, run_id: RunId, started: StartOutcome, earlier: Vec<TranscriptEntry>) {
         let effects = self.journal.effects(run_id).await;
         let Some(run) = self.runs.get_mut(&run_id) else { return };
         match started {
-            Started::Ended(outcome) => {
+            StartOutcome::Ended(outcome) => {
                 info!(%run_id, attempt = run.attempt, "this run ended here before; its outcome is sent again");
-                run.stage = Stage::Ended { outcome: Box::new(outcome), journalled: true, sent: false };
-                self.withheld.ended(run.endpoint_id);
+                run.stage = RunStage::Ended { outcome: Box::new(outcome), journalled: true, sent: false };
+                self.withheld.record_end(run.endpoint_id);
             }
-            Started::Execute if run.stop.is_some() => {
+            StartOutcome::Execute if run.stop.is_some() => {
                 info!(%run_id, attempt = run.attempt, "stopped before it began");
                 let outcome = Box::new(orders::never_began(effects));
-                run.stage = Stage::Ended { outcome, journalled: false, sent: false };
+                run.stage = RunStage::Ended { outcome, journalled: false, sent: false };
                 self.journal_finish(run_id).await;
             }
-            Started::Execute if matches!(run.stage, Stage::Taken { definition: None, .. }) => {
+            StartOutcome::Execute if matches!(run.stage, RunStage::Taken { definition: None, .. }) => {
                 warn!(%run_id, attempt = run.attempt, "the definition that this run was taken for is gone; it fails");
                 let outcome = Box::new(no_definition(effects));
-                run.stage = Stage::Ended { outcome, journalled: false, sent: false };
+                run.stage = RunStage::Ended { outcome, journalled: false, sent: false };
                 self.journal_finish(run_id).await;
             }
-            Started::Execute => {
-                let exchange = |Said { input, answer, .. }| Exchange { request: input, answer };
+            StartOutcome::Execute => {
+                let exchange = |TranscriptEntry { input, answer, .. }| Exchange { request: input, answer };
                 self.execute(run_id, earlier.into_iter().map(exchange).collect());
             }
         }
@@ -221,12 +223,12 @@ impl<L: Link> Dispatcher<L> {
     pub(super) async fn revoke(&mut self, run_id: RunId, attempt: u32) {
         let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt) else { return };
         match &mut run.stage {
-            Stage::Running { stop, revoked, .. } => {
+            RunStage::Running { stop, revoked, .. } => {
                 *revoked = true;
                 stop.cancel();
             }
             // Its journal entry has to say `finished` before it is remembered.
-            Stage::Ended { journalled: false, .. } => {}
+            RunStage::Ended { journalled: false, .. } => {}
             _ => self.forget(run_id, attempt).await,
         }
     }
@@ -242,18 +244,18 @@ impl<L: Link> Dispatcher<L> {
     /// Events, and perhaps the finish, are durable at the gateway.
     pub(super) async fn acknowledge(&mut self, run_id: RunId, attempt: u32, through: u64) {
         let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt) else { return };
-        if matches!(run.stage, Stage::Unknown { .. }) {
+        if matches!(run.stage, RunStage::Unknown { .. }) {
             return self.number(run_id, through).await;
         }
         run.log.acknowledge(through);
-        if matches!(run.stage, Stage::Ended { journalled: true, sent: true, .. }) && through > run.log.last() {
+        if matches!(run.stage, RunStage::Ended { journalled: true, sent: true, .. }) && through > run.log.last() {
             self.forget(run_id, attempt).await;
         }
     }
 
     pub(super) async fn forget(&mut self, run_id: RunId, attempt: u32) {
         if let Some(run) = self.runs.remove(&run_id) {
-            self.withheld.ended(run.endpoint_id);
+            self.withheld.record_end(run.endpoint_id);
         }
         if let Err(error) = self.journal.forget(run_id, attempt).await {
             // The entry comes back at the next start, and is settled then.
@@ -263,17 +265,17 @@ impl<L: Link> Dispatcher<L> {
 
     /// Tries again what the journal could not note.
     pub(super) async fn retry(&mut self) {
-        let waiting = |run: &Run| match run.stage {
-            Stage::Taken { confirmed, .. } => confirmed,
-            Stage::Ended { journalled, .. } => !journalled,
+        let waiting = |run: &TrackedRun| match run.stage {
+            RunStage::Taken { confirmed, .. } => confirmed,
+            RunStage::Ended { journalled, .. } => !journalled,
             _ => false,
         };
         let ids: Vec<_> =
             self.runs.iter().filter(|(_, run)| waiting(run)).map(|(id, run)| (*id, run.attempt)).collect();
         for (run_id, attempt) in ids {
             match self.runs.get(&run_id).map(|run| &run.stage) {
-                Some(Stage::Taken { .. }) => self.confirm(run_id, attempt).await,
-                Some(Stage::Ended { .. }) => self.journal_finish(run_id).await,
+                Some(RunStage::Taken { .. }) => self.confirm(run_id, attempt).await,
+                Some(RunStage::Ended { .. }) => self.journal_finish(run_id).await,
                 _ => {}
             }
         }

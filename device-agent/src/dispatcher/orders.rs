@@ -7,10 +7,10 @@ use deskgate_protocol::control::{DeviceFrame, Order};
 use deskgate_protocol::ids::{OperationId, RunId};
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::{Effects, Outcome, Usage};
-use deskgate_store::journal::reconcile::Finding;
+use deskgate_store::journal::reconcile::OwnerFinding;
 use tracing::{info, warn};
 
-use super::run::Stage;
+use super::run::RunStage;
 use super::{Dispatcher, Link};
 
 impl<L: Link> Dispatcher<L> {
@@ -40,15 +40,15 @@ impl<L: Link> Dispatcher<L> {
         run_id: RunId,
     ) -> Result<Option<OutcomeCode>, deskgate_store::Error> {
         let Some(run) = self.runs.get_mut(&run_id) else {
-            let ended = self.journal.remembers_the_end_of(run_id).await?;
+            let ended = self.journal.has_ended(run_id).await?;
             return Ok(Some(if ended { OutcomeCode::AlreadyFinal } else { OutcomeCode::OutcomeUnknown }));
         };
         run.stop = Some(operation_id);
         match &run.stage {
-            Stage::Running { stop, .. } => stop.cancel(),
-            Stage::Unknown { settled: None, .. } => {
+            RunStage::Running { stop, .. } => stop.cancel(),
+            RunStage::Unknown { settled: None, .. } => {
                 let attempt = run.attempt;
-                self.settle(run_id, attempt, Finding::Stopped, "stop").await?;
+                self.settle(run_id, attempt, OwnerFinding::Stopped, "stop").await?;
             }
             _ => {}
         }

@@ -3,18 +3,18 @@
 use deskgate_protocol::control::{DeviceFrame, Welcome};
 use tracing::info;
 
-use super::handle::{ActiveRun, Standing, Status};
-use super::problem::Problem;
-use super::run::{Run, Stage};
-use super::withheld::Withheld;
-use super::{Dispatcher, Link, Stop, UNSETTLED, orders};
+use super::backpressure::Backpressure;
+use super::handle::{ActiveRun, ActiveRunState, DispatcherStatus};
+use super::problem::DispatcherProblem;
+use super::run::{RunStage, TrackedRun};
+use super::{Dispatcher, Link, MAX_UNSETTLED_RUNS, StopMode, orders};
 
 impl<L: Link> Dispatcher<L> {
     /// A new session knows nothing: every slot, every unacknowledged event and every finish is new.
     pub(super) fn begin_session(&mut self, welcome: &Welcome) {
         info!(device_id = %welcome.device_id, epoch = welcome.epoch, "the session began");
         self.credit = 0;
-        (self.withheld, self.named) = (Withheld::default(), Vec::new());
+        (self.withheld, self.named) = (Backpressure::default(), Vec::new());
         self.draining = false;
         // To the gateway a new session is awake.
         if self.asleep {
@@ -27,11 +27,11 @@ impl<L: Link> Dispatcher<L> {
             run.log.rewind();
             match &mut run.stage {
                 // The first `accept` may have been lost with the line; a second one changes nothing.
-                Stage::Taken { .. } => self.line.send(DeviceFrame::Accept { run_id: *run_id, attempt: run.attempt }),
-                Stage::Ended { sent, .. } => *sent = false,
+                RunStage::Taken { .. } => self.line.send(DeviceFrame::Accept { run_id: *run_id, attempt: run.attempt }),
+                RunStage::Ended { sent, .. } => *sent = false,
                 // This gateway says anew which number the end takes.
-                Stage::Unknown { numbered, .. } => *numbered = false,
-                Stage::Running { .. } | Stage::Interrupted => {}
+                RunStage::Unknown { numbered, .. } => *numbered = false,
+                RunStage::Running { .. } | RunStage::Interrupted => {}
             }
         }
     }
@@ -45,7 +45,7 @@ impl<L: Link> Dispatcher<L> {
             {
                 self.line.send(DeviceFrame::Event { run_id, attempt, seq, event });
             }
-            if let Stage::Ended { outcome, journalled: true, sent: sent @ false } = &mut run.stage
+            if let RunStage::Ended { outcome, journalled: true, sent: sent @ false } = &mut run.stage
                 && run.log.all_sent()
                 && self.line.has_room()
             {
@@ -53,7 +53,7 @@ impl<L: Link> Dispatcher<L> {
                 let (seq, outcome) = (run.log.last() + 1, (**outcome).clone());
                 self.line.send(DeviceFrame::Finish { run_id, attempt, seq, outcome });
             }
-            if let Stage::Ended { outcome, sent: true, .. } = &run.stage
+            if let RunStage::Ended { outcome, sent: true, .. } = &run.stage
                 && let Some(operation_id) = run.stop.take()
             {
                 self.line.send(DeviceFrame::ControlDone { operation_id, outcome: orders::stopped(outcome) });
@@ -64,7 +64,7 @@ impl<L: Link> Dispatcher<L> {
 
     /// Declares what is free beyond what the gateway may still use, and the services that it is not free for.
     pub(super) fn declare_slots(&mut self) {
-        if self.draining || self.asleep || !matches!(self.stop, Stop::No) || !self.line.has_room() {
+        if self.draining || self.asleep || !matches!(self.stop, StopMode::NotStopping) || !self.line.has_room() {
             return;
         }
         let free = self.free_slots().saturating_sub(self.withheld.slots());
@@ -78,7 +78,7 @@ impl<L: Link> Dispatcher<L> {
 
     pub(super) fn free_slots(&self) -> u32 {
         let occupied = self.runs.values().filter(|run| run.occupies_slot()).count();
-        let room = (self.slots as usize + UNSETTLED).saturating_sub(self.runs.len());
+        let room = (self.slots as usize + MAX_UNSETTLED_RUNS).saturating_sub(self.runs.len());
         let free = (self.slots as usize).saturating_sub(occupied).min(room);
         u32::try_from(free).expect("at most `slots`, which is a u32")
     }
@@ -95,27 +95,27 @@ impl<L: Link> Dispatcher<L> {
             since: run.since,
             turns: run.turns,
         });
-        let status = Status {
+        let status = DispatcherStatus {
             connected: self.line.is_up(),
-            stopping: !matches!(self.stop, Stop::No),
+            stopping: !matches!(self.stop, StopMode::NotStopping),
             slots: self.slots,
             runs: runs.collect(),
             problem: self.problem.as_ref().map(ToString::to_string),
-            journal_fails: matches!(self.problem, Some(Problem::Journal(_))),
+            journal_fails: matches!(self.problem, Some(DispatcherProblem::Journal(_))),
         };
         self.status.send_if_modified(|known| replace(known, status));
     }
 }
 
-fn standing(run: &Run) -> Standing {
+fn standing(run: &TrackedRun) -> ActiveRunState {
     match run.stage {
-        Stage::Taken { .. } => Standing::Taken,
-        Stage::Running { .. } if run.asks => Standing::AwaitingApproval,
-        Stage::Running { .. } => Standing::Running,
-        Stage::Ended { .. } => Standing::Finished,
-        _ if run.stage.may_run_again() => Standing::Interrupted,
-        Stage::Interrupted => Standing::Interrupted,
-        Stage::Unknown { .. } => Standing::AwaitingReconciliation,
+        RunStage::Taken { .. } => ActiveRunState::Taken,
+        RunStage::Running { .. } if run.asks => ActiveRunState::AwaitingApproval,
+        RunStage::Running { .. } => ActiveRunState::Running,
+        RunStage::Ended { .. } => ActiveRunState::Finished,
+        _ if run.stage.may_run_again() => ActiveRunState::Interrupted,
+        RunStage::Interrupted => ActiveRunState::Interrupted,
+        RunStage::Unknown { .. } => ActiveRunState::AwaitingReconciliation,
     }
 }
 

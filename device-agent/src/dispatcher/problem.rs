@@ -9,14 +9,14 @@ use super::{Dispatcher, Link};
 
 /// One thing that stands in the way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Problem {
+pub(super) enum DispatcherProblem {
     /// Nothing can be journalled, so nothing new is taken.
     Journal(String),
     /// A service's definition cannot be read, so its runs are not taken. Other services go on.
     Service(EndpointId, String),
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for DispatcherProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Journal(error) => write!(f, "The journal cannot be written, so no new runs are taken: {error}."),
@@ -30,16 +30,16 @@ impl fmt::Display for Problem {
 impl<L: Link> Dispatcher<L> {
     /// A journal write failed; it is tried again.
     pub(super) fn journal_failed(&mut self, run_id: RunId, error: &deskgate_store::Error) {
-        self.note(run_id, Problem::Journal(error.to_string()));
+        self.note(run_id, DispatcherProblem::Journal(error.to_string()));
         self.retry_soon();
     }
 
     /// The definition for an offer could not be read.
     pub(super) fn definition_failed(&mut self, run_id: RunId, endpoint_id: EndpointId, error: &deskgate_store::Error) {
-        self.note(run_id, Problem::Service(endpoint_id, error.to_string()));
+        self.note(run_id, DispatcherProblem::Service(endpoint_id, error.to_string()));
     }
 
-    fn note(&mut self, run_id: RunId, problem: Problem) {
+    fn note(&mut self, run_id: RunId, problem: DispatcherProblem) {
         if self.problem.as_ref() != Some(&problem) {
             warn!(%run_id, %problem, "something stands in the way of work");
         }
@@ -48,21 +48,21 @@ impl<L: Link> Dispatcher<L> {
 
     /// A journal write succeeded.
     pub(super) fn journal_works(&mut self) {
-        if matches!(self.problem, Some(Problem::Journal(_))) {
+        if matches!(self.problem, Some(DispatcherProblem::Journal(_))) {
             self.problem = None;
         }
     }
 
     /// A definition was read.
     pub(super) fn definition_works(&mut self, of: EndpointId) {
-        if matches!(self.problem, Some(Problem::Service(endpoint_id, _)) if endpoint_id == of) {
+        if matches!(self.problem, Some(DispatcherProblem::Service(endpoint_id, _)) if endpoint_id == of) {
             self.problem = None;
         }
     }
 
     /// Finds out whether the journal can be written again, when nothing else is about to.
     pub(super) async fn try_journal(&mut self) {
-        if matches!(self.problem, Some(Problem::Journal(_))) && self.retry_at.is_none() {
+        if matches!(self.problem, Some(DispatcherProblem::Journal(_))) && self.retry_at.is_none() {
             match self.journal.probe().await {
                 Ok(()) => self.journal_works(),
                 Err(_) => self.retry_soon(),

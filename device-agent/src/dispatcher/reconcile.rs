@@ -5,19 +5,24 @@
 
 use deskgate_protocol::control::DeviceFrame;
 use deskgate_protocol::ids::RunId;
-use deskgate_store::journal::reconcile::{Finding, Settled};
+use deskgate_store::journal::reconcile::{OwnerFinding, Settlement};
 use tracing::info;
 
 use super::handle::ReconcileError;
-use super::run::{Log, Run, Stage};
-use super::{Dispatcher, Link, Stop};
+use super::run::{EventLog, RunStage, TrackedRun};
+use super::{Dispatcher, Link, StopMode};
 
 impl<L: Link> Dispatcher<L> {
-    pub(super) async fn reconcile(&mut self, run_id: RunId, finding: Finding, who: &str) -> Result<(), ReconcileError> {
-        let Some(Run { attempt, stage: Stage::Unknown { settled, .. }, .. }) = self.runs.get(&run_id) else {
+    pub(super) async fn reconcile(
+        &mut self,
+        run_id: RunId,
+        finding: OwnerFinding,
+        who: &str,
+    ) -> Result<(), ReconcileError> {
+        let Some(TrackedRun { attempt, stage: RunStage::Unknown { settled, .. }, .. }) = self.runs.get(&run_id) else {
             return Err(ReconcileError::NotWaiting(run_id));
         };
-        if !matches!(self.stop, Stop::No) {
+        if !matches!(self.stop, StopMode::NotStopping) {
             // The journal has it as unknown from the next start on.
             return Err(ReconcileError::Stopped);
         }
@@ -33,12 +38,12 @@ impl<L: Link> Dispatcher<L> {
         &mut self,
         run_id: RunId,
         attempt: u32,
-        finding: Finding,
+        finding: OwnerFinding,
         who: &str,
     ) -> Result<(), deskgate_store::Error> {
         let word = self.journal.reconcile(run_id, attempt, finding, who).await?;
         info!(%run_id, attempt, finding = finding.as_str(), "a run whose end was unknown is settled");
-        if let Some(Run { stage: Stage::Unknown { settled, .. }, .. }) = self.runs.get_mut(&run_id) {
+        if let Some(TrackedRun { stage: RunStage::Unknown { settled, .. }, .. }) = self.runs.get_mut(&run_id) {
             *settled = Some(word);
             self.pass_word(run_id).await;
         }
@@ -47,9 +52,11 @@ impl<L: Link> Dispatcher<L> {
 
     /// The gateway has events of an unknown run through this number.
     pub(super) async fn number(&mut self, run_id: RunId, through: u64) {
-        let Some(Run { stage: Stage::Unknown { numbered, .. }, log, .. }) = self.runs.get_mut(&run_id) else { return };
+        let Some(TrackedRun { stage: RunStage::Unknown { numbered, .. }, log, .. }) = self.runs.get_mut(&run_id) else {
+            return;
+        };
         *numbered = true;
-        *log = Log::after(through);
+        *log = EventLog::after(through);
         self.pass_word(run_id).await;
     }
 
@@ -57,11 +64,11 @@ impl<L: Link> Dispatcher<L> {
     /// stays unknown until its next attempt is offered, so that another session hears it all once more.
     async fn pass_word(&mut self, run_id: RunId) {
         let Some(run) = self.runs.get_mut(&run_id) else { return };
-        let Stage::Unknown { settled: Some(word), numbered: true } = &run.stage else { return };
+        let RunStage::Unknown { settled: Some(word), numbered: true } = &run.stage else { return };
         match word {
-            Settled::RunsAgain => self.line.send(DeviceFrame::Reconciled { run_id, attempt: run.attempt }),
-            Settled::Ends(outcome) => {
-                run.stage = Stage::Ended { outcome: outcome.clone(), journalled: false, sent: false };
+            Settlement::RunsAgain => self.line.send(DeviceFrame::Reconciled { run_id, attempt: run.attempt }),
+            Settlement::Ends(outcome) => {
+                run.stage = RunStage::Ended { outcome: outcome.clone(), journalled: false, sent: false };
                 self.journal_finish(run_id).await;
             }
         }

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use deskgate_definition::Definition;
 use deskgate_protocol::Timestamp;
-use deskgate_protocol::control::{DeviceEvent, InFlight, InFlightStatus, Offer};
+use deskgate_protocol::control::{DeviceEvent, InFlightRun, InFlightStatus, Offer};
 use deskgate_protocol::ids::{EndpointId, OperationId};
 use deskgate_protocol::run::Outcome;
-use deskgate_store::journal::Ended;
-use deskgate_store::journal::reconcile::Settled;
-use deskgate_store::transcripts::Place;
+use deskgate_store::journal::EndedAttempt;
+use deskgate_store::journal::reconcile::Settlement;
+use deskgate_store::transcripts::TranscriptPosition;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::executor::Progress;
 
-pub(super) struct Run {
+pub(super) struct TrackedRun {
     pub(super) attempt: u32,
     pub(super) endpoint_id: EndpointId,
     pub(super) endpoint_version: u32,
@@ -24,17 +24,17 @@ pub(super) struct Run {
     pub(super) service: String,
     pub(super) since: Timestamp,
     pub(super) turns: u64,
-    pub(super) stage: Stage,
-    pub(super) log: Log,
+    pub(super) stage: RunStage,
+    pub(super) log: EventLog,
     /// The stop that is to be answered when it has ended.
     pub(super) stop: Option<OperationId>,
     /// What was said in its conversation before, as far as the execution sees it.
-    pub(super) said_before: Option<Place>,
+    pub(super) said_before: Option<TranscriptPosition>,
     /// A person is asked about a call of it.
     pub(super) asks: bool,
 }
 
-pub(super) enum Stage {
+pub(super) enum RunStage {
     /// Journalled; waits for `start`. `confirmed`: it came, and the journal could not note it yet.
     /// Without a definition it is not executed: it fails when it is started.
     Taken { offer: Box<Offer>, definition: Option<Arc<Definition>>, confirmed: bool },
@@ -46,18 +46,18 @@ pub(super) enum Stage {
     Interrupted,
     /// Cut off after it began to write: waits for its owner. `settled`: what they said of it; `numbered`: the gateway knows
     /// that it is unknown, and has said which number its end takes.
-    Unknown { settled: Option<Settled>, numbered: bool },
+    Unknown { settled: Option<Settlement>, numbered: bool },
 }
 
-impl Stage {
+impl RunStage {
     /// Whether the next attempt may be offered, which takes this one's slot.
     pub(super) fn may_run_again(&self) -> bool {
-        matches!(self, Self::Interrupted | Self::Unknown { settled: Some(Settled::RunsAgain), .. })
+        matches!(self, Self::Interrupted | Self::Unknown { settled: Some(Settlement::RunsAgain), .. })
     }
 }
 
-impl Run {
-    pub(super) fn taken(offer: Offer, definition: Option<Arc<Definition>>) -> Self {
+impl TrackedRun {
+    pub(super) fn from_offer(offer: Offer, definition: Option<Arc<Definition>>) -> Self {
         Self {
             attempt: offer.attempt,
             endpoint_id: offer.endpoint_id,
@@ -65,8 +65,8 @@ impl Run {
             service: definition.as_ref().map(|definition| definition.name.clone()).unwrap_or_default(),
             since: Timestamp::now(),
             turns: 0,
-            stage: Stage::Taken { offer: Box::new(offer), definition, confirmed: false },
-            log: Log::default(),
+            stage: RunStage::Taken { offer: Box::new(offer), definition, confirmed: false },
+            log: EventLog::default(),
             stop: None,
             said_before: None,
             asks: false,
@@ -74,13 +74,13 @@ impl Run {
     }
 
     /// An entry of an earlier process that is not to be executed as it stands.
-    pub(super) fn left_over(offer: &Offer, ended: Option<Ended>) -> Self {
-        let mut log = Log::default();
+    pub(super) fn from_journal(offer: &Offer, ended: Option<EndedAttempt>) -> Self {
+        let mut log = EventLog::default();
         let stage = match ended {
-            None => Stage::Interrupted,
-            Some(Ended { seq, outcome, events }) => {
-                log = Log::ending_before(seq, events);
-                Stage::Ended { outcome: Box::new(outcome), journalled: true, sent: false }
+            None => RunStage::Interrupted,
+            Some(EndedAttempt { seq, outcome, events }) => {
+                log = EventLog::ending_before(seq, events);
+                RunStage::Ended { outcome: Box::new(outcome), journalled: true, sent: false }
             }
         };
         let (attempt, endpoint_id, endpoint_version) = (offer.attempt, offer.endpoint_id, offer.endpoint_version);
@@ -100,9 +100,9 @@ impl Run {
     }
 
     /// An entry of an earlier process whose end nobody knows.
-    pub(super) fn unknown(offer: &Offer, settled: Option<Settled>) -> Self {
-        let stage = Stage::Unknown { settled, numbered: false };
-        Self { stage, ..Self::left_over(offer, None) }
+    pub(super) fn unknown(offer: &Offer, settled: Option<Settlement>) -> Self {
+        let stage = RunStage::Unknown { settled, numbered: false };
+        Self { stage, ..Self::from_journal(offer, None) }
     }
 
     /// Whether it uses one of the device's slots. An ended run gives its slot back once it is
@@ -110,32 +110,34 @@ impl Run {
     /// slot, because the gateway starts it again without asking for room; so does one that may become interrupted.
     pub(super) fn occupies_slot(&self) -> bool {
         match self.stage {
-            Stage::Taken { .. } | Stage::Running { .. } | Stage::Interrupted | Stage::Unknown { .. } => true,
-            Stage::Ended { journalled, .. } => !journalled,
+            RunStage::Taken { .. } | RunStage::Running { .. } | RunStage::Interrupted | RunStage::Unknown { .. } => {
+                true
+            }
+            RunStage::Ended { journalled, .. } => !journalled,
         }
     }
 
-    pub(super) fn in_flight(&self, run_id: deskgate_protocol::ids::RunId) -> InFlight {
+    pub(super) fn in_flight(&self, run_id: deskgate_protocol::ids::RunId) -> InFlightRun {
         let status = match self.stage {
-            Stage::Taken { .. } => InFlightStatus::Taken,
-            Stage::Running { .. } | Stage::Ended { journalled: false, .. } => InFlightStatus::Running,
-            Stage::Ended { .. } => InFlightStatus::Finished,
-            Stage::Interrupted => InFlightStatus::Interrupted,
-            Stage::Unknown { .. } => InFlightStatus::Unknown,
+            RunStage::Taken { .. } => InFlightStatus::Taken,
+            RunStage::Running { .. } | RunStage::Ended { journalled: false, .. } => InFlightStatus::Running,
+            RunStage::Ended { .. } => InFlightStatus::Finished,
+            RunStage::Interrupted => InFlightStatus::Interrupted,
+            RunStage::Unknown { .. } => InFlightStatus::Unknown,
         };
-        InFlight { run_id, attempt: self.attempt, status }
+        InFlightRun { run_id, attempt: self.attempt, status }
     }
 }
 
 /// The numbered events of one attempt, as far as the gateway has not acknowledged them.
 #[derive(Debug, Default)]
-pub(super) struct Log {
+pub(super) struct EventLog {
     acknowledged: u64,
     sent: u64,
     kept: VecDeque<DeviceEvent>,
 }
 
-impl Log {
+impl EventLog {
     fn ending_before(finish: u64, events: Vec<DeviceEvent>) -> Self {
         let acknowledged = (finish - 1).saturating_sub(events.len() as u64);
         Self { acknowledged, sent: acknowledged, kept: events.into() }
@@ -201,9 +203,9 @@ mod tests {
 
     #[test]
     fn events_go_out_in_order_within_the_window_and_again_from_the_last_acknowledged() {
-        let mut log = Log::default();
+        let mut log = EventLog::default();
         (1..=5).for_each(|n| log.push(event(n)));
-        let sent = |log: &mut Log| std::iter::from_fn(|| log.next_to_send(3)).collect::<Vec<_>>();
+        let sent = |log: &mut EventLog| std::iter::from_fn(|| log.next_to_send(3)).collect::<Vec<_>>();
         let numbered = |range: std::ops::RangeInclusive<u64>| range.map(|n| (n, event(n))).collect::<Vec<_>>();
         assert_eq!(sent(&mut log), numbered(1..=3));
         log.acknowledge(2);
@@ -217,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_log_read_from_the_journal_ends_before_its_finish() {
-        let mut log = Log::ending_before(7, vec![event(5), event(6)]);
+        let mut log = EventLog::ending_before(7, vec![event(5), event(6)]);
         assert_eq!(log.last(), 6);
         assert_eq!(log.next_to_send(9), Some((5, event(5))));
     }

@@ -5,20 +5,20 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::info;
 
-use super::handle::{DispatcherHandle, Standing, Status};
+use super::handle::{ActiveRunState, DispatcherHandle, DispatcherStatus};
 use crate::link::LinkHandle;
-use crate::power::{KeepAwake, KeptAwake, News, Power};
+use crate::power::{AwakeStatus, KeepAwake, Power, PowerEvent};
 
 /// After a longer sleep the line is taken for dead. The gateway hangs up on a device that leaves two pings unanswered,
 /// and this side would find that out only after three silent heartbeats.
-const LINE_OUTLASTS: Duration = Duration::from_secs(5);
+const MAX_SLEEP_WITH_LINE: Duration = Duration::from_secs(5);
 /// For the announcement to arrive: logind waits five seconds by default.
-const ANNOUNCING: Duration = Duration::from_secs(3);
+const SLEEP_ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Keeps the computer awake while runs are active and its owner wishes it, announces its sleep, and is back at once when it wakes. Ends with
 /// the dispatcher. `shown` tells whether the computer is kept awake.
 pub async fn follow(
-    shown: watch::Sender<KeptAwake>,
+    shown: watch::Sender<AwakeStatus>,
     wish: watch::Receiver<KeepAwake>,
     dispatcher: DispatcherHandle,
     link: LinkHandle,
@@ -31,16 +31,16 @@ pub async fn follow(
         tokio::select! {
             changed = status.changed() => if changed.is_err() { return },
             news = power.next() => match news {
-                News::Sleep(delay) => {
+                PowerEvent::Sleep(delay) => {
                     info!("this computer is about to sleep");
                     // Late or lost, it is no harm: then the device is away without a word.
-                    let _ = tokio::time::timeout(ANNOUNCING, dispatcher.suspend()).await;
+                    let _ = tokio::time::timeout(SLEEP_ANNOUNCEMENT_TIMEOUT, dispatcher.suspend()).await;
                     drop(delay);
                 }
-                News::Wake { slept } => {
+                PowerEvent::Wake { slept } => {
                     info!(slept_s = slept.as_secs(), "this computer is awake");
                     dispatcher.resume().await;
-                    if slept > LINE_OUTLASTS {
+                    if slept > MAX_SLEEP_WITH_LINE {
                         link.redial();
                     }
                 }
@@ -49,6 +49,6 @@ pub async fn follow(
     }
 }
 
-fn is_at_work(status: &Status) -> bool {
-    status.runs.iter().any(|run| matches!(run.standing, Standing::Taken | Standing::Running))
+fn is_at_work(status: &DispatcherStatus) -> bool {
+    status.runs.iter().any(|run| matches!(run.standing, ActiveRunState::Taken | ActiveRunState::Running))
 }

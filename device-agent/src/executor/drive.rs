@@ -19,9 +19,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::pieces::Pieces;
-use super::record::Record;
-use super::turn::{Effect, Event, Turn};
+use super::delta_buffer::DeltaBuffer;
+use super::recorder::RunRecorder;
+use super::turn::{Turn, TurnEffect, TurnEvent};
 use super::{Exchange, Progress};
 
 /// How long a stopped tool may take to end before the run ends without it. A command is asked to end and killed two
@@ -31,12 +31,12 @@ const TOOL_GRACE: Duration = Duration::from_secs(3);
 
 /// When the run began and when its time is over, in awake time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
+pub(super) struct RunClock {
     pub(super) started: Instant,
     pub(super) deadline: Instant,
 }
 
-impl Clock {
+impl RunClock {
     pub(super) fn elapsed(self) -> Duration {
         self.started.elapsed()
     }
@@ -53,23 +53,23 @@ pub(super) async fn run(
     mut turn: Turn,
     toolbox: &Toolbox,
     assistant: &dyn Assistant,
-    record: &Record,
-    clock: Clock,
+    record: &RunRecorder,
+    clock: RunClock,
     reports: &mpsc::Sender<Progress>,
     stop: &CancellationToken,
 ) -> Outcome {
-    let mut drive = Drive {
+    let mut drive = RunDriver {
         toolbox,
         assistant,
         record,
         clock,
         reports,
         untold: None,
-        pieces: Pieces::default(),
+        pieces: DeltaBuffer::default(),
         stop,
         tools_stop: CancellationToken::new(),
         deadline: Box::pin(sleep_until(clock.deadline)),
-        doing: Doing::Nothing,
+        doing: Activity::Nothing,
     };
     // Nothing of the drive is used after a panic, and the turn is only asked for its end.
     match AssertUnwindSafe(drive.until_finished(&mut turn)).catch_unwind().await {
@@ -78,60 +78,62 @@ pub(super) async fn run(
     }
 }
 
-struct Drive<'a> {
+struct RunDriver<'a> {
     toolbox: &'a Toolbox,
     assistant: &'a dyn Assistant,
-    record: &'a Record,
-    clock: Clock,
+    record: &'a RunRecorder,
+    clock: RunClock,
     reports: &'a mpsc::Sender<Progress>,
     /// The request that a person is asked about, while there is no room to report it.
     untold: Option<Progress>,
-    pieces: Pieces,
+    pieces: DeltaBuffer,
     stop: &'a CancellationToken,
     tools_stop: CancellationToken,
     deadline: Pin<Box<Sleep>>,
-    doing: Doing,
+    doing: Activity,
 }
 
 /// What is under way: one thing at a time.
-enum Doing {
+enum Activity {
     Nothing,
     Model(BoxStream<'static, ModelEvent>),
     Tool(BoxFuture<'static, ToolResult>),
     /// A look at what a call would do, or a write to the journal.
-    Step(BoxFuture<'static, Event>),
+    Step(BoxFuture<'static, TurnEvent>),
     /// A person is asked.
-    Asking(BoxFuture<'static, Event>),
+    Asking(BoxFuture<'static, TurnEvent>),
     Pause(Pin<Box<Sleep>>),
 }
 
-impl Drive<'_> {
+impl RunDriver<'_> {
     async fn until_finished(&mut self, turn: &mut Turn) -> Outcome {
-        let mut event = Event::Started;
+        let mut event = TurnEvent::Started;
         loop {
             for effect in turn.on(event, self.clock.elapsed()) {
                 match effect {
-                    Effect::CallModel(request) => self.doing = Doing::Model(self.assistant.respond(request)),
-                    Effect::RetryIn(pause) => self.doing = Doing::Pause(Box::pin(tokio::time::sleep(pause))),
-                    Effect::Plan { tool, arguments } => self.doing = Doing::Step(self.plan(&tool, &arguments)),
-                    Effect::Ask(request) => self.doing = Doing::Step(self.record.ask(request)),
-                    Effect::AwaitAnswer(approval_id) => self.doing = Doing::Asking(self.record.answer(approval_id)),
-                    Effect::Withdraw(approval_id) => {
+                    TurnEffect::CallModel(request) => self.doing = Activity::Model(self.assistant.respond(request)),
+                    TurnEffect::RetryIn(pause) => self.doing = Activity::Pause(Box::pin(tokio::time::sleep(pause))),
+                    TurnEffect::Plan { tool, arguments } => self.doing = Activity::Step(self.plan(&tool, &arguments)),
+                    TurnEffect::Ask(request) => self.doing = Activity::Step(self.record.ask(request)),
+                    TurnEffect::AwaitAnswer(approval_id) => {
+                        self.doing = Activity::Asking(self.record.answer(approval_id))
+                    }
+                    TurnEffect::Withdraw(approval_id) => {
                         let resolution = self.record.withdraw(approval_id).await;
                         self.report(Progress::Event(DeviceEvent::ApprovalResolved { approval_id, resolution })).await;
                     }
-                    Effect::Begin { call, basis } => self.doing = Doing::Step(self.record.begin(call, basis)),
-                    Effect::Note { call_id, ok } => self.doing = Doing::Step(self.record.note(call_id, ok)),
-                    Effect::RunTool { name, arguments } => {
-                        self.doing = Doing::Tool(self.toolbox.call(&name, arguments, self.tools_stop.clone()));
+                    TurnEffect::Begin { call, basis } => self.doing = Activity::Step(self.record.begin(call, basis)),
+                    TurnEffect::Note { call_id, ok } => self.doing = Activity::Step(self.record.note(call_id, ok)),
+                    TurnEffect::RunTool { name, arguments } => {
+                        self.doing = Activity::Tool(self.toolbox.call(&name, arguments, self.tools_stop.clone()));
                     }
-                    Effect::Say(piece) => self.pieces.add(piece),
-                    Effect::Emit(event) => self.report(Progress::Event(event)).await,
-                    Effect::Remember { said, answer } => {
+                    TurnEffect::Say(piece) => self.pieces.add(piece),
+                    TurnEffect::Emit(event) => self.report(Progress::Event(event)).await,
+                    TurnEffect::Remember { said, answer } => {
                         let request = Input { text: said, more: serde_json::Map::new() };
                         self.report(Progress::Summary(Exchange { request, answer })).await;
                     }
-                    Effect::Finish(outcome) => {
+                    TurnEffect::Finish(outcome) => {
                         self.wind_up().await;
                         return outcome;
                     }
@@ -142,22 +144,22 @@ impl Drive<'_> {
     }
 
     /// What the tool says of a call. A name without a tool was answered by the turn already.
-    fn plan(&self, tool: &str, arguments: &serde_json::Value) -> BoxFuture<'static, Event> {
+    fn plan(&self, tool: &str, arguments: &serde_json::Value) -> BoxFuture<'static, TurnEvent> {
         match self.toolbox.plan(tool, arguments) {
-            Some(plan) => plan.map(Event::Planned).boxed(),
-            None => std::future::ready(Event::Planned(Err(ToolOutput::error("There is no such tool.")))).boxed(),
+            Some(plan) => plan.map(TurnEvent::Planned).boxed(),
+            None => std::future::ready(TurnEvent::Planned(Err(ToolOutput::error("There is no such tool.")))).boxed(),
         }
     }
 
     /// Stop and deadline come first: whatever was only planned then never begins. While a person is asked, no time
     /// passes for the run.
-    async fn next_event(&mut self) -> Event {
-        let (asks, since) = (matches!(self.doing, Doing::Asking(_)), Instant::now());
+    async fn next_event(&mut self) -> TurnEvent {
+        let (asks, since) = (matches!(self.doing, Activity::Asking(_)), Instant::now());
         let event = loop {
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => break Event::Stop,
-                () = &mut self.deadline, if !asks => break Event::Deadline,
+                () = self.stop.cancelled() => break TurnEvent::Stop,
+                () = &mut self.deadline, if !asks => break TurnEvent::Deadline,
                 Ok(room) = self.reports.reserve(), if self.untold.is_some() => {
                     if let Some(report) = self.untold.take() {
                         room.send(report);
@@ -214,7 +216,7 @@ impl Drive<'_> {
     /// Ends what is under way, and sees a tool out.
     async fn wind_up(&mut self) {
         self.tools_stop.cancel();
-        let Doing::Tool(tool) = std::mem::replace(&mut self.doing, Doing::Nothing) else { return };
+        let Activity::Tool(tool) = std::mem::replace(&mut self.doing, Activity::Nothing) else { return };
         // The outcome is decided: a panic of the tool changes nothing any more.
         let tool = AssertUnwindSafe(tool).catch_unwind();
         if tokio::time::timeout(TOOL_GRACE, tool).await.is_err() {
@@ -223,20 +225,20 @@ impl Drive<'_> {
     }
 }
 
-impl Doing {
-    async fn next_event(&mut self) -> Event {
+impl Activity {
+    async fn next_event(&mut self) -> TurnEvent {
         let event = match self {
             // The turn has always asked for something before it waits.
             Self::Nothing => std::future::pending().await,
             Self::Model(stream) => match stream.next().await {
-                Some(event) => return Event::Model(event),
-                None => Event::ModelClosed,
+                Some(event) => return TurnEvent::Model(event),
+                None => TurnEvent::ModelClosed,
             },
-            Self::Tool(tool) => Event::ToolFinished(tool.await),
+            Self::Tool(tool) => TurnEvent::ToolFinished(tool.await),
             Self::Step(step) | Self::Asking(step) => step.await,
             Self::Pause(pause) => {
                 pause.await;
-                Event::RetryDue
+                TurnEvent::RetryDue
             }
         };
         *self = Self::Nothing;

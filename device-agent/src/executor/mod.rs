@@ -13,11 +13,11 @@
 //! from outside and decides nothing. Failure: a stop, a limit, a panic of a tool or of an assistant
 //! all end here, as one outcome. Logs carry ids and codes only.
 
+mod delta_buffer;
 mod drive;
 mod outcome;
-mod pieces;
 mod prompt;
-mod record;
+mod recorder;
 mod turn;
 
 #[cfg(test)]
@@ -27,24 +27,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_assistant::accounts::Accounts;
-use deskgate_assistant::mcp::{Servers, Unavailable};
+use deskgate_assistant::mcp::{McpServers, ServerUnavailable};
+use deskgate_assistant::providers::Providers;
 use deskgate_assistant::{self, Assistant};
 use deskgate_definition::Definition;
 use deskgate_definition::approvals::Rulebook;
 use deskgate_definition::tool::Tool;
 use deskgate_protocol::control::{DeviceEvent, MessageDelta, Offer};
 use deskgate_protocol::run::{Effects, Input, Outcome, RunErrorCode, Usage};
-use deskgate_store::ledger::Before;
+use deskgate_store::ledger::PriorEffects;
 use deskgate_store::{Ledger, Store};
-use deskgate_tools::engine::workspace::Ground;
-use deskgate_tools::{OpenError, Toolbox};
+use deskgate_tools::engine::workspace::WorkspaceOptions;
+use deskgate_tools::{Toolbox, ToolboxError};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use drive::Clock;
-use record::Record;
+use drive::RunClock;
+use recorder::RunRecorder;
 
 /// A run to execute, with the definition it was accepted for.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ pub struct Exchange {
 
 /// How long an outcome waits for the run's temporary files to be removed. That goes on without it if they are very many,
 /// and after a restart if it must.
-const TIDYING: Duration = Duration::from_secs(5);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What an execution reports while it goes on.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,8 +92,8 @@ pub enum Progress {
 /// run's time is over, events that find no room are dropped, so the outcome never waits for them.
 pub async fn execute(
     job: Job,
-    accounts: Accounts,
-    servers: Servers,
+    accounts: Providers,
+    servers: McpServers,
     own: PathBuf,
     store: Store,
     reports: mpsc::Sender<Progress>,
@@ -103,7 +103,7 @@ pub async fn execute(
     let limit = job.offer.max_duration_s.min(job.definition.limits.max_duration_s);
     // tokio's clock is CLOCK_MONOTONIC, which stands still while the machine sleeps: awake time.
     let started = Instant::now();
-    let clock = Clock { started, deadline: started + Duration::from_secs(limit.into()) };
+    let clock = RunClock { started, deadline: started + Duration::from_secs(limit.into()) };
     let (run_id, attempt) = (job.offer.run_id, job.offer.attempt);
     tracing::debug!(%run_id, attempt, "run starts");
     let prepared = async {
@@ -113,13 +113,13 @@ pub async fn execute(
         Ok(prepared)
     };
     let outcome = match prepared.await {
-        Ok(Prepared { toolbox, assistant, rules, before }) => {
+        Ok(RunResources { toolbox, assistant, rules, before }) => {
             let turn = turn_of(&job, &toolbox, rules, before);
-            let record = Record::of(&job, ledger);
+            let record = RunRecorder::of(&job, ledger);
             let outcome = drive::run(turn, &toolbox, assistant.as_ref(), &record, clock, &reports, &stop).await;
             // Commands may have left any number of temporary files, which go with the tools.
             let tidying = tokio::task::spawn_blocking(move || drop(toolbox));
-            let _ = tokio::time::timeout(TIDYING, tidying).await;
+            let _ = tokio::time::timeout(CLEANUP_TIMEOUT, tidying).await;
             outcome
         }
         Err(outcome) => outcome,
@@ -131,7 +131,7 @@ pub async fn execute(
     outcome
 }
 
-fn turn_of(job: &Job, toolbox: &Toolbox, rules: Rulebook, before: Before) -> turn::Turn {
+fn turn_of(job: &Job, toolbox: &Toolbox, rules: Rulebook, before: PriorEffects) -> turn::Turn {
     turn::Turn::new(turn::Setup {
         system: prompt::system(&job.definition),
         messages: prompt::messages(&job.earlier, &job.offer.input),
@@ -147,24 +147,24 @@ fn turn_of(job: &Job, toolbox: &Toolbox, rules: Rulebook, before: Before) -> tur
 }
 
 /// What a run works with.
-struct Prepared {
+struct RunResources {
     toolbox: Toolbox,
     assistant: Box<dyn Assistant>,
     rules: Rulebook,
     /// What earlier attempts did.
-    before: Before,
+    before: PriorEffects,
 }
 
 /// Opens what the run works with. Folder and assistant are file work and may hang on a dead network mount:
 /// such a thread cannot be ended, but the run does not wait for it.
 async fn prepare(
     job: &Job,
-    accounts: Accounts,
+    accounts: Providers,
     own: PathBuf,
     ledger: &Ledger,
-    clock: Clock,
+    clock: RunClock,
     stop: &CancellationToken,
-) -> Result<Prepared, Outcome> {
+) -> Result<RunResources, Outcome> {
     let (run_id, definition) = (job.offer.run_id, Arc::clone(&job.definition));
     let usage = || Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
     let before = match ledger.before().await {
@@ -182,12 +182,12 @@ async fn prepare(
             RunErrorCode::Internal
         })?;
         let Definition { working_directory, protected, network, .. } = definition.as_ref();
-        let ground = Ground { directory: working_directory, own: &own, protected, network: *network };
+        let ground = WorkspaceOptions { directory: working_directory, own_folder: &own, protected, network: *network };
         let toolbox = Toolbox::open_under(&rules, &definition.tools, &definition.skills, ground).map_err(|error| {
             tracing::warn!(%run_id, %error, "the tools of the run cannot be had");
             match error {
-                OpenError::Workspace(_) => RunErrorCode::ToolError,
-                OpenError::Sandbox(_) => RunErrorCode::SandboxUnavailable,
+                ToolboxError::Workspace(_) => RunErrorCode::ToolError,
+                ToolboxError::Sandbox(_) => RunErrorCode::SandboxUnavailable,
             }
         })?;
         let assistant =
@@ -195,7 +195,7 @@ async fn prepare(
                 tracing::warn!(%run_id, %error, "assistant");
                 RunErrorCode::ModelError
             })?;
-        Ok(Prepared { toolbox, assistant, rules, before })
+        Ok(RunResources { toolbox, assistant, rules, before })
     });
     tokio::select! {
         biased;
@@ -211,9 +211,9 @@ async fn prepare(
 /// Opens the servers elsewhere that the service works with, each with the list of tools that its owner published.
 async fn connect(
     job: &Job,
-    servers: &Servers,
+    servers: &McpServers,
     effects: Effects,
-    clock: Clock,
+    clock: RunClock,
     reports: &mpsc::Sender<Progress>,
     stop: &CancellationToken,
 ) -> Result<Vec<Box<dyn Tool>>, Outcome> {
@@ -228,7 +228,7 @@ async fn connect(
     };
     opened.map_err(|unavailable| {
         tracing::warn!(run_id = %job.offer.run_id, error = %unavailable, "tools of another server");
-        if let Unavailable::Changed { .. } = unavailable {
+        if let ServerUnavailable::Changed { .. } = unavailable {
             // Nothing else was reported yet, so there is room.
             let _ = reports.try_send(Progress::Outdated(unavailable.to_string()));
         }

@@ -1,14 +1,14 @@
 //! Outcomes in words that a caller may read, cut to what fits.
 
-use deskgate_assistant::mcp::Unavailable;
+use deskgate_assistant::mcp::ServerUnavailable;
 use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunError, RunErrorCode, RunResult, Usage};
 
 /// The most bytes that a result may have as JSON.
-const RESULT_LIMIT: usize = 1024 * 1024;
+const MAX_RESULT_BYTES: usize = 1024 * 1024;
 /// The most characters of a failure's message.
-const MESSAGE_LIMIT: usize = 2_000;
+const MAX_MESSAGE_CHARS: usize = 2_000;
 /// Room for the result's other member and its punctuation.
-const RESULT_FRAME: usize = 64;
+const RESULT_OVERHEAD_BYTES: usize = 64;
 
 /// The run failed, in the words that belong to the code.
 pub(super) fn failed(code: RunErrorCode, effects: Effects, usage: Usage) -> Outcome {
@@ -16,7 +16,7 @@ pub(super) fn failed(code: RunErrorCode, effects: Effects, usage: Usage) -> Outc
 }
 
 /// The run failed, in other words. They must be fit for a caller to read; what is beyond
-/// [`MESSAGE_LIMIT`] is cut, so that no provider's words make an outcome that fits no frame.
+/// [`MAX_MESSAGE_CHARS`] is cut, so that no provider's words make an outcome that fits no frame.
 pub(super) fn failed_because(
     code: RunErrorCode,
     message: &str,
@@ -24,7 +24,7 @@ pub(super) fn failed_because(
     effects: Effects,
     usage: Usage,
 ) -> Outcome {
-    let message = match message.char_indices().nth(MESSAGE_LIMIT) {
+    let message = match message.char_indices().nth(MAX_MESSAGE_CHARS) {
         Some((end, _)) => format!("{}…", &message[..end]),
         None => message.to_owned(),
     };
@@ -32,14 +32,14 @@ pub(super) fn failed_because(
 }
 
 /// The tools of another server are not to be had. Which and why only its owner learns.
-pub(super) fn without_server(why: &Unavailable, effects: Effects, usage: Usage) -> Outcome {
+pub(super) fn without_server(why: &ServerUnavailable, effects: Effects, usage: Usage) -> Outcome {
     let (code, message) = match why {
-        Unavailable::Changed { .. } => (
+        ServerUnavailable::Changed { .. } => (
             RunErrorCode::DefinitionMismatch,
             "A server that this service works with offers other tools than those that were published. The owner has to \
              look at them first.",
         ),
-        Unavailable::Open { .. } => (
+        ServerUnavailable::Open { .. } => (
             RunErrorCode::ToolError,
             "A server that this service works with cannot be used at the moment. The owner finds the reason on the device.",
         ),
@@ -49,7 +49,7 @@ pub(super) fn without_server(why: &Unavailable, effects: Effects, usage: Usage) 
 
 /// The assistant answered. A text that is too long is cut, and the reason says so.
 pub(super) fn succeeded(mut text: String, finish_reason: FinishReason, usage: Usage) -> Outcome {
-    let end = fits(&text, RESULT_LIMIT - RESULT_FRAME);
+    let end = fits(&text, MAX_RESULT_BYTES - RESULT_OVERHEAD_BYTES);
     let finish_reason = if end < text.len() { FinishReason::Length } else { finish_reason };
     text.truncate(end);
     Outcome::Succeeded { result: RunResult { text, finish_reason }, usage }
@@ -150,16 +150,17 @@ mod tests {
     #[test]
     fn a_result_never_exceeds_its_limit_as_json_whatever_it_consists_of() {
         for piece in ["a", "\"", "\u{1}", "é", "😀", "\n"] {
-            let outcome = succeeded(piece.repeat(RESULT_LIMIT), FinishReason::Completed, Usage::default());
+            let outcome = succeeded(piece.repeat(MAX_RESULT_BYTES), FinishReason::Completed, Usage::default());
             let (json, reason, _) = encoded(&outcome);
-            assert!(json <= RESULT_LIMIT && json > RESULT_LIMIT - 128, "{piece:?} makes {json} bytes");
+            assert!(json <= MAX_RESULT_BYTES && json > MAX_RESULT_BYTES - 128, "{piece:?} makes {json} bytes");
             assert_eq!(reason, FinishReason::Length);
         }
     }
 
     #[test]
     fn a_failure_in_many_words_is_cut_and_fits_a_frame() {
-        for (words, kept) in [("\u{1}".repeat(3 << 20), MESSAGE_LIMIT + 1), ("é".repeat(MESSAGE_LIMIT), MESSAGE_LIMIT)]
+        for (words, kept) in
+            [("\u{1}".repeat(3 << 20), MAX_MESSAGE_CHARS + 1), ("é".repeat(MAX_MESSAGE_CHARS), MAX_MESSAGE_CHARS)]
         {
             let outcome = failed_because(RunErrorCode::ModelError, &words, false, Effects::None, Usage::default());
             let Outcome::Failed { error, .. } = &outcome else { panic!("{outcome:?}") };
@@ -172,9 +173,9 @@ mod tests {
 
     #[test]
     fn a_result_that_fits_is_left_alone() {
-        let outcome = succeeded("x".repeat(RESULT_LIMIT - 128), FinishReason::Completed, Usage::default());
+        let outcome = succeeded("x".repeat(MAX_RESULT_BYTES - 128), FinishReason::Completed, Usage::default());
         let (_, reason, length) = encoded(&outcome);
-        assert_eq!((reason, length), (FinishReason::Completed, RESULT_LIMIT - 128));
+        assert_eq!((reason, length), (FinishReason::Completed, MAX_RESULT_BYTES - 128));
     }
 
     proptest! {

@@ -81,7 +81,7 @@ fn request(input: &Input) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use deskgate_definition::{Approvals, Limits, Network, Provider, ToolName};
+    use deskgate_definition::{ApprovalPolicy, Network, Provider, RunLimits, ToolName};
 
     #[test]
     fn the_callers_words_never_reach_the_system_prompt() {
@@ -95,10 +95,10 @@ mod tests {
             tools: vec![ToolName::Read],
             skills: Vec::new(),
             mcp: Vec::new(),
-            approvals: Approvals::default(),
+            approvals: ApprovalPolicy::default(),
             protected: Vec::new(),
             network: Network::None,
-            limits: Limits::default(),
+            limits: RunLimits::default(),
         };
         let prompt = system(&definition);
         for part in

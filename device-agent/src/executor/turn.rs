@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Before a call, and after one that was too long for the model, a part of the conversation may be summed up
-//! ([`summing`]); that is a call of its own, which is tried again in the same way.
+//! ([`summary`]); that is a call of its own, which is tried again in the same way.
 //!
 //! What holds: one `Finish` at most, and nothing after it; one model call or one tool at a time;
 //! tools run in the order the model called them; an event that does not fit the state is ignored.
@@ -19,24 +19,24 @@
 //! | file | part |
 //! |---|---|
 //! | here | the states, and how a turn of the model begins and the run ends |
-//! | [`words`] | what happens, and what is to be done about it |
+//! | [`events`] | what happens, and what is to be done about it |
 //! | [`reply`] | what the model says |
 //! | [`calls`] | the tools that it calls |
-//! | [`context`], [`summing`] | a conversation that is too long for the model |
+//! | [`context`], [`summary`] | a conversation that is too long for the model |
 
 mod calls;
 mod context;
+mod events;
 mod reply;
-mod summing;
+mod summary;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_assistant::{Message, ModelRequest};
-use deskgate_definition::approvals::{Rulebook, Scope};
+use deskgate_definition::approvals::{GrantScope, Rulebook};
 use deskgate_definition::tool::ToolSpec;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
@@ -44,13 +44,13 @@ use deskgate_protocol::ids::ApprovalId;
 use deskgate_protocol::run::{Effects, Outcome, RunErrorCode, Usage};
 
 use super::outcome;
-use calls::Work;
-use context::{Context, Part};
-use reply::{Reply, broken_off};
-pub(super) use words::{Answer, Basis, Effect, Event, Request};
+use calls::CallQueue;
+use context::{ContextPart, ContextWindow};
+pub(super) use events::{ApprovalAnswer, ApprovalRequest, CallBasis, TurnEffect, TurnEvent};
+use reply::{ModelReply, broken_off};
 
 /// Why a run ends whose assistant may write nothing more.
-const WRITTEN_OUT: &str = "The assistant wrote as much as the service allows before it had an answer. Ask for less, or ask \
+const OUTPUT_LIMIT_TEXT: &str = "The assistant wrote as much as the service allows before it had an answer. Ask for less, or ask \
                            the owner for a higher limit of output tokens.";
 
 /// What a run begins with.
@@ -84,7 +84,7 @@ pub(super) struct Turn {
     max_output_tokens: Option<u64>,
     /// What of them is written, as far as it is known.
     written_tokens: u64,
-    context: Context,
+    context: ContextWindow,
     run_attempt: u32,
     turns: u32,
     /// Of calling the model in this turn.
@@ -98,26 +98,26 @@ pub(super) struct Turn {
     uncertain: Vec<Sha256Digest>,
     rules: Rulebook,
     /// What a person allowed for the rest of the run.
-    grants: Vec<(Scope, ApprovalId)>,
+    grants: Vec<(GrantScope, ApprovalId)>,
     /// Calls that were numbered.
     calls: u32,
-    state: State,
+    state: TurnState,
 }
 
-enum State {
+enum TurnState {
     Fresh,
-    Calling(Reply),
+    Calling(ModelReply),
     /// A part of the conversation is being summed up.
-    Summing(Reply, Part),
+    Summing(ModelReply, ContextPart),
     /// Before the model is called again; or, with a part, before that is to be summed up again.
-    Waiting(Option<Part>),
-    Working(Work),
+    Waiting(Option<ContextPart>),
+    Working(CallQueue),
     Finished,
 }
 
 impl Turn {
     pub(super) fn new(setup: Setup) -> Self {
-        let context = Context::new(setup.context_tokens, &setup.system, &setup.tools);
+        let context = ContextWindow::new(setup.context_tokens, &setup.system, &setup.tools);
         let kinds = setup.tools.iter().map(|(kind, spec)| (spec.name.clone(), *kind)).collect();
         Self {
             system: setup.system,
@@ -139,36 +139,38 @@ impl Turn {
             rules: setup.rules,
             grants: Vec::new(),
             calls: 0,
-            state: State::Fresh,
+            state: TurnState::Fresh,
         }
     }
 
     /// Takes an event and says what to do. `awake` is the time since the run started.
-    pub(super) fn on(&mut self, event: Event, awake: Duration) -> Vec<Effect> {
+    pub(super) fn on(&mut self, event: TurnEvent, awake: Duration) -> Vec<TurnEffect> {
         self.usage.active_seconds = awake.as_secs_f64();
-        let state = std::mem::replace(&mut self.state, State::Finished);
-        if let (State::Calling(reply) | State::Summing(reply, _), Event::Stop | Event::Deadline | Event::ModelClosed) =
-            (&state, &event)
+        let state = std::mem::replace(&mut self.state, TurnState::Finished);
+        if let (
+            TurnState::Calling(reply) | TurnState::Summing(reply, _),
+            TurnEvent::Stop | TurnEvent::Deadline | TurnEvent::ModelClosed,
+        ) = (&state, &event)
         {
             // What was cut off was read and written all the same.
             self.count(reply);
         }
         match (state, event) {
-            (State::Finished, _) => Vec::new(),
-            (state, Event::Stop) => {
+            (TurnState::Finished, _) => Vec::new(),
+            (state, TurnEvent::Stop) => {
                 self.end_of(&state, Outcome::Cancelled { effects: self.effects, usage: self.usage })
             }
-            (state, Event::Deadline) => {
+            (state, TurnEvent::Deadline) => {
                 self.end_of(&state, outcome::failed(RunErrorCode::MaxDurationExceeded, self.effects, self.usage))
             }
-            (State::Fresh, Event::Started) => self.next_turn(),
-            (State::Calling(reply), Event::Model(event)) => self.model(reply, event),
-            (State::Calling(_), Event::ModelClosed) => self.model_failed(&broken_off()),
-            (State::Summing(reply, part), Event::Model(event)) => self.summing(reply, part, event),
-            (State::Summing(_, part), Event::ModelClosed) => self.summing_failed(part, &broken_off()),
-            (State::Waiting(None), Event::RetryDue) => self.call_model(),
-            (State::Waiting(Some(part)), Event::RetryDue) => self.sum_up(part),
-            (State::Working(work), event) => self.working(work, event),
+            (TurnState::Fresh, TurnEvent::Started) => self.next_turn(),
+            (TurnState::Calling(reply), TurnEvent::Model(event)) => self.model(reply, event),
+            (TurnState::Calling(_), TurnEvent::ModelClosed) => self.model_failed(&broken_off()),
+            (TurnState::Summing(reply, part), TurnEvent::Model(event)) => self.summing(reply, part, event),
+            (TurnState::Summing(_, part), TurnEvent::ModelClosed) => self.summing_failed(part, &broken_off()),
+            (TurnState::Waiting(None), TurnEvent::RetryDue) => self.call_model(),
+            (TurnState::Waiting(Some(part)), TurnEvent::RetryDue) => self.sum_up(part),
+            (TurnState::Working(work), event) => self.working(work, event),
             (state, _) => {
                 self.state = state;
                 Vec::new()
@@ -179,11 +181,11 @@ impl Turn {
     /// The outcome after a part of the agent panicked, in whatever state that was. Ends the turn.
     pub(super) fn broken(&mut self, awake: Duration) -> Outcome {
         self.usage.active_seconds = awake.as_secs_f64();
-        self.state = State::Finished;
+        self.state = TurnState::Finished;
         outcome::failed(RunErrorCode::Internal, self.effects, self.usage)
     }
 
-    fn next_turn(&mut self) -> Vec<Effect> {
+    fn next_turn(&mut self) -> Vec<TurnEffect> {
         if self.turns >= self.max_turns {
             return self.fail(RunErrorCode::MaxTurnsExceeded);
         }
@@ -194,7 +196,7 @@ impl Turn {
     }
 
     /// Calls the model, once the conversation is short enough for it.
-    fn ask_model(&mut self) -> Vec<Effect> {
+    fn ask_model(&mut self) -> Vec<TurnEffect> {
         match self.context.too_long(&self.messages) {
             Some(part) => self.sum_up(part),
             None => self.call_model(),
@@ -206,14 +208,14 @@ impl Turn {
         self.max_output_tokens.map(|most| most.saturating_sub(self.written_tokens))
     }
 
-    fn call_model(&mut self) -> Vec<Effect> {
+    fn call_model(&mut self) -> Vec<TurnEffect> {
         if self.left() == Some(0) {
-            return self.fail_because(RunErrorCode::ModelError, WRITTEN_OUT, false);
+            return self.fail_because(RunErrorCode::ModelError, OUTPUT_LIMIT_TEXT, false);
         }
         self.attempt += 1;
         self.usage.model_calls += 1;
-        self.state = State::Calling(Reply::default());
-        vec![Effect::CallModel(ModelRequest {
+        self.state = TurnState::Calling(ModelReply::default());
+        vec![TurnEffect::CallModel(ModelRequest {
             system: Arc::clone(&self.system),
             messages: Arc::clone(&self.messages),
             tools: Arc::clone(&self.tools),
@@ -224,25 +226,25 @@ impl Turn {
 
 /// Ends. The state is `Finished` while an event is taken, so here it only has to stay that.
 impl Turn {
-    fn finish(&mut self, outcome: Outcome) -> Vec<Effect> {
-        self.state = State::Finished;
-        vec![Effect::Finish(outcome)]
+    fn finish(&mut self, outcome: Outcome) -> Vec<TurnEffect> {
+        self.state = TurnState::Finished;
+        vec![TurnEffect::Finish(outcome)]
     }
 
     /// Ends from outside, in whatever state: an open request is taken back first.
-    fn end_of(&mut self, state: &State, outcome: Outcome) -> Vec<Effect> {
+    fn end_of(&mut self, state: &TurnState, outcome: Outcome) -> Vec<TurnEffect> {
         let open = match state {
-            State::Working(work) => work.open_request(),
+            TurnState::Working(work) => work.open_request(),
             _ => None,
         };
-        open.map(Effect::Withdraw).into_iter().chain(self.finish(outcome)).collect()
+        open.map(TurnEffect::Withdraw).into_iter().chain(self.finish(outcome)).collect()
     }
 
-    fn fail(&mut self, code: RunErrorCode) -> Vec<Effect> {
+    fn fail(&mut self, code: RunErrorCode) -> Vec<TurnEffect> {
         self.finish(outcome::failed(code, self.effects, self.usage))
     }
 
-    fn fail_because(&mut self, code: RunErrorCode, message: &str, retryable: bool) -> Vec<Effect> {
+    fn fail_because(&mut self, code: RunErrorCode, message: &str, retryable: bool) -> Vec<TurnEffect> {
         self.finish(outcome::failed_because(code, message, retryable, self.effects, self.usage))
     }
 }

@@ -12,7 +12,7 @@ use super::log::tail;
 use crate::config::Home;
 
 /// Lines of the log that go along.
-const LOG_LINES: usize = 2000;
+const BUNDLE_LOG_LINES: usize = 2000;
 
 /// What is known without asking anybody: the files of the agent's folder, and its log.
 pub fn of_disk(home: &Home) -> Bundle {
@@ -22,7 +22,7 @@ pub fn of_disk(home: &Home) -> Bundle {
         "Names, sizes and modes of the files in the agent's folder, nothing of what is in them",
         files(home.path()),
     );
-    let log = tail(&home.log(), LOG_LINES, "").join("\n");
+    let log = tail(&home.log(), BUNDLE_LOG_LINES, "").join("\n");
     bundle.add("log", "The last 2000 lines of the agent's log, which names services, runs and paths", log);
     bundle
 }

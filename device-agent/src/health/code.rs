@@ -17,7 +17,7 @@ pub enum Severity {
 /// What can be wrong. The order is that of importance within a severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Code {
+pub enum ProblemCode {
     /// No agent runs, or the one that does gives no answer.
     AgentDown,
     /// The server is not the one that was pinned.
@@ -72,9 +72,9 @@ pub enum Code {
 
 /// What is said about a code, wherever it is met.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct CodeInfo {
     /// Which.
-    pub code: Code,
+    pub code: ProblemCode,
     /// How bad it is.
     pub severity: Severity,
     /// What is wrong, in a few words.
@@ -82,38 +82,38 @@ pub struct Entry {
     /// What is right while it is absent.
     pub fine: &'static str,
     /// A problem that it may follow from, and that hides it then.
-    pub follows: &'static [Code],
+    pub follows: &'static [ProblemCode],
     /// How long it must last before it is shown.
     pub delay: Duration,
 }
 
 /// The ways in which the line can be down for good.
-const LINE: &[Code] = &[
-    Code::HostKeyNotTrusted,
-    Code::VersionMismatch,
-    Code::DeviceNotAccepted,
-    Code::ControlTokenRefused,
-    Code::SignedOut,
-    Code::SignInRefused,
-    Code::IssuerUnreachable,
-    Code::GatewayUnreachable,
+const LINE_CODES: &[ProblemCode] = &[
+    ProblemCode::HostKeyNotTrusted,
+    ProblemCode::VersionMismatch,
+    ProblemCode::DeviceNotAccepted,
+    ProblemCode::ControlTokenRefused,
+    ProblemCode::SignedOut,
+    ProblemCode::SignInRefused,
+    ProblemCode::IssuerUnreachable,
+    ProblemCode::GatewayUnreachable,
 ];
 
 const fn entry(
-    code: Code,
+    code: ProblemCode,
     severity: Severity,
     title: &'static str,
     fine: &'static str,
-    follows: &'static [Code],
+    follows: &'static [ProblemCode],
     delay_s: u64,
-) -> Entry {
-    Entry { code, severity, title, fine, follows, delay: Duration::from_secs(delay_s) }
+) -> CodeInfo {
+    CodeInfo { code, severity, title, fine, follows, delay: Duration::from_secs(delay_s) }
 }
 
-impl Code {
+impl ProblemCode {
     /// Every code, the most important first.
-    pub const ALL: [Entry; 25] = {
-        use Code::*;
+    pub const ALL: [CodeInfo; 25] = {
+        use ProblemCode::*;
         use Severity::*;
         [
             entry(AgentDown, Fail, "The agent does not run", "The agent runs", &[], 0),
@@ -157,8 +157,15 @@ impl Code {
             entry(PagesDown, Fail, "The management pages are not up", "The management pages are up", &[], 10),
             entry(RunsUnsettled, Warn, "Runs wait for your word", "No run waits for your word", &[], 0),
             entry(ApprovalExpires, Warn, "A request expires soon", "No request is about to expire", &[], 0),
-            entry(CallbackOff, Warn, "A callback was switched off", "No callback was switched off", LINE, 0),
-            entry(AccessPaused, Warn, "Runs wait while access is paused", "Access keeps no run waiting", LINE, 10),
+            entry(CallbackOff, Warn, "A callback was switched off", "No callback was switched off", LINE_CODES, 0),
+            entry(
+                AccessPaused,
+                Warn,
+                "Runs wait while access is paused",
+                "Access keeps no run waiting",
+                LINE_CODES,
+                10,
+            ),
             entry(SleepNotPrevented, Warn, "Sleep can stop runs", "Sleep stops no run", &[], 30),
             entry(DiskNearlyFull, Warn, "The disk is nearly full", "The disk has room", &[], 10),
             entry(ClockBehind, Warn, "This computer's clock is behind", "The clock is not behind", &[], 0),
@@ -166,7 +173,7 @@ impl Code {
     };
 
     /// What is said about it.
-    pub fn entry(self) -> &'static Entry {
+    pub fn entry(self) -> &'static CodeInfo {
         Self::ALL.iter().find(|entry| entry.code == self).expect("every code has an entry, which a test sees to")
     }
 
@@ -176,7 +183,7 @@ impl Code {
     }
 }
 
-impl std::str::FromStr for Code {
+impl std::str::FromStr for ProblemCode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -191,11 +198,11 @@ mod tests {
 
     #[test]
     fn every_code_has_one_entry_in_the_order_of_importance() {
-        for pair in Code::ALL.windows(2) {
+        for pair in ProblemCode::ALL.windows(2) {
             assert!(pair[0].code < pair[1].code && pair[0].severity <= pair[1].severity, "{pair:?}");
         }
-        assert_eq!(Code::ALL.last().map(|entry| entry.code), Some(Code::ClockBehind));
-        for entry in Code::ALL {
+        assert_eq!(ProblemCode::ALL.last().map(|entry| entry.code), Some(ProblemCode::ClockBehind));
+        for entry in ProblemCode::ALL {
             assert_eq!(entry.code.as_str().parse(), Ok(entry.code));
             assert!(!entry.follows.contains(&entry.code));
         }

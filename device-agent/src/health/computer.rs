@@ -3,10 +3,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{Code, Finding};
+use super::{Finding, ProblemCode};
 
 /// Less free space than this, in bytes, is nearly none.
-const FREE: u64 = 512 << 20;
+const MIN_FREE_BYTES: u64 = 512 << 20;
 
 /// Looks at the agent's folder.
 pub fn look(home: &Path) -> Vec<Finding> {
@@ -33,16 +33,16 @@ fn loose(path: &Path) -> Option<Finding> {
     let text = format!("{shown} has mode {mode:04o}: others on this computer can read or change it.");
     // The name alone is what it is about: a provider's file is called as the provider is.
     let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    Some(Finding::about(Code::FileLoose, name, text, format!("Run: chmod 600 {shown}")))
+    Some(Finding::about(ProblemCode::FileLoose, name, text, format!("Run: chmod 600 {shown}")))
 }
 
 fn nearly_full(home: &Path) -> Option<Finding> {
     let disk = rustix::fs::statvfs(home).ok()?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    (free < FREE).then(|| {
+    (free < MIN_FREE_BYTES).then(|| {
         // In steps, so that the same problem does not change its words all the time.
         let text = format!("Less than {} MB are free where {} is.", (free >> 20) / 64 * 64 + 64, home.display());
-        Finding::new(Code::DiskNearlyFull, text, "Free some space. Without room no run can be taken.")
+        Finding::new(ProblemCode::DiskNearlyFull, text, "Free some space. Without room no run can be taken.")
     })
 }
 
@@ -59,8 +59,9 @@ mod tests {
             std::fs::write(path, "sk-canary").expect("written");
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("ours");
         }
-        let loose =
-            || look(folder.path()).into_iter().filter(|finding| finding.code == Code::FileLoose).collect::<Vec<_>>();
+        let loose = || {
+            look(folder.path()).into_iter().filter(|finding| finding.code == ProblemCode::FileLoose).collect::<Vec<_>>()
+        };
         assert_eq!(loose(), []);
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).expect("ours");
         let found = loose();

@@ -3,8 +3,8 @@
 use deskgate_protocol::Half;
 use deskgate_protocol::control::RefusedCode;
 
-use super::{Code, Finding};
-use crate::link::{LinkStatus, Stage};
+use super::{Finding, ProblemCode};
+use crate::link::{ConnectStage, LinkStatus};
 
 /// What is wrong with a line. While it dials nothing is known anew: whatever was found `before` stays.
 pub fn look(status: &LinkStatus, before: Option<Finding>) -> Option<Finding> {
@@ -12,19 +12,19 @@ pub fn look(status: &LinkStatus, before: Option<Finding>) -> Option<Finding> {
         LinkStatus::Connected { .. } => return None,
         LinkStatus::Connecting => return before,
         LinkStatus::Disconnected { failed_at, .. } => match failed_at {
-            Some(Stage::HostKey) => Code::HostKeyNotTrusted,
-            Some(Stage::DeviceKey | Stage::Device) => Code::DeviceNotAccepted,
+            Some(ConnectStage::HostKey) => ProblemCode::HostKeyNotTrusted,
+            Some(ConnectStage::DeviceKey | ConnectStage::Device) => ProblemCode::DeviceNotAccepted,
             // What the account itself says is more.
-            Some(Stage::Account | Stage::Issuer) => return None,
-            Some(Stage::Token) => Code::ControlTokenRefused,
-            Some(Stage::AccessToken) => Code::SignInRefused,
-            Some(Stage::Version) => Code::VersionMismatch,
-            Some(Stage::Address | Stage::Socket) | None => Code::GatewayUnreachable,
+            Some(ConnectStage::Account | ConnectStage::Issuer) => return None,
+            Some(ConnectStage::Token) => ProblemCode::ControlTokenRefused,
+            Some(ConnectStage::AccessToken) => ProblemCode::SignInRefused,
+            Some(ConnectStage::Version) => ProblemCode::VersionMismatch,
+            Some(ConnectStage::Address | ConnectStage::Socket) | None => ProblemCode::GatewayUnreachable,
         },
         LinkStatus::Refused { refused, .. } => match refused.code {
-            RefusedCode::VersionMismatch => Code::VersionMismatch,
-            RefusedCode::Unavailable => Code::GatewayUnreachable,
-            _ => Code::DeviceNotAccepted,
+            RefusedCode::VersionMismatch => ProblemCode::VersionMismatch,
+            RefusedCode::Unavailable => ProblemCode::GatewayUnreachable,
+            _ => ProblemCode::DeviceNotAccepted,
         },
     };
     let text = match status {
@@ -40,22 +40,26 @@ pub fn look(status: &LinkStatus, before: Option<Finding>) -> Option<Finding> {
         _ => String::new(),
     };
     let next = match code {
-        Code::HostKeyNotTrusted => "Compare the fingerprints with the server's administrator before you pin one.",
-        Code::VersionMismatch => match upgraded(status) {
+        ProblemCode::HostKeyNotTrusted => {
+            "Compare the fingerprints with the server's administrator before you pin one."
+        }
+        ProblemCode::VersionMismatch => match upgraded(status) {
             Some(Half::Gateway) => {
                 "Ask the server's administrator to upgrade deskgate-gateway to this device's major and minor version."
             }
             Some(Half::Device) => "Upgrade deskgate on this computer to the gateway's major and minor version.",
             None => "Install the same version on both sides.",
         },
-        Code::DeviceNotAccepted if text.contains("account") => {
+        ProblemCode::DeviceNotAccepted if text.contains("account") => {
             "Sign in with the account that has this device, or ask the gateway's administrator."
         }
-        Code::DeviceNotAccepted => {
+        ProblemCode::DeviceNotAccepted => {
             "Pair this device: deskgate identity export FILE, and give that to the administrator."
         }
-        Code::ControlTokenRefused => "Enter the current one: deskgate connection save --mode remote --token-file FILE",
-        Code::SignInRefused => "Sign in again: deskgate connection sign-in",
+        ProblemCode::ControlTokenRefused => {
+            "Enter the current one: deskgate connection save --mode remote --token-file FILE"
+        }
+        ProblemCode::SignInRefused => "Sign in again: deskgate connection sign-in",
         _ => "Test it: deskgate connection test. It is dialled again by itself.",
     };
     Some(Finding::new(code, text, next))
@@ -71,7 +75,7 @@ fn upgraded(status: &LinkStatus) -> Option<Half> {
 
 #[cfg(test)]
 mod tests {
-    use deskgate_protocol::control::Refused;
+    use deskgate_protocol::control::SessionRefusal;
 
     use super::*;
 
@@ -84,7 +88,7 @@ mod tests {
             next_attempt_at: None,
         };
         let refused = |code| LinkStatus::Refused {
-            refused: Refused {
+            refused: SessionRefusal {
                 code,
                 message: "No.".to_owned(),
                 should_retry: false,
@@ -96,11 +100,11 @@ mod tests {
             next_attempt_at: None,
         };
         let code = |status: &LinkStatus| look(status, None).map(|finding| finding.code);
-        assert_eq!(code(&down(Some(Stage::HostKey))), Some(Code::HostKeyNotTrusted));
-        assert_eq!(code(&down(Some(Stage::Token))), Some(Code::ControlTokenRefused));
-        assert_eq!(code(&down(None)), Some(Code::GatewayUnreachable));
-        assert_eq!(code(&refused(RefusedCode::VersionMismatch)), Some(Code::VersionMismatch));
-        assert_eq!(code(&refused(RefusedCode::RevokedDevice)), Some(Code::DeviceNotAccepted));
+        assert_eq!(code(&down(Some(ConnectStage::HostKey))), Some(ProblemCode::HostKeyNotTrusted));
+        assert_eq!(code(&down(Some(ConnectStage::Token))), Some(ProblemCode::ControlTokenRefused));
+        assert_eq!(code(&down(None)), Some(ProblemCode::GatewayUnreachable));
+        assert_eq!(code(&refused(RefusedCode::VersionMismatch)), Some(ProblemCode::VersionMismatch));
+        assert_eq!(code(&refused(RefusedCode::RevokedDevice)), Some(ProblemCode::DeviceNotAccepted));
         let before = look(&refused(RefusedCode::VersionMismatch), None);
         assert!(before.as_ref().is_some_and(|finding| finding.text.contains("9.9.9")));
         assert_eq!(look(&LinkStatus::Connecting, before.clone()), before);

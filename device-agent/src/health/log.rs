@@ -6,28 +6,28 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use deskgate_program::redaction::redacted;
+use deskgate_program::redaction::redact;
 use deskgate_protocol::Timestamp;
 
 use deskgate_program::visible;
 
 /// As much of the log is looked through.
-const LOOKED_AT: u64 = 512 * 1024;
+const MAX_SCANNED_BYTES: u64 = 512 * 1024;
 /// The bytes of a time up to its seconds.
-const SECONDS: usize = "2026-01-31T00:00:00".len();
+const TIMESTAMP_BYTES: usize = "2026-01-31T00:00:00".len();
 /// The last lines that hold `filter`, each one visible as it is. Empty where an agent in the foreground writes its log
 /// elsewhere.
 pub fn tail(path: &Path, lines: usize, filter: &str) -> Vec<String> {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
         let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(LOOKED_AT)))?;
+        file.seek(SeekFrom::Start(length.saturating_sub(MAX_SCANNED_BYTES)))?;
         let mut bytes = Vec::new();
-        file.take(LOOKED_AT).read_to_end(&mut bytes)?;
+        file.take(MAX_SCANNED_BYTES).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     let bytes = read().unwrap_or_default();
-    let text = redacted(&String::from_utf8_lossy(&bytes));
+    let text = redact(&String::from_utf8_lossy(&bytes));
     let mut last: Vec<_> =
         text.lines().rev().filter(|line| line.contains(filter)).take(lines).map(visible::line).collect();
     last.reverse();
@@ -44,8 +44,8 @@ pub fn lines_before(path: &Path, moment: Timestamp) -> (u64, u64, u64) {
     let mut file = BufReader::new(file);
     let mut line = Vec::new();
     while file.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-        let time = std::str::from_utf8(line.get(..SECONDS).unwrap_or_default()).unwrap_or_default();
-        young |= time.starts_with("20") && time >= &moment[..SECONDS];
+        let time = std::str::from_utf8(line.get(..TIMESTAMP_BYTES).unwrap_or_default()).unwrap_or_default();
+        young |= time.starts_with("20") && time >= &moment[..TIMESTAMP_BYTES];
         all += 1;
         if !young {
             old += 1;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | here | the words: finding, problem, report |
 //! | [`code`] | the closed list of what can be wrong |
-//! | [`board`] | makes a report of findings: waits for what may pass, hides what follows from something else |
+//! | [`tracker`] | makes a report of findings: waits for what may pass, hides what follows from something else |
 //! | [`line`](mod@line), [`account`], [`work`], [`services`], [`computer`] | find what is wrong, each from what it is given |
 //! | [`offline`] | looks without an agent |
 //! | [`log`] | the end of the agent's log |
@@ -13,7 +13,6 @@
 //! Whoever finds something says so each time they look; the board remembers since when.
 
 pub mod account;
-pub mod board;
 pub mod bundle;
 pub mod code;
 pub mod computer;
@@ -21,20 +20,21 @@ pub mod line;
 pub mod log;
 pub mod offline;
 pub mod services;
+pub mod tracker;
 pub mod work;
 
 use deskgate_protocol::Timestamp;
 use deskgate_store::Setting;
 use serde::{Deserialize, Serialize};
 
-pub use board::Board;
-pub use code::{Code, Severity};
+pub use code::{ProblemCode, Severity};
+pub use tracker::ProblemTracker;
 
 /// What somebody found who looked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// What is wrong.
-    pub code: Code,
+    pub code: ProblemCode,
     /// With what, where there are several: a service, a file.
     pub about: Option<String>,
     /// What was found.
@@ -45,21 +45,26 @@ pub struct Finding {
 
 impl Finding {
     /// About the agent as a whole.
-    pub fn new(code: Code, text: impl Into<String>, next: impl Into<String>) -> Self {
+    pub fn new(code: ProblemCode, text: impl Into<String>, next: impl Into<String>) -> Self {
         Self { code, about: None, text: text.into(), next: next.into() }
     }
 
     /// About one of several.
-    pub fn about(code: Code, about: impl Into<String>, text: impl Into<String>, next: impl Into<String>) -> Self {
+    pub fn about(
+        code: ProblemCode,
+        about: impl Into<String>,
+        text: impl Into<String>,
+        next: impl Into<String>,
+    ) -> Self {
         Self { about: Some(about.into()), ..Self::new(code, text, next) }
     }
 }
 
 /// A problem as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Problem {
+pub struct HealthProblem {
     /// What is wrong.
-    pub code: Code,
+    pub code: ProblemCode,
     /// How bad it is.
     pub severity: Severity,
     /// What is wrong, in a few words.
@@ -80,18 +85,18 @@ pub struct Problem {
 
 /// Everything that is wrong, the worst first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct HealthReport {
     /// The problems.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<HealthProblem>,
     /// What was looked at and is fine, by title.
     pub fine: Vec<String>,
     /// What was not looked at, by title: models are asked only with `all`, and sandboxes are tried then and every few minutes.
     pub not_asked: Vec<String>,
 }
 
-impl Report {
+impl HealthReport {
     /// The problems that the owner wants to hear of.
-    pub fn open(&self) -> impl Iterator<Item = &Problem> {
+    pub fn open(&self) -> impl Iterator<Item = &HealthProblem> {
         self.problems.iter().filter(|problem| !problem.ignored)
     }
 
@@ -103,9 +108,9 @@ impl Report {
 
 /// A problem that the owner does not want to hear of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ignored {
+pub struct IgnoredProblem {
     /// Which.
-    pub code: Code,
+    pub code: ProblemCode,
     /// Until when; `None`: until they say otherwise.
     pub until: Option<Timestamp>,
 }
@@ -113,7 +118,7 @@ pub struct Ignored {
 /// All of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct IgnoredProblems(pub Vec<Ignored>);
+pub struct IgnoredProblems(pub Vec<IgnoredProblem>);
 
 impl Setting for IgnoredProblems {
     const NAME: &'static str = "ignored_problems";

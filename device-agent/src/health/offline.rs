@@ -8,46 +8,46 @@ use deskgate_definition::{Provider, Service};
 use deskgate_protocol::Timestamp;
 use deskgate_store::{Error, Store};
 
-use super::{Board, Code, Finding, Ignored, IgnoredProblems, Report, computer, services};
+use super::{Finding, HealthReport, IgnoredProblem, IgnoredProblems, ProblemCode, ProblemTracker, computer, services};
 use crate::config::Home;
-use crate::settings::{Connection, Mode};
+use crate::settings::{ConnectionSettings, Mode};
 
 /// What only a running agent knows.
-const NOT_ASKED: [Code; 15] = [
-    Code::HostKeyNotTrusted,
-    Code::VersionMismatch,
-    Code::DeviceNotAccepted,
-    Code::ControlTokenRefused,
-    Code::GatewayUnreachable,
-    Code::ProviderRefusesKey,
-    Code::KeyringShut,
-    Code::PagesDown,
-    Code::RunsUnsettled,
-    Code::ApprovalExpires,
-    Code::AccessPaused,
-    Code::CallbackOff,
-    Code::SleepNotPrevented,
-    Code::ClockBehind,
-    Code::JournalUnwritable,
+const UNCHECKED_CODES: [ProblemCode; 15] = [
+    ProblemCode::HostKeyNotTrusted,
+    ProblemCode::VersionMismatch,
+    ProblemCode::DeviceNotAccepted,
+    ProblemCode::ControlTokenRefused,
+    ProblemCode::GatewayUnreachable,
+    ProblemCode::ProviderRefusesKey,
+    ProblemCode::KeyringShut,
+    ProblemCode::PagesDown,
+    ProblemCode::RunsUnsettled,
+    ProblemCode::ApprovalExpires,
+    ProblemCode::AccessPaused,
+    ProblemCode::CallbackOff,
+    ProblemCode::SleepNotPrevented,
+    ProblemCode::ClockBehind,
+    ProblemCode::JournalUnwritable,
 ];
 
 /// What the agent would work with.
 #[derive(Default)]
-struct Kept {
+struct OfflineState {
     services: Option<Vec<Service>>,
-    ignored: Vec<Ignored>,
+    ignored: Vec<IgnoredProblem>,
     /// `None` while nobody can read it.
     mode: Option<Mode>,
 }
 
 /// One look. `gateway` says why a gateway with its state in this folder could not start; asked where it is built in.
-pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>) -> Report {
-    let (mut findings, mut not_asked) = (Vec::new(), BTreeSet::from(NOT_ASKED));
-    let mut kept = Kept::default();
+pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>) -> HealthReport {
+    let (mut findings, mut not_asked) = (Vec::new(), BTreeSet::from(UNCHECKED_CODES));
+    let mut kept = OfflineState::default();
     if home.path().exists() {
         findings.extend(home.check().err().map(|error| {
             Finding::about(
-                Code::FileLoose,
+                ProblemCode::FileLoose,
                 "home",
                 error.to_string(),
                 format!("Run: chmod 700 {}", home.path().display()),
@@ -72,7 +72,7 @@ pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>
         ),
         Err(error) => {
             findings.push(Finding::new(
-                Code::JournalUnwritable,
+                ProblemCode::JournalUnwritable,
                 error.to_string(),
                 "Mend that; the agent cannot start without.",
             ));
@@ -85,49 +85,52 @@ pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>
             findings.extend(services::look(published));
             findings.extend(services::try_sandboxes(published, home.path()).await);
         }
-        None => {
-            not_asked.extend([Code::ServiceUnreadable, Code::FolderGone, Code::SandboxMissing, Code::ServicePaused])
-        }
+        None => not_asked.extend([
+            ProblemCode::ServiceUnreadable,
+            ProblemCode::FolderGone,
+            ProblemCode::SandboxMissing,
+            ProblemCode::ServicePaused,
+        ]),
     }
     if kept.mode == Some(Mode::BuiltIn)
         && let Err(why) = gateway(&home.gateway())
     {
         let next = "Do that, and start the agent: deskgate start";
         findings.push(Finding::new(
-            Code::GatewayUnreachable,
+            ProblemCode::GatewayUnreachable,
             format!("The built-in gateway cannot start. {why}"),
             next,
         ));
     }
     not_asked.retain(|code| findings.iter().all(|finding| finding.code != *code));
     if !asks_models(&kept) {
-        not_asked.remove(&Code::ProviderRefusesKey);
+        not_asked.remove(&ProblemCode::ProviderRefusesKey);
     }
     if ![home.providers(), home.mcp_servers(), home.accounts()].iter().any(|folder| has_files(folder)) {
-        not_asked.remove(&Code::KeyringShut);
+        not_asked.remove(&ProblemCode::KeyringShut);
     }
     report(findings, &not_asked, &kept.ignored)
 }
 
 fn down(text: &str, next: &str) -> Finding {
-    Finding::new(Code::AgentDown, text, next)
+    Finding::new(ProblemCode::AgentDown, text, next)
 }
 
 /// Nothing is made where nothing is.
-async fn read(home: &Home) -> Result<Kept, Error> {
+async fn read(home: &Home) -> Result<OfflineState, Error> {
     if !home.database().exists() {
-        return Ok(Kept { services: Some(Vec::new()), mode: Some(Mode::default()), ..Kept::default() });
+        return Ok(OfflineState { services: Some(Vec::new()), mode: Some(Mode::default()), ..OfflineState::default() });
     }
     let store = Store::look(home.database()).await?;
     let settings = store.settings();
-    Ok(Kept {
+    Ok(OfflineState {
         services: Some(store.services().list().await?),
         ignored: settings.get::<IgnoredProblems>().await?.0,
-        mode: Some(settings.get::<Connection>().await?.mode),
+        mode: Some(settings.get::<ConnectionSettings>().await?.mode),
     })
 }
 
-fn asks_models(kept: &Kept) -> bool {
+fn asks_models(kept: &OfflineState) -> bool {
     let published = kept.services.iter().flatten().filter_map(|service| service.published.as_ref());
     published.into_iter().any(|version| version.definition.provider != Provider::Scripted)
 }
@@ -138,10 +141,10 @@ fn has_files(folder: &Path) -> bool {
 }
 
 /// There is one look only, so nothing is waited for that may pass.
-fn report(findings: Vec<Finding>, not_asked: &BTreeSet<Code>, ignored: &[Ignored]) -> Report {
-    let (mut board, now, at) = (Board::default(), Instant::now(), Timestamp::now());
+fn report(findings: Vec<Finding>, not_asked: &BTreeSet<ProblemCode>, ignored: &[IgnoredProblem]) -> HealthReport {
+    let (mut board, now, at) = (ProblemTracker::default(), Instant::now(), Timestamp::now());
     board.report(findings.clone(), not_asked, ignored, now, at);
-    let longest = Code::ALL.iter().map(|entry| entry.delay).max().unwrap_or(Duration::ZERO);
+    let longest = ProblemCode::ALL.iter().map(|entry| entry.delay).max().unwrap_or(Duration::ZERO);
     board.report(findings, not_asked, ignored, now + longest, at)
 }
 
@@ -151,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    fn codes(report: &Report) -> Vec<Code> {
+    fn codes(report: &HealthReport) -> Vec<ProblemCode> {
         report.problems.iter().map(|problem| problem.code).collect()
     }
 
@@ -160,10 +163,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let home = Home::at(folder.path().join("home"));
         let report = look(&home, |_| Ok(())).await;
-        assert_eq!(codes(&report), [Code::AgentDown]);
+        assert_eq!(codes(&report), [ProblemCode::AgentDown]);
         assert!(report.fails() && !home.path().exists(), "a look makes nothing");
         let without = look(&home, |_| Err("no programs".to_owned())).await;
-        assert_eq!(codes(&without), [Code::AgentDown, Code::GatewayUnreachable]);
+        assert_eq!(codes(&without), [ProblemCode::AgentDown, ProblemCode::GatewayUnreachable]);
         assert!(!without.not_asked.iter().any(|title| without.fine.contains(title)));
 
         home.prepare().expect("made");
@@ -171,11 +174,11 @@ mod tests {
         std::fs::set_permissions(home.control_token(), std::fs::Permissions::from_mode(0o644)).expect("ours");
         let store = Store::open(home.database()).await.expect("opened");
         let held = look(&home, |_| Err("it was asked, and nobody knows whether there is one".to_owned())).await;
-        assert_eq!(codes(&held), [Code::AgentDown, Code::FileLoose]);
+        assert_eq!(codes(&held), [ProblemCode::AgentDown, ProblemCode::FileLoose]);
         assert!(held.problems[0].text.contains("Another process"), "{held:?}");
-        assert!(held.not_asked.iter().any(|title| title == Code::FolderGone.entry().fine));
+        assert!(held.not_asked.iter().any(|title| title == ProblemCode::FolderGone.entry().fine));
         drop(store);
         std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777)).expect("ours");
-        assert!(codes(&look(&home, |_| Ok(())).await).contains(&Code::FileLoose));
+        assert!(codes(&look(&home, |_| Ok(())).await).contains(&ProblemCode::FileLoose));
     }
 }

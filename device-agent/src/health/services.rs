@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use deskgate_assistant::accounts::Accounts;
+use deskgate_assistant::providers::Providers;
 use deskgate_definition::{Provider, Service, ToolName, Version};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::EndpointId;
 use deskgate_protocol::run::{Run, RunErrorCode};
 
-use super::{Code, Finding};
+use super::{Finding, ProblemCode};
 use crate::services::probe::{try_provider, try_sandbox};
 
 /// The gateway accepts no run in the future: a newest run that is further ahead than this, in seconds, says that this
 /// computer's clock is behind.
-const AHEAD: i64 = 120;
+const MAX_CLOCK_LEAD_SECS: i64 = 120;
 
 fn published(services: &[Service]) -> impl Iterator<Item = (&Service, &Version)> {
     services.iter().filter_map(|service| Some((service, service.published.as_ref()?)))
@@ -28,11 +28,16 @@ pub fn look(services: &[Service]) -> Vec<Finding> {
         if !folder.is_dir() {
             let text = format!("{name} works in {}, which is no folder any more.", folder.display());
             let next = "Bring the folder back, or give the service another one and publish it again.";
-            findings.push(Finding::about(Code::FolderGone, name, text, next));
+            findings.push(Finding::about(ProblemCode::FolderGone, name, text, next));
         }
         if let Some(why) = &version.paused {
             let next = format!("Look at it and publish it again: deskgate service check {}", service.draft_id);
-            findings.push(Finding::about(Code::ServicePaused, name, format!("Nothing of {name} runs: {why}"), next));
+            findings.push(Finding::about(
+                ProblemCode::ServicePaused,
+                name,
+                format!("Nothing of {name} runs: {why}"),
+                next,
+            ));
         }
     }
     findings
@@ -62,9 +67,9 @@ pub fn from_runs(services: &[Service], runs: &[Run], tried_at: Option<Timestamp>
         }
     }
     let ahead = runs.first().map(|run| run.created_at.0.as_second() - now.0.as_second());
-    if let Some(ahead) = ahead.filter(|ahead| *ahead > AHEAD) {
+    if let Some(ahead) = ahead.filter(|ahead| *ahead > MAX_CLOCK_LEAD_SECS) {
         let text = format!("The gateway accepted a run {ahead} s ahead of this computer's time.");
-        findings.push(Finding::new(Code::ClockBehind, text, "Set the clock, or let the system set it."));
+        findings.push(Finding::new(ProblemCode::ClockBehind, text, "Set the clock, or let the system set it."));
     }
     findings
 }
@@ -84,7 +89,7 @@ pub async fn try_sandboxes(services: &[Service], own: &Path) -> Vec<Finding> {
 }
 
 /// Asks every provider that a service uses for one word.
-pub async fn try_providers(services: &[Service], accounts: &Accounts) -> Vec<Finding> {
+pub async fn try_providers(services: &[Service], accounts: &Providers) -> Vec<Finding> {
     let mut asked = Vec::new();
     let mut findings = Vec::new();
     for (_, version) in published(services) {
@@ -104,13 +109,18 @@ pub async fn try_providers(services: &[Service], accounts: &Accounts) -> Vec<Fin
 
 fn provider(version: &Version, text: String) -> Finding {
     let Provider::Account(name) = &version.definition.provider else {
-        return Finding::about(Code::ProviderRefusesKey, &version.definition.name, text, "See: deskgate provider list");
+        return Finding::about(
+            ProblemCode::ProviderRefusesKey,
+            &version.definition.name,
+            text,
+            "See: deskgate provider list",
+        );
     };
     let next = format!("Give it a new key: deskgate provider set {name} --key-file -");
-    Finding::about(Code::ProviderRefusesKey, name, text, next)
+    Finding::about(ProblemCode::ProviderRefusesKey, name, text, next)
 }
 
 fn sandbox(version: &Version, text: String, next: &str) -> Finding {
     let next = if next.is_empty() { "See what is missing: deskgate doctor --all" } else { next };
-    Finding::about(Code::SandboxMissing, &version.definition.name, text, next)
+    Finding::about(ProblemCode::SandboxMissing, &version.definition.name, text, next)
 }

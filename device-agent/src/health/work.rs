@@ -4,28 +4,28 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::management::{Callback, CallbackOff};
 use deskgate_store::approvals::Approval;
 
-use super::{Code, Finding};
-use crate::dispatcher::{Standing, Status};
-use crate::power::KeptAwake;
+use super::{Finding, ProblemCode};
+use crate::dispatcher::{ActiveRunState, DispatcherStatus};
+use crate::power::AwakeStatus;
 
 /// A request that has no more than this left, in seconds, is told of; or a fifth of its time, if that is less.
-const EXPIRES_SOON: i64 = 180;
+const EXPIRY_WARNING_SECS: i64 = 180;
 
 /// What the dispatcher says, and whether the computer stays awake for it.
-pub fn look(status: &Status, kept_awake: &KeptAwake) -> Vec<Finding> {
+pub fn look(status: &DispatcherStatus, kept_awake: &AwakeStatus) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let unsettled = status.runs.iter().filter(|run| run.standing == Standing::AwaitingReconciliation);
+    let unsettled = status.runs.iter().filter(|run| run.standing == ActiveRunState::AwaitingReconciliation);
     let unsettled: Vec<_> = unsettled.map(|run| run.run_id).collect();
     match unsettled.as_slice() {
         [] => {}
         [run_id] => findings.push(Finding::about(
-            Code::RunsUnsettled,
+            ProblemCode::RunsUnsettled,
             run_id.to_string(),
             "1 run was cut off after it began to change something. Nobody knows how it ended.",
             format!("Say what became of it: deskgate runs show {run_id}"),
         )),
         more => findings.push(Finding::new(
-            Code::RunsUnsettled,
+            ProblemCode::RunsUnsettled,
             format!(
                 "{} runs were cut off after they began to change something. Nobody knows how they ended.",
                 more.len()
@@ -35,16 +35,17 @@ pub fn look(status: &Status, kept_awake: &KeptAwake) -> Vec<Finding> {
     }
     if let Some(why) = &status.problem {
         let (code, next) = match status.journal_fails {
-            true => {
-                (Code::JournalUnwritable, "Free some space, or mend the folder's modes. It is tried again by itself.")
-            }
-            false => (Code::ServiceUnreadable, "Publish the service again: deskgate service list"),
+            true => (
+                ProblemCode::JournalUnwritable,
+                "Free some space, or mend the folder's modes. It is tried again by itself.",
+            ),
+            false => (ProblemCode::ServiceUnreadable, "Publish the service again: deskgate service list"),
         };
         findings.push(Finding::new(code, why, next));
     }
-    if let KeptAwake::No { why } = kept_awake {
+    if let AwakeStatus::No { why } = kept_awake {
         let next = "Keep the computer awake yourself while runs are in progress, or choose: deskgate settings set keep-awake always";
-        findings.push(Finding::new(Code::SleepNotPrevented, why, next));
+        findings.push(Finding::new(ProblemCode::SleepNotPrevented, why, next));
     }
     findings
 }
@@ -54,7 +55,7 @@ pub fn expiring(waiting: &[Approval], now: Timestamp) -> Vec<Finding> {
     let soon = |approval: &&Approval| {
         let second = |at: &Timestamp| at.0.as_second();
         let (asked, expires) = (second(&approval.asked_at), second(&approval.expires_at));
-        expires - second(&now) <= EXPIRES_SOON.min((expires - asked) / 5)
+        expires - second(&now) <= EXPIRY_WARNING_SECS.min((expires - asked) / 5)
     };
     let finding = |approval: &Approval| {
         let text = format!(
@@ -62,7 +63,7 @@ pub fn expiring(waiting: &[Approval], now: Timestamp) -> Vec<Finding> {
             approval.service, approval.tool, approval.expires_at
         );
         let next = format!("Decide: deskgate approvals show {}", approval.approval_id);
-        Finding::about(Code::ApprovalExpires, approval.approval_id.to_string(), text, next)
+        Finding::about(ProblemCode::ApprovalExpires, approval.approval_id.to_string(), text, next)
     };
     waiting.iter().filter(soon).map(finding).collect()
 }
@@ -70,11 +71,11 @@ pub fn expiring(waiting: &[Approval], now: Timestamp) -> Vec<Finding> {
 /// Runs that wait because access is paused.
 pub fn held_back() -> Finding {
     let text = "External access is paused, and runs wait in the queue.";
-    Finding::new(Code::AccessPaused, text, "Enable it when you are ready: deskgate access enable")
+    Finding::new(ProblemCode::AccessPaused, text, "Enable it when you are ready: deskgate access enable")
 }
 
 /// Callbacks that were switched off by what came of them.
-pub fn switched_off(callbacks: &[Callback]) -> Vec<Finding> {
+pub fn disabled_callbacks(callbacks: &[Callback]) -> Vec<Finding> {
     let finding = |callback: &Callback| {
         let why = match callback.off? {
             CallbackOff::Gone => "the receiver answered that it is gone (410)",
@@ -86,13 +87,13 @@ pub fn switched_off(callbacks: &[Callback]) -> Vec<Finding> {
             "See what came of it: deskgate deliveries list. Then: deskgate callback enable {}",
             callback.app_id
         );
-        Some(Finding::about(Code::CallbackOff, callback.app_id.to_string(), text, next))
+        Some(Finding::about(ProblemCode::CallbackOff, callback.app_id.to_string(), text, next))
     };
     callbacks.iter().filter_map(finding).collect()
 }
 
 /// Pages that are not there.
-pub fn without_pages() -> Finding {
+pub fn missing_pages() -> Finding {
     let text = "No port of 127.0.0.1 was free for them when the agent started. The command line works.";
-    Finding::new(Code::PagesDown, text, "See the agent's log, and start it again: deskgate stop, deskgate start")
+    Finding::new(ProblemCode::PagesDown, text, "See the agent's log, and start it again: deskgate stop, deskgate start")
 }

@@ -10,13 +10,13 @@ pub use deskgate_gateway::tunnel::ByteStream;
 /// Any two-way stream of bytes, whatever carries it.
 pub type BoxedStream = Box<dyn ByteStream>;
 
-type Opening = Pin<Box<dyn Future<Output = io::Result<BoxedStream>> + Send>>;
+type OpenFuture = Pin<Box<dyn Future<Output = io::Result<BoxedStream>> + Send>>;
 
 /// Opens streams to a gateway in the same process.
 #[derive(Clone)]
-pub struct BuiltIn(Arc<dyn Fn() -> Opening + Send + Sync>);
+pub struct BuiltInConnector(Arc<dyn Fn() -> OpenFuture + Send + Sync>);
 
-impl BuiltIn {
+impl BuiltInConnector {
     /// `open` gives one fresh stream for each connection, such as one end of a
     /// [`tokio::io::DuplexStream`] whose other end the gateway got.
     pub fn new<F, Fut>(open: F) -> Self
@@ -32,7 +32,7 @@ impl BuiltIn {
     }
 }
 
-impl std::fmt::Debug for BuiltIn {
+impl std::fmt::Debug for BuiltInConnector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("BuiltIn")
     }

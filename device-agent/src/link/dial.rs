@@ -10,23 +10,23 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 /// Until another try begins beside those that nothing has come of yet. What a kernel repeats by itself, it repeats
 /// ever more rarely, so that a line that is back would be noticed seconds late.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// How long one of the later tries may take. They are for a line that is back; the first one, for a line that is slow,
 /// is given all the time there is. So there are few at a time.
-const LATER: Duration = Duration::from_millis(1500);
+const RETRY_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Connects: the first try that comes to anything decides. Goes on for ever if none does; dropping the future ends all.
 pub(super) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut first = Box::pin(TcpStream::connect((host, port)));
     let mut later = FuturesUnordered::new();
-    let mut again = interval(AGAIN);
+    let mut again = interval(RETRY_INTERVAL);
     again.set_missed_tick_behavior(MissedTickBehavior::Delay);
     again.reset();
     loop {
         tokio::select! {
             connected = &mut first => return connected,
             Some(tried) = later.next() => if let Ok(connected) = tried { return connected },
-            _ = again.tick() => later.push(timeout(LATER, TcpStream::connect((host, port)))),
+            _ = again.tick() => later.push(timeout(RETRY_TIMEOUT, TcpStream::connect((host, port)))),
         }
     }
 }
@@ -50,14 +50,14 @@ mod tests {
         }
         let began = std::time::Instant::now();
         let (dialled, ()) = tokio::join!(dial("127.0.0.1", port), async {
-            tokio::time::sleep(AGAIN * 3 + AGAIN / 2).await;
+            tokio::time::sleep(RETRY_INTERVAL * 3 + RETRY_INTERVAL / 2).await;
             for _ in &filling {
                 let _ = listener.accept().await;
             }
         });
         dialled.expect("there is room now");
         // The kernel's own next tries would have been after one, three and seven seconds.
-        assert!(began.elapsed() < AGAIN * 5, "{:?}", began.elapsed());
+        assert!(began.elapsed() < RETRY_INTERVAL * 5, "{:?}", began.elapsed());
     }
 
     #[tokio::test]

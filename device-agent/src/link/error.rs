@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use deskgate_protocol::control::{ByeCode, Refused, RefusedCode};
+use deskgate_protocol::control::{ByeCode, RefusedCode, SessionRefusal};
 use serde::{Deserialize, Serialize};
 
 use crate::account::AccountError;
@@ -132,7 +132,7 @@ pub enum LinkError {
     Lost(String),
     /// The gateway said no, and why.
     #[error("{}", RefusedText(.0))]
-    Refused(Box<Refused>),
+    Refused(Box<SessionRefusal>),
 }
 
 /// The fingerprints of a server that is not trusted, for a person to compare.
@@ -147,7 +147,7 @@ pub struct HostKeys {
 /// What one attempt goes through, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum ConnectStage {
     /// Somebody is signed in.
     Account,
     /// The issuer of accounts gives a token.
@@ -170,7 +170,7 @@ pub enum Stage {
     Device,
 }
 
-impl Stage {
+impl ConnectStage {
     /// Those of a gateway that is reached over SSH, in their order.
     pub const REMOTE: [Self; 7] =
         [Self::Address, Self::HostKey, Self::DeviceKey, Self::Socket, Self::Token, Self::Version, Self::Device];
@@ -190,25 +190,25 @@ impl Stage {
 
 impl LinkError {
     /// What the attempt failed at; everything before it went well. `None`: that cannot be told.
-    pub fn failed_at(&self) -> Option<Stage> {
+    pub fn failed_at(&self) -> Option<ConnectStage> {
         match self {
-            Self::Unreachable { .. } | Self::ConnectionRefused { .. } => Some(Stage::Address),
-            Self::HostKey(_) => Some(Stage::HostKey),
-            Self::KeyNotAccepted { .. } => Some(Stage::DeviceKey),
-            Self::ChannelRefused { .. } | Self::NotAGateway(_) => Some(Stage::Socket),
-            Self::WrongToken => Some(Stage::Token),
-            Self::AccessTokenRefused { .. } => Some(Stage::AccessToken),
-            Self::Account(AccountError::Away { .. }) => Some(Stage::Issuer),
-            Self::Account(AccountError::NotHosted(_)) | Self::NoLine { .. } => Some(Stage::Socket),
-            Self::Account(_) => Some(Stage::Account),
-            Self::Web { .. } => Some(Stage::Address),
-            Self::Refused(refused) => Stage::of_refusal(refused.code),
+            Self::Unreachable { .. } | Self::ConnectionRefused { .. } => Some(ConnectStage::Address),
+            Self::HostKey(_) => Some(ConnectStage::HostKey),
+            Self::KeyNotAccepted { .. } => Some(ConnectStage::DeviceKey),
+            Self::ChannelRefused { .. } | Self::NotAGateway(_) => Some(ConnectStage::Socket),
+            Self::WrongToken => Some(ConnectStage::Token),
+            Self::AccessTokenRefused { .. } => Some(ConnectStage::AccessToken),
+            Self::Account(AccountError::Away { .. }) => Some(ConnectStage::Issuer),
+            Self::Account(AccountError::NotHosted(_)) | Self::NoLine { .. } => Some(ConnectStage::Socket),
+            Self::Account(_) => Some(ConnectStage::Account),
+            Self::Web { .. } => Some(ConnectStage::Address),
+            Self::Refused(refused) => ConnectStage::of_refusal(refused.code),
             Self::Timeout { .. } | Self::Ssh { .. } | Self::BuiltIn(_) | Self::Lost(_) => None,
         }
     }
 
     /// The address that the attempt stood on was taken away meanwhile.
-    pub(super) fn moved() -> Self {
+    pub(super) fn address_lost() -> Self {
         Self::Lost("this computer's address changed".to_owned())
     }
 
@@ -249,11 +249,11 @@ impl LinkError {
     }
 }
 
-struct RefusedText<'a>(&'a Refused);
+struct RefusedText<'a>(&'a SessionRefusal);
 
 impl fmt::Display for RefusedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refused { message, gateway_version, device_version, .. } = self.0;
+        let SessionRefusal { message, gateway_version, device_version, .. } = self.0;
         write!(f, "the gateway refuses this device: {message} (gateway {gateway_version}")?;
         match device_version {
             Some(version) => write!(f, ", device {version})"),
@@ -329,7 +329,7 @@ pub enum HostKeyError {
 
 /// Why a session that was open ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
+pub enum DisconnectReason {
     /// The gateway or the network closed the line.
     #[error("the line was closed ({0})")]
     Closed(String),
@@ -365,14 +365,14 @@ pub enum Lost {
     Moved,
 }
 
-impl Lost {
+impl DisconnectReason {
     /// Whether nobody ended the session, so that the line may be back at any moment.
     pub(super) fn is_of_the_line(&self) -> bool {
         matches!(self, Self::Silent(_) | Self::Stuck(_) | Self::Moved)
     }
 
     /// The gateway said why it ends the session.
-    pub(super) fn said(code: ByeCode, message: &str) -> Self {
+    pub(super) fn from_bye(code: ByeCode, message: &str) -> Self {
         let word = serde_json::to_value(code).ok().and_then(|word| word.as_str().map(str::to_owned));
         let why = format!("by the gateway, {}: {message}", word.unwrap_or_default());
         if code == ByeCode::Unavailable { Self::Closed(why) } else { Self::Dismissed(why) }

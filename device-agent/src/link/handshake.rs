@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use deskgate_protocol::control::{
-    Challenge, DeviceFrame, GatewayFrame, Hello, InFlight, Refused, RefusedCode, Welcome,
+    Challenge, DeviceFrame, GatewayFrame, Hello, InFlightRun, RefusedCode, SessionRefusal, Welcome,
 };
 use deskgate_protocol::frame::{self, MAX_FRAME_BYTES};
 use deskgate_protocol::identity::{HelloProof, HostKeyProof};
-use deskgate_protocol::{Half, PROTOCOL, VERSION, versions_match};
+use deskgate_protocol::{Half, PROTOCOL_RANGE, VERSION, versions_match};
 use futures_util::{SinkExt, StreamExt};
 use tokio::time::timeout;
 use tokio_tungstenite::client_async_with_config;
@@ -18,39 +18,46 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 
 use super::Credentials;
 use super::builtin::BoxedStream;
-use super::error::{LinkError, Lost};
-use super::session::{Session, Socket, understand};
+use super::error::{DisconnectReason, LinkError};
+use super::session::{ControlSocket, Session, decode_message};
 
 /// How long upgrade and handshake may take together.
-const LIMIT: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes of frames that leave together when several are ready at once.
-const GATHERED: usize = 64 * 1024;
+const WRITE_BUFFER_BYTES: usize = 64 * 1024;
 
 /// What a connector opened.
-pub(super) enum Opened {
+pub(super) enum OpenedChannel {
     /// A stream to the control socket, which the control token opens.
     Private(BoxedStream),
     /// A WebSocket that an account's token opened, and what this device is called.
-    Account(Box<Socket>, String),
+    Account(Box<ControlSocket>, String),
 }
 
 /// Speaks to the gateway until it welcomes or refuses this device.
 pub(super) async fn open(
-    opened: Opened,
+    opened: OpenedChannel,
     credentials: &Credentials,
-    in_flight: Vec<InFlight>,
+    in_flight: Vec<InFlightRun>,
     address: &str,
 ) -> Result<Session, LinkError> {
-    let late =
-        |_| LinkError::Timeout { address: address.to_owned(), stage: "shaking hands with the gateway", limit: LIMIT };
-    timeout(LIMIT, greet(opened, credentials, in_flight)).await.map_err(late)?
+    let late = |_| LinkError::Timeout {
+        address: address.to_owned(),
+        stage: "shaking hands with the gateway",
+        limit: HANDSHAKE_TIMEOUT,
+    };
+    timeout(HANDSHAKE_TIMEOUT, greet(opened, credentials, in_flight)).await.map_err(late)?
 }
 
-async fn greet(opened: Opened, credentials: &Credentials, in_flight: Vec<InFlight>) -> Result<Session, LinkError> {
+async fn greet(
+    opened: OpenedChannel,
+    credentials: &Credentials,
+    in_flight: Vec<InFlightRun>,
+) -> Result<Session, LinkError> {
     let (mut socket, device_name) = match opened {
-        Opened::Private(stream) => (upgrade(stream, credentials).await?, None),
-        Opened::Account(socket, device_name) => (*socket, Some(device_name)),
+        OpenedChannel::Private(stream) => (upgrade(stream, credentials).await?, None),
+        OpenedChannel::Account(socket, device_name) => (*socket, Some(device_name)),
     };
     let challenge = match receive(&mut socket).await? {
         GatewayFrame::Challenge(challenge) => challenge,
@@ -90,11 +97,11 @@ pub(super) fn limits() -> WebSocketConfig {
         .max_message_size(Some(MAX_FRAME_BYTES))
         .max_frame_size(Some(MAX_FRAME_BYTES))
         .read_buffer_size(16 * 1024)
-        .write_buffer_size(GATHERED)
-        .max_write_buffer_size(GATHERED + 2 * MAX_FRAME_BYTES)
+        .write_buffer_size(WRITE_BUFFER_BYTES)
+        .max_write_buffer_size(WRITE_BUFFER_BYTES + 2 * MAX_FRAME_BYTES)
 }
 
-async fn upgrade(stream: BoxedStream, credentials: &Credentials) -> Result<Socket, LinkError> {
+async fn upgrade(stream: BoxedStream, credentials: &Credentials) -> Result<ControlSocket, LinkError> {
     let token = credentials.token.as_ref().ok_or(LinkError::WrongToken)?;
     let mut token = HeaderValue::try_from(format!("Bearer {}", token.reveal())).map_err(|_| LinkError::WrongToken)?;
     token.set_sensitive(true);
@@ -120,12 +127,12 @@ async fn upgrade(stream: BoxedStream, credentials: &Credentials) -> Result<Socke
     }
 }
 
-async fn receive(socket: &mut Socket) -> Result<GatewayFrame, LinkError> {
+async fn receive(socket: &mut ControlSocket) -> Result<GatewayFrame, LinkError> {
     loop {
-        match understand(socket.next().await) {
+        match decode_message(socket.next().await) {
             Ok(Some(frame)) => return Ok(frame),
             Ok(None) => {}
-            Err(Lost::Closed(why)) => return Err(LinkError::Lost(why)),
+            Err(DisconnectReason::Closed(why)) => return Err(LinkError::Lost(why)),
             Err(why) => return Err(LinkError::NotAGateway(why.to_string())),
         }
     }
@@ -135,7 +142,7 @@ fn hello(
     challenge: &Challenge,
     credentials: &Credentials,
     device_name: Option<String>,
-    in_flight: Vec<InFlight>,
+    in_flight: Vec<InFlightRun>,
 ) -> Hello {
     let proof = HelloProof {
         gateway_id: challenge.gateway_id,
@@ -146,7 +153,7 @@ fn hello(
     Hello {
         public_key: credentials.key.public_key(),
         device_version: VERSION.to_owned(),
-        protocol: PROTOCOL,
+        protocol: PROTOCOL_RANGE,
         signature: proof.sign(credentials.key.signing_key()),
         device_name,
         nonce: Some(format!("{:032x}", rand::random::<u128>())),
@@ -155,19 +162,19 @@ fn hello(
 }
 
 /// The specification's match rule, from this side.
-fn check_version(challenge: &Challenge) -> Result<(), Refused> {
+fn check_version(challenge: &Challenge) -> Result<(), SessionRefusal> {
     let gateway = &challenge.gateway_version;
     let upgrade = match versions_match(gateway, VERSION) {
         Err(half) => half,
-        Ok(()) if PROTOCOL.agree(challenge.protocol).is_some() => return Ok(()),
-        Ok(()) if challenge.protocol.max < PROTOCOL.min => Half::Gateway,
+        Ok(()) if PROTOCOL_RANGE.agree(challenge.protocol).is_some() => return Ok(()),
+        Ok(()) if challenge.protocol.max < PROTOCOL_RANGE.min => Half::Gateway,
         Ok(()) => Half::Device,
     };
     let what = match upgrade {
         Half::Gateway => "upgrade the gateway",
         Half::Device => "upgrade Deskgate on this device",
     };
-    Err(Refused {
+    Err(SessionRefusal {
         code: RefusedCode::VersionMismatch,
         message: format!("the versions do not match: {what} so that both have the same major and minor version"),
         should_retry: true,
@@ -179,5 +186,5 @@ fn check_version(challenge: &Challenge) -> Result<(), Refused> {
 }
 
 fn agrees(welcome: &Welcome, challenge: &Challenge) -> bool {
-    PROTOCOL.agree(challenge.protocol) == Some(welcome.protocol)
+    PROTOCOL_RANGE.agree(challenge.protocol) == Some(welcome.protocol)
 }

@@ -74,7 +74,7 @@ pub fn verify(pin: &HostPin, host: &str, port: u16, key: &PublicKey) -> Result<(
                 why,
             };
             let text = std::fs::read_to_string(file).map_err(|error| failed(format!("cannot be read: {error}")))?;
-            let known = Known::read(&text, &lookup_name(host, port), key).map_err(failed)?;
+            let known = KnownHostsMatch::read(&text, &lookup_name(host, port), key).map_err(failed)?;
             known.judge(address, presented.to_string(), file)
         }
     }
@@ -87,14 +87,14 @@ fn lookup_name(host: &str, port: u16) -> String {
 }
 
 /// What a known-hosts file says of one server.
-struct Known {
+struct KnownHostsMatch {
     trusted: bool,
     revoked: bool,
     /// The fingerprints of the server's other keys of the presented type.
     others: Vec<String>,
 }
 
-impl Known {
+impl KnownHostsMatch {
     fn read(text: &str, name: &str, key: &PublicKey) -> Result<Self, String> {
         let mut known = Self { trusted: false, revoked: false, others: Vec::new() };
         for (number, line) in text.lines().enumerate() {

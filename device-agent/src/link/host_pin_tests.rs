@@ -4,10 +4,10 @@ use std::process::Command;
 
 use super::*;
 
-const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILRI0lf54e2o+kM7ySftCaYIRfdujbIamvVLFRzpj6js";
+const HOST_KEY_LINE: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILRI0lf54e2o+kM7ySftCaYIRfdujbIamvVLFRzpj6js";
 
 fn key() -> PublicKey {
-    KEY.parse().expect("a key")
+    HOST_KEY_LINE.parse().expect("a key")
 }
 
 fn other() -> String {
@@ -30,12 +30,12 @@ fn check(text: &str) -> Result<(), HostKeyError> {
 #[test]
 fn an_entry_for_the_host_lets_it_in_however_it_is_written() {
     for patterns in ["gw.example.com", "GW.Example.COM", "*.example.com", "gw.exampl?.com", "a,gw.example.com,b", "*"] {
-        assert_eq!(check(&format!("{patterns} {KEY} comment")), Ok(()), "{patterns}");
-        assert_eq!(check(&format!("# a comment\n\n  {patterns}\t{KEY}\r\n")), Ok(()), "{patterns} with tabs");
+        assert_eq!(check(&format!("{patterns} {HOST_KEY_LINE} comment")), Ok(()), "{patterns}");
+        assert_eq!(check(&format!("# a comment\n\n  {patterns}\t{HOST_KEY_LINE}\r\n")), Ok(()), "{patterns} with tabs");
     }
-    assert_eq!(check_at(&format!("[gw.example.com]:2222 {KEY}"), "GW.example.com", 2222), Ok(()));
-    assert_eq!(check_at(&format!("::1 {KEY}"), "::1", 22), Ok(()));
-    assert_eq!(check_at(&format!("[::1]:2222 {KEY}"), "::1", 2222), Ok(()));
+    assert_eq!(check_at(&format!("[gw.example.com]:2222 {HOST_KEY_LINE}"), "GW.example.com", 2222), Ok(()));
+    assert_eq!(check_at(&format!("::1 {HOST_KEY_LINE}"), "::1", 22), Ok(()));
+    assert_eq!(check_at(&format!("[::1]:2222 {HOST_KEY_LINE}"), "::1", 2222), Ok(()));
 }
 
 #[test]
@@ -43,10 +43,13 @@ fn an_entry_for_another_host_or_port_does_not() {
     for patterns in
         ["example.com", "gw.example.co", "xgw.example.com", "*.com,!gw.example.com", "!gw.example.com,*", "!*", "?"]
     {
-        assert!(matches!(check(&format!("{patterns} {KEY}")), Err(HostKeyError::Unknown { .. })), "{patterns}");
+        assert!(
+            matches!(check(&format!("{patterns} {HOST_KEY_LINE}")), Err(HostKeyError::Unknown { .. })),
+            "{patterns}"
+        );
     }
     for (patterns, port) in [("gw.example.com", 2222), ("[gw.example.com]:2222", 22), ("[gw.example.com]:2222", 2223)] {
-        let result = check_at(&format!("{patterns} {KEY}"), "gw.example.com", port);
+        let result = check_at(&format!("{patterns} {HOST_KEY_LINE}"), "gw.example.com", port);
         assert!(matches!(result, Err(HostKeyError::Unknown { .. })), "{patterns} at {port}");
     }
 }
@@ -56,7 +59,7 @@ fn a_hashed_name_is_recognised() {
     for (host, port, name) in [("gw.example.com", 22, "gw.example.com"), ("::1", 2222, "[::1]:2222")] {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("known_hosts");
-        std::fs::write(&file, format!("{name} {KEY}\n")).expect("written");
+        std::fs::write(&file, format!("{name} {HOST_KEY_LINE}\n")).expect("written");
         let hashed = Command::new("ssh-keygen").arg("-H").arg("-f").arg(&file).output().expect("ssh-keygen runs");
         assert!(hashed.status.success());
         let text = std::fs::read_to_string(&file).expect("there");
@@ -69,7 +72,7 @@ fn a_hashed_name_is_recognised() {
 #[test]
 fn one_of_several_keys_is_enough_and_none_of_them_is_a_change() {
     let other = other();
-    assert_eq!(check(&format!("gw.example.com {other}\ngw.example.com {KEY}\n")), Ok(()));
+    assert_eq!(check(&format!("gw.example.com {other}\ngw.example.com {HOST_KEY_LINE}\n")), Ok(()));
     let Err(HostKeyError::Changed { pinned, presented, .. }) = check(&format!("gw.example.com {other}\n")) else {
         panic!("a change")
     };
@@ -80,7 +83,10 @@ fn one_of_several_keys_is_enough_and_none_of_them_is_a_change() {
 #[test]
 fn a_revoked_key_is_refused_wherever_else_it_stands() {
     for revoked in ["@revoked * ", "@revoked gw.example.com ", "@revoked old-name.example.com "] {
-        for text in [format!("gw.example.com {KEY}\n{revoked}{KEY}"), format!("{revoked}{KEY}\ngw.example.com {KEY}")] {
+        for text in [
+            format!("gw.example.com {HOST_KEY_LINE}\n{revoked}{HOST_KEY_LINE}"),
+            format!("{revoked}{HOST_KEY_LINE}\ngw.example.com {HOST_KEY_LINE}"),
+        ] {
             assert!(matches!(check(&text), Err(HostKeyError::Revoked { .. })), "{text}");
         }
     }
@@ -88,18 +94,18 @@ fn a_revoked_key_is_refused_wherever_else_it_stands() {
 
 #[test]
 fn a_certificate_authority_is_not_a_host_key() {
-    assert!(matches!(check(&format!("@cert-authority * {KEY}")), Err(HostKeyError::Unknown { .. })));
+    assert!(matches!(check(&format!("@cert-authority * {HOST_KEY_LINE}")), Err(HostKeyError::Unknown { .. })));
 }
 
 #[test]
 fn what_cannot_be_read_never_lets_anyone_in() {
     assert!(matches!(
-        check(&format!("gw.example.com {KEY}\n@revoked gw.example.com ssh-ed25519 ???")),
+        check(&format!("gw.example.com {HOST_KEY_LINE}\n@revoked gw.example.com ssh-ed25519 ???")),
         Err(HostKeyError::File { .. })
     ));
-    assert!(matches!(check(&format!("@whatever * {KEY}")), Err(HostKeyError::File { .. })));
+    assert!(matches!(check(&format!("@whatever * {HOST_KEY_LINE}")), Err(HostKeyError::File { .. })));
     assert!(matches!(check("gw.example.com ssh-ed25519 ???"), Err(HostKeyError::Unknown { .. })));
-    assert_eq!(check(&format!("some nonsense\n|1|x|y {KEY}\ngw.example.com {KEY}")), Ok(()));
+    assert_eq!(check(&format!("some nonsense\n|1|x|y {HOST_KEY_LINE}\ngw.example.com {HOST_KEY_LINE}")), Ok(()));
     let missing = HostPin::KnownHosts("/nonexistent/known_hosts".into());
     assert!(matches!(verify(&missing, "gw", 22, &key()), Err(HostKeyError::File { .. })));
 }

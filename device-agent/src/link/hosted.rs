@@ -19,20 +19,20 @@ use super::builtin::BoxedStream;
 use super::error::LinkError;
 use super::handshake::limits;
 use super::network;
-use super::session::Socket;
-use crate::account::{AccountError, GatewayAddress, Keeper};
+use super::session::ControlSocket;
+use crate::account::{AccountError, GatewayAddress, TokenManager};
 
 /// Where the line is, under the gateway's address.
-const LINE: &str = "/control";
+const CONTROL_PATH: &str = "/control";
 /// For connection, TLS and upgrade together.
-const LIMIT: Duration = Duration::from_secs(15);
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(15);
 /// For connection and TLS. Short, because a kernel repeats by itself ever more rarely: after this a new one is begun.
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two questions for a newer token, while the issuer does not answer.
-const AGAIN: Duration = Duration::from_secs(5);
+const TOKEN_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-static HERE: LazyLock<Client> = LazyLock::new(|| client(true));
-static ELSEWHERE: LazyLock<Client> = LazyLock::new(|| client(false));
+static LOOPBACK_CLIENT: LazyLock<Client> = LazyLock::new(|| client(true));
+static REMOTE_CLIENT: LazyLock<Client> = LazyLock::new(|| client(false));
 
 /// Proxies of the environment are for gateways elsewhere, as for models.
 fn client(to_this_computer: bool) -> Client {
@@ -42,7 +42,7 @@ fn client(to_this_computer: bool) -> Client {
     builder
         // In HTTP/2 nothing is upgraded.
         .http1_only()
-        .connect_timeout(CONNECT_LIMIT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("deskgate/", env!("CARGO_PKG_VERSION")))
         .build()
@@ -51,28 +51,29 @@ fn client(to_this_computer: bool) -> Client {
 
 /// A hosted gateway, and who is signed in at it.
 #[derive(Clone, Debug)]
-pub struct Hosted {
+pub struct HostedConnector {
     /// Where it is.
     pub gateway: GatewayAddress,
     /// Has the tokens.
-    pub keeper: Keeper,
+    pub token_manager: TokenManager,
     /// What this device is called when its account brings it for the first time.
     pub device_name: String,
 }
 
-impl Hosted {
+impl HostedConnector {
     /// Opens the line with a token that is good now, and says which of this computer's addresses it stands on.
-    pub(super) async fn open(&self) -> Result<(Socket, Option<IpAddr>), LinkError> {
-        let token = self.keeper.token(&self.gateway).await?;
-        let late = |_| LinkError::Timeout { address: self.gateway.to_string(), stage: "connecting", limit: LIMIT };
-        timeout(LIMIT, self.upgrade(&token)).await.map_err(late)?
+    pub(super) async fn open(&self) -> Result<(ControlSocket, Option<IpAddr>), LinkError> {
+        let token = self.token_manager.token(&self.gateway).await?;
+        let late =
+            |_| LinkError::Timeout { address: self.gateway.to_string(), stage: "connecting", limit: UPGRADE_TIMEOUT };
+        timeout(UPGRADE_TIMEOUT, self.upgrade(&token)).await.map_err(late)?
     }
 
-    async fn upgrade(&self, token: &AccessToken) -> Result<(Socket, Option<IpAddr>), LinkError> {
+    async fn upgrade(&self, token: &AccessToken) -> Result<(ControlSocket, Option<IpAddr>), LinkError> {
         let key = generate_key();
-        let client = if self.gateway.is_here() { &HERE } else { &ELSEWHERE };
+        let client = if self.gateway.is_here() { &LOOPBACK_CLIENT } else { &REMOTE_CLIENT };
         let request = client
-            .get(self.gateway.at(LINE))
+            .get(self.gateway.at(CONTROL_PATH))
             .header("Connection", "Upgrade")
             .header("Upgrade", "websocket")
             .header("Sec-WebSocket-Version", "13")
@@ -82,7 +83,7 @@ impl Hosted {
         match response.status() {
             StatusCode::SWITCHING_PROTOCOLS => {}
             StatusCode::UNAUTHORIZED => {
-                self.keeper.disown(&self.gateway, token).await;
+                self.token_manager.invalidate(&self.gateway, token).await;
                 return Err(LinkError::AccessTokenRefused { address: self.gateway.to_string(), why: why(&response) });
             }
             StatusCode::NOT_FOUND => return Err(AccountError::NotHosted(self.gateway.to_string()).into()),
@@ -94,7 +95,7 @@ impl Hosted {
         if !accepts(response.headers(), &key) {
             return Err(self.no_line("it became no WebSocket"));
         }
-        let ground = response.remote_addr().and_then(network::towards);
+        let ground = response.remote_addr().and_then(network::local_address_for);
         let stream = response.upgrade().await.map_err(|error| LinkError::Lost(error.to_string()))?;
         let stream: BoxedStream = Box::new(stream);
         Ok((WebSocketStream::from_raw_socket(stream, Role::Client, Some(limits())).await, ground))
@@ -104,7 +105,7 @@ impl Hosted {
     /// there is none any more: the gateway then ends the line when the last one is over.
     pub(super) async fn renew(self, frames: mpsc::Sender<DeviceFrame>) {
         loop {
-            match self.keeper.newer_token(&self.gateway).await {
+            match self.token_manager.newer_token(&self.gateway).await {
                 Ok(access_token) => {
                     if frames.send(DeviceFrame::Token { access_token }).await.is_err() {
                         return;
@@ -112,7 +113,7 @@ impl Hosted {
                 }
                 Err(error @ AccountError::Away { .. }) => {
                     tracing::warn!(%error, "no newer token can be had; the line stays up while the last one is good");
-                    sleep(AGAIN).await;
+                    sleep(TOKEN_RETRY_INTERVAL).await;
                 }
                 Err(error) => return tracing::warn!(%error, "the line ends with its token"),
             }

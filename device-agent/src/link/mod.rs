@@ -13,7 +13,7 @@
 //! |---|---|
 //! | [`ssh`] | a byte stream over SSH, to the gateway's own listener or to OpenSSH's sshd |
 //! | [`host_pin`] | which server is the right one |
-//! | [`followed`] | the keys that it announces before it shows them |
+//! | [`announced_keys`] | the keys that it announces before it shows them |
 //! | [`hosted`] | a WebSocket over the public address, with an account's token |
 //! | [`builtin`] | a byte stream to a gateway in the same process |
 //! | `dial` | one connection, over a line that may be away |
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_protocol::Timestamp;
-use deskgate_protocol::control::InFlight;
+use deskgate_protocol::control::InFlightRun;
 use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::secret::ControlToken;
 use rand::RngExt;
@@ -38,10 +38,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::identity::DeviceKey;
 
+pub mod announced_keys;
 pub mod builtin;
 mod dial;
 mod error;
-pub mod followed;
 mod handshake;
 pub mod host_pin;
 pub mod hosted;
@@ -51,20 +51,20 @@ pub mod ssh;
 pub mod status;
 pub mod target;
 
-pub use builtin::{BoxedStream, BuiltIn};
-pub use error::{HostKeyError, HostKeys, LinkError, Lost, Stage};
-use handshake::Opened;
+pub use builtin::{BoxedStream, BuiltInConnector};
+pub use error::{ConnectStage, DisconnectReason, HostKeyError, HostKeys, LinkError};
+use handshake::OpenedChannel;
 pub use host_pin::{HostPin, PinnedFingerprint};
-pub use hosted::Hosted;
-use network::Network;
+pub use hosted::HostedConnector;
+use network::NetworkMonitor;
 pub use session::Session;
-use ssh::Reached;
-use status::Way;
+use ssh::SshStream;
+use status::Route;
 pub use status::{LinkHandle, LinkStatus};
 pub use target::Ssh;
 
 /// Between a change of this computer's network and the attempt that follows it.
-const SETTLING: Duration = Duration::from_millis(200);
+const NETWORK_SETTLE_DELAY: Duration = Duration::from_millis(200);
 
 /// How the byte stream to the gateway comes about.
 #[derive(Clone, Debug)]
@@ -72,35 +72,35 @@ pub enum Connector {
     /// Over SSH.
     Ssh(Ssh),
     /// Over the public address of a hosted gateway.
-    Hosted(Hosted),
+    Hosted(HostedConnector),
     /// Within this process.
-    BuiltIn(BuiltIn),
+    BuiltIn(BuiltInConnector),
 }
 
 /// What a connector opened.
-struct Open {
-    opened: Opened,
+struct OpenedTransport {
+    opened: OpenedChannel,
     /// By which host key the server was recognised, where it has one.
-    shown: Option<PublicKey>,
+    host_key: Option<PublicKey>,
     /// Which of this computer's addresses it stands on.
-    ground: Option<IpAddr>,
+    local_address: Option<IpAddr>,
 }
 
 impl Connector {
-    async fn open(&self, key: &DeviceKey) -> Result<Open, LinkError> {
+    async fn open(&self, key: &DeviceKey) -> Result<OpenedTransport, LinkError> {
         Ok(match self {
             Self::Ssh(ssh) => {
-                let Reached { stream, shown, ground } = ssh.reach(key).await?;
-                Open { opened: Opened::Private(stream), shown: Some(shown), ground }
+                let SshStream { stream, host_key: shown, local_address: ground } = ssh.reach(key).await?;
+                OpenedTransport { opened: OpenedChannel::Private(stream), host_key: Some(shown), local_address: ground }
             }
             Self::Hosted(hosted) => {
                 let (socket, ground) = hosted.open().await?;
-                let opened = Opened::Account(Box::new(socket), hosted.device_name.clone());
-                Open { opened, shown: None, ground }
+                let opened = OpenedChannel::Account(Box::new(socket), hosted.device_name.clone());
+                OpenedTransport { opened, host_key: None, local_address: ground }
             }
             Self::BuiltIn(builtin) => {
                 let stream = builtin.open().await.map_err(LinkError::BuiltIn)?;
-                Open { opened: Opened::Private(stream), shown: None, ground: None }
+                OpenedTransport { opened: OpenedChannel::Private(stream), host_key: None, local_address: None }
             }
         })
     }
@@ -108,7 +108,7 @@ impl Connector {
     /// News from now on of what may help an attempt that fails.
     fn news(&self) -> Option<watch::Receiver<()>> {
         match self {
-            Self::Hosted(hosted) => Some(hosted.keeper.sign_ins()),
+            Self::Hosted(hosted) => Some(hosted.token_manager.sign_ins()),
             Self::Ssh(_) | Self::BuiltIn(_) => None,
         }
     }
@@ -134,43 +134,43 @@ pub struct Credentials {
 
 /// How long to wait between attempts.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct RetryPolicy {
     /// After the first failure; doubled after each further one.
-    pub first: Duration,
+    pub initial: Duration,
     /// The longest wait.
-    pub longest: Duration,
-    /// The longest wait while the gateway was there [lately](Self::lately) and only the line to it fails: it may be back
+    pub max: Duration,
+    /// The longest wait while the gateway was there [lately](Self::recent_window) and only the line to it fails: it may be back
     /// at any moment.
-    pub brisk: Duration,
+    pub max_while_recent: Duration,
     /// How long a gateway counts as having been there lately.
-    pub lately: Duration,
+    pub recent_window: Duration,
     /// A session shorter than this counts as a failure when it happens again: otherwise two
     /// devices with one key would replace each other without a pause.
-    pub settled: Duration,
+    pub min_session: Duration,
     /// The longest wait behind a session whose line broke, however short it was. A line that breaks often gets through
     /// each time, and who waits for a run is not to pay for the breaks before.
-    pub broken: Duration,
+    pub max_after_break: Duration,
 }
 
-impl Default for Pace {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
-            first: Duration::from_millis(500),
-            longest: Duration::from_secs(30),
-            brisk: Duration::from_millis(500),
-            lately: Duration::from_secs(600),
-            settled: Duration::from_secs(30),
-            broken: Duration::from_secs(2),
+            initial: Duration::from_millis(500),
+            max: Duration::from_secs(30),
+            max_while_recent: Duration::from_millis(500),
+            recent_window: Duration::from_secs(600),
+            min_session: Duration::from_secs(30),
+            max_after_break: Duration::from_secs(2),
         }
     }
 }
 
-impl Pace {
+impl RetryPolicy {
     /// The wait after this many failures in a row: none after none, then doubling, with jitter so
     /// that devices that lost one gateway together do not return together.
     fn wait(&self, failures: u32, longest: Duration) -> Duration {
         let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
-        let whole = self.first.saturating_mul(2u32.saturating_pow(doublings)).min(longest);
+        let whole = self.initial.saturating_mul(2u32.saturating_pow(doublings)).min(longest);
         whole.mul_f64(rand::rng().random_range(0.5..=1.0))
     }
 }
@@ -179,22 +179,24 @@ impl Pace {
 pub async fn connect_once(
     connector: &Connector,
     credentials: &Credentials,
-    in_flight: Vec<InFlight>,
+    in_flight: Vec<InFlightRun>,
 ) -> Result<Session, LinkError> {
     // Boxed, because SSH and WebSocket set-up hold large states that nobody needs afterwards.
-    let Open { opened, shown, ground } = Box::pin(connector.open(&credentials.key)).await?;
+    let OpenedTransport { opened, host_key: shown, local_address: ground } =
+        Box::pin(connector.open(&credentials.key)).await?;
     let address = connector.address();
     let handshake = Box::pin(handshake::open(opened, credentials, in_flight, &address));
-    let mut session = network::on(ground, handshake).await.unwrap_or_else(|| Err(LinkError::moved()))?;
+    let mut session =
+        network::while_address_held(ground, handshake).await.unwrap_or_else(|| Err(LinkError::address_lost()))?;
     if let Some(ground) = ground {
-        session.stand_on(ground);
+        session.end_when_address_lost(ground);
     }
     match (connector, shown) {
-        (Connector::Hosted(hosted), _) => session.tend(hosted.clone().renew(session.sender())),
+        (Connector::Hosted(hosted), _) => session.spawn(hosted.clone().renew(session.sender())),
         (Connector::Ssh(ssh), Some(shown)) => {
             let announced: Vec<_> = session.welcome().host_keys.iter().map(|key| key.public_key).collect();
             if !announced.is_empty() {
-                followed::follow(ssh, &shown, &announced);
+                announced_keys::follow(ssh, &shown, &announced);
             }
         }
         _ => {}
@@ -205,10 +207,10 @@ pub async fn connect_once(
 /// Keeps trying until the gateway welcomes this device.
 #[derive(Debug)]
 pub struct Link {
-    way: watch::Receiver<Way>,
-    pace: Pace,
-    status: status::Board,
-    last: Option<(Arc<session::Ending>, Instant)>,
+    way: watch::Receiver<Route>,
+    pace: RetryPolicy,
+    status: status::LinkControl,
+    last: Option<(Arc<session::SessionEnd>, Instant)>,
     short_sessions: u32,
     /// When the last session ended, or this was made.
     seen: Instant,
@@ -216,12 +218,12 @@ pub struct Link {
 
 /// What may end a wait before its time.
 #[derive(Default)]
-struct Helped<'a> {
+struct WaitInterrupts<'a> {
     news: Option<watch::Receiver<()>>,
-    network: Option<&'a mut Network>,
+    network: Option<&'a mut NetworkMonitor>,
 }
 
-impl Helped<'_> {
+impl WaitInterrupts<'_> {
     async fn by_news(news: Option<watch::Receiver<()>>) {
         let Some(mut news) = news else { return std::future::pending().await };
         if news.changed().await.is_err() {
@@ -229,25 +231,25 @@ impl Helped<'_> {
         }
     }
 
-    async fn by_network(network: Option<&mut Network>) {
+    async fn by_network(network: Option<&mut NetworkMonitor>) {
         let Some(network) = network else { return std::future::pending().await };
         network.changed().await;
         // A network that comes back says so in several words: the cable, the address, the routes.
-        sleep(SETTLING).await;
+        sleep(NETWORK_SETTLE_DELAY).await;
     }
 }
 
 impl Link {
     /// A link that has not dialled yet.
     pub fn new(connector: Connector, credentials: Credentials) -> Self {
-        let status = status::Board::new(Way { connector, credentials });
-        let pace = Pace::default();
+        let status = status::LinkControl::new(Route { connector, credentials });
+        let pace = RetryPolicy::default();
         Self { way: status.way(), pace, status, last: None, short_sessions: 0, seen: Instant::now() }
     }
 
     /// With other waits between attempts than usual.
     #[must_use]
-    pub fn with_pace(self, pace: Pace) -> Self {
+    pub fn with_retry_policy(self, pace: RetryPolicy) -> Self {
         Self { pace, ..self }
     }
 
@@ -267,14 +269,14 @@ impl Link {
     pub async fn connect<F, Fut>(&mut self, in_flight: F) -> Session
     where
         F: Fn() -> Fut,
-        Fut: Future<Output = Vec<InFlight>>,
+        Fut: Future<Output = Vec<InFlightRun>>,
     {
-        let mut network = Network::listen();
+        let mut network = NetworkMonitor::listen();
         self.settle_last(&mut network).await;
         let mut failures = 0;
         loop {
             self.status.set(LinkStatus::Connecting);
-            let Way { connector, credentials } = self.way.borrow_and_update().clone();
+            let Route { connector, credentials } = self.way.borrow_and_update().clone();
             let news = connector.news();
             let attempt = async { connect_once(&connector, &credentials, in_flight().await).await };
             let error = tokio::select! {
@@ -299,7 +301,7 @@ impl Link {
 
     /// `None`: this is not the way any more.
     fn welcomed(&mut self, session: Session) -> Option<Session> {
-        self.status.began(&session.ending());
+        self.status.register_session(&session.ending());
         if self.way.has_changed().unwrap_or(false) {
             return None;
         }
@@ -321,23 +323,23 @@ impl Link {
     }
 
     /// Waits before dialling again if sessions keep breaking soon after they began.
-    async fn settle_last(&mut self, network: &mut Network) {
+    async fn settle_last(&mut self, network: &mut NetworkMonitor) {
         let Some((ending, since)) = self.last.take() else { return };
         self.seen = Instant::now();
-        let why = ending.why().unwrap_or(Lost::Dropped);
+        let why = ending.why().unwrap_or(DisconnectReason::Dropped);
         tracing::warn!(address = %self.address(), %why, "the connection to the gateway was lost");
-        if since.elapsed() >= self.pace.settled {
+        if since.elapsed() >= self.pace.min_session {
             self.short_sessions = 0;
         }
         let is_of_the_line = why.is_of_the_line();
         let longest = match (is_of_the_line, why.is_breakage()) {
-            (true, _) => self.pace.brisk.max(self.pace.first),
-            (false, true) => self.pace.broken.min(self.pace.longest),
-            (false, false) => self.pace.longest,
+            (true, _) => self.pace.max_while_recent.max(self.pace.initial),
+            (false, true) => self.pace.max_after_break.min(self.pace.max),
+            (false, false) => self.pace.max,
         };
         let wait = self.pace.wait(self.short_sessions, longest);
         self.short_sessions = self.short_sessions.saturating_add(1);
-        let helped = Helped { network: is_of_the_line.then_some(network), ..Helped::default() };
+        let helped = WaitInterrupts { network: is_of_the_line.then_some(network), ..WaitInterrupts::default() };
         self.pause(LinkStatus::lost(&why, wait), Some(wait), helped).await;
     }
 
@@ -347,7 +349,7 @@ impl Link {
         error: LinkError,
         failures: u32,
         news: Option<watch::Receiver<()>>,
-        network: &mut Network,
+        network: &mut NetworkMonitor,
     ) -> bool {
         // Often as they may be, nobody wants to read of them all.
         if failures.is_power_of_two() {
@@ -358,18 +360,18 @@ impl Link {
             LinkError::Refused(refused) => Duration::from_secs(refused.retry_after_s.unwrap_or(0).min(300)),
             _ => Duration::ZERO,
         };
-        let is_brisk = is_of_the_line && self.seen.elapsed() < self.pace.lately;
-        let longest = if is_brisk { self.pace.brisk.max(self.pace.first) } else { self.pace.longest };
+        let is_brisk = is_of_the_line && self.seen.elapsed() < self.pace.recent_window;
+        let longest = if is_brisk { self.pace.max_while_recent.max(self.pace.initial) } else { self.pace.max };
         let wait = (!error.is_blocked()).then(|| self.pace.wait(failures, longest).max(asked_for));
         let status = match error {
             LinkError::Refused(refused) => LinkStatus::refused(*refused, wait),
             error => LinkStatus::failed(&error, wait),
         };
-        self.pause(status, wait, Helped { news, network: is_of_the_line.then_some(network) }).await
+        self.pause(status, wait, WaitInterrupts { news, network: is_of_the_line.then_some(network) }).await
     }
 
     /// True if it was the network that ended it.
-    async fn pause(&self, status: LinkStatus, wait: Option<Duration>, helped: Helped<'_>) -> bool {
+    async fn pause(&self, status: LinkStatus, wait: Option<Duration>, helped: WaitInterrupts<'_>) -> bool {
         self.status.set(status);
         let waited = async {
             match wait {
@@ -378,9 +380,9 @@ impl Link {
             }
         };
         tokio::select! {
-            () = self.status.kicked() => false,
-            () = Helped::by_news(helped.news) => false,
-            () = Helped::by_network(helped.network) => true,
+            () = self.status.wait_for_kick() => false,
+            () = WaitInterrupts::by_news(helped.news) => false,
+            () = WaitInterrupts::by_network(helped.network) => true,
             () = waited => false,
         }
     }

@@ -9,12 +9,12 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 /// News of this computer's network from the moment it was made.
 #[derive(Debug)]
-pub(super) struct Network {
+pub(super) struct NetworkMonitor {
     #[cfg(target_os = "linux")]
     news: Option<tokio::net::UnixDatagram>,
 }
 
-impl Network {
+impl NetworkMonitor {
     /// Listens from now on.
     pub(super) fn listen() -> Self {
         #[cfg(target_os = "linux")]
@@ -48,7 +48,7 @@ pub(super) fn is_ours(address: IpAddr) -> bool {
 }
 
 /// The address that this computer would speak from to `there`, as things stand. Nothing is sent.
-pub(super) fn towards(there: SocketAddr) -> Option<IpAddr> {
+pub(super) fn local_address_for(there: SocketAddr) -> Option<IpAddr> {
     let anywhere: SocketAddr = if there.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
     let socket = UdpSocket::bind(anywhere).ok()?;
     socket.connect(there).ok()?;
@@ -56,19 +56,19 @@ pub(super) fn towards(there: SocketAddr) -> Option<IpAddr> {
 }
 
 /// Waits until an address is this computer's no more.
-pub(super) async fn gone(address: IpAddr) {
-    let mut network = Network::listen();
+pub(super) async fn wait_until_lost(address: IpAddr) {
+    let mut network = NetworkMonitor::listen();
     while is_ours(address) {
         network.changed().await;
     }
 }
 
 /// Does what stands on an address, unless that is taken away; then `None`.
-pub(super) async fn on<T>(ground: Option<IpAddr>, work: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn while_address_held<T>(ground: Option<IpAddr>, work: impl Future<Output = T>) -> Option<T> {
     let Some(address) = ground else { return Some(work.await) };
     tokio::select! {
         done = work => Some(done),
-        () = gone(address) => None,
+        () = wait_until_lost(address) => None,
     }
 }
 
@@ -81,14 +81,14 @@ mod linux {
     use tokio::net::UnixDatagram;
 
     /// Interfaces, then addresses and routes of IPv4, then those of IPv6 (`linux/rtnetlink.h`, `RTMGRP_…`).
-    const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
+    const NETLINK_GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
 
     /// A netlink socket is a socket of datagrams, and the runtime's only type for one that has no port is this.
     pub(super) fn listen() -> io::Result<UnixDatagram> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // The protocol is NETLINK_ROUTE, whose number is zero.
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-        bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
+        bind(&socket, &SocketAddrNetlink::new(0, NETLINK_GROUPS))?;
         UnixDatagram::from_std(socket.into())
     }
 
@@ -131,6 +131,6 @@ mod tests {
 
     #[test]
     fn one_speaks_to_oneself_from_ones_own_address() {
-        assert_eq!(towards(([127, 0, 0, 1], 9).into()), Some(Ipv4Addr::LOCALHOST.into()));
+        assert_eq!(local_address_for(([127, 0, 0, 1], 9).into()), Some(Ipv4Addr::LOCALHOST.into()));
     }
 }

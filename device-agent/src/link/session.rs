@@ -23,13 +23,13 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_util::sync::CancellationToken;
 
 use super::builtin::BoxedStream;
-use super::error::Lost;
+use super::error::DisconnectReason;
 use super::network;
 
 /// Frames that may wait in either direction.
-const QUEUE: usize = 64;
+const FRAME_QUEUE_LEN: usize = 64;
 
-pub(super) type Socket = WebSocketStream<BoxedStream>;
+pub(super) type ControlSocket = WebSocketStream<BoxedStream>;
 
 /// An open session with the gateway.
 #[derive(Debug)]
@@ -38,17 +38,17 @@ pub struct Session {
     gateway_version: String,
     incoming: mpsc::Receiver<GatewayFrame>,
     outgoing: mpsc::Sender<DeviceFrame>,
-    ending: Arc<Ending>,
+    ending: Arc<SessionEnd>,
     tasks: JoinSet<()>,
 }
 
 impl Session {
-    pub(super) fn start(socket: Socket, welcome: Welcome, gateway_version: String) -> Self {
-        let ending = Arc::new(Ending::default());
-        let (arriving, incoming) = mpsc::channel(QUEUE);
-        let (outgoing, leaving) = mpsc::channel(QUEUE);
+    pub(super) fn start(socket: ControlSocket, welcome: Welcome, gateway_version: String) -> Self {
+        let ending = Arc::new(SessionEnd::default());
+        let (arriving, incoming) = mpsc::channel(FRAME_QUEUE_LEN);
+        let (outgoing, leaving) = mpsc::channel(FRAME_QUEUE_LEN);
         let (sink, stream) = socket.split();
-        let beat = Beat::of(&welcome.policy);
+        let beat = HeartbeatTimeouts::of(&welcome.policy);
         let mut tasks = JoinSet::new();
         tasks.spawn(read(stream, arriving, beat, Arc::clone(&ending)));
         tasks.spawn(write(sink, leaving, beat, Arc::clone(&ending)));
@@ -82,62 +82,62 @@ impl Session {
     }
 
     /// Why the line is lost, once [`Session::next`] gave `None`.
-    pub fn lost(&self) -> Option<&Lost> {
+    pub fn lost(&self) -> Option<&DisconnectReason> {
         self.ending.why.get()
     }
 
     /// Has something done for as long as the session lasts.
-    pub(super) fn tend(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(work);
     }
 
     /// Ends the session when the address that its line stands on is taken away: nobody else would say so, and
     /// heartbeats find it out late.
-    pub(super) fn stand_on(&mut self, address: IpAddr) {
+    pub(super) fn end_when_address_lost(&mut self, address: IpAddr) {
         let ending = self.ending();
-        self.tend(async move {
-            network::gone(address).await;
-            ending.end(Lost::Moved);
+        self.spawn(async move {
+            network::wait_until_lost(address).await;
+            ending.end(DisconnectReason::Moved);
         });
     }
 
-    pub(super) fn ending(&self) -> Arc<Ending> {
+    pub(super) fn ending(&self) -> Arc<SessionEnd> {
         Arc::clone(&self.ending)
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.ending.end(Lost::Dropped);
+        self.ending.end(DisconnectReason::Dropped);
     }
 }
 
 /// How and why a session ends: the first reason counts.
 #[derive(Debug, Default)]
-pub(super) struct Ending {
-    why: OnceLock<Lost>,
+pub(super) struct SessionEnd {
+    why: OnceLock<DisconnectReason>,
     now: CancellationToken,
 }
 
-impl Ending {
-    pub(super) fn end(&self, why: Lost) {
+impl SessionEnd {
+    pub(super) fn end(&self, why: DisconnectReason) {
         // A later reason is only a consequence of the first.
         let _ = self.why.set(why);
         self.now.cancel();
     }
 
-    pub(super) fn why(&self) -> Option<Lost> {
+    pub(super) fn why(&self) -> Option<DisconnectReason> {
         self.why.get().cloned()
     }
 }
 
 #[derive(Clone, Copy)]
-struct Beat {
+struct HeartbeatTimeouts {
     silence: Duration,
     stuck: Duration,
 }
 
-impl Beat {
+impl HeartbeatTimeouts {
     fn of(policy: &Policy) -> Self {
         // Nothing a gateway says may make this side wait for ever, or not at all.
         let heartbeat = Duration::from_millis(policy.heartbeat_ms.clamp(1, 300_000));
@@ -145,27 +145,32 @@ impl Beat {
     }
 }
 
-async fn read(mut stream: SplitStream<Socket>, arriving: mpsc::Sender<GatewayFrame>, beat: Beat, ending: Arc<Ending>) {
+async fn read(
+    mut stream: SplitStream<ControlSocket>,
+    arriving: mpsc::Sender<GatewayFrame>,
+    beat: HeartbeatTimeouts,
+    ending: Arc<SessionEnd>,
+) {
     let why = loop {
         let message = tokio::select! {
             () = ending.now.cancelled() => return,
             message = timeout(beat.silence, stream.next()) => message,
         };
         let frame = match message {
-            Err(_) => break Lost::Silent(beat.silence),
-            Ok(message) => match understand(message) {
+            Err(_) => break DisconnectReason::Silent(beat.silence),
+            Ok(message) => match decode_message(message) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => continue,
                 Err(why) => break why,
             },
         };
         let goodbye = match &frame {
-            GatewayFrame::Bye { code, message } => Some(Lost::said(*code, message)),
+            GatewayFrame::Bye { code, message } => Some(DisconnectReason::from_bye(*code, message)),
             _ => None,
         };
         tokio::select! {
             () = ending.now.cancelled() => return,
-            sent = arriving.send(frame) => if sent.is_err() { break Lost::Dropped },
+            sent = arriving.send(frame) => if sent.is_err() { break DisconnectReason::Dropped },
         }
         if let Some(why) = goodbye {
             break why;
@@ -175,30 +180,30 @@ async fn read(mut stream: SplitStream<Socket>, arriving: mpsc::Sender<GatewayFra
 }
 
 /// Reads one message. `None` within `Ok`: it says only that the line is alive.
-pub(super) fn understand<F: serde::de::DeserializeOwned>(
+pub(super) fn decode_message<F: serde::de::DeserializeOwned>(
     message: Option<Result<Message, tungstenite::Error>>,
-) -> Result<Option<F>, Lost> {
+) -> Result<Option<F>, DisconnectReason> {
     match message {
         Some(Ok(Message::Text(text))) => match frame::decode(text.as_str()) {
             Ok(frame) => Ok(Some(frame)),
-            Err(error @ FrameError::TooLarge(_)) => Err(Lost::TooLarge(error.to_string())),
-            Err(error) => Err(Lost::Malformed(error.to_string())),
+            Err(error @ FrameError::TooLarge(_)) => Err(DisconnectReason::TooLarge(error.to_string())),
+            Err(error) => Err(DisconnectReason::Malformed(error.to_string())),
         },
         Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Ok(None),
-        Some(Ok(Message::Binary(_))) => Err(Lost::Malformed("a binary message".to_owned())),
-        Some(Ok(Message::Close(_))) | None => Err(Lost::Closed("by the gateway".to_owned())),
-        Some(Err(tungstenite::Error::Capacity(error))) => Err(Lost::TooLarge(error.to_string())),
+        Some(Ok(Message::Binary(_))) => Err(DisconnectReason::Malformed("a binary message".to_owned())),
+        Some(Ok(Message::Close(_))) | None => Err(DisconnectReason::Closed("by the gateway".to_owned())),
+        Some(Err(tungstenite::Error::Capacity(error))) => Err(DisconnectReason::TooLarge(error.to_string())),
         Some(Err(error @ (tungstenite::Error::Utf8(_) | tungstenite::Error::AttackAttempt))) => {
-            Err(Lost::Malformed(error.to_string()))
+            Err(DisconnectReason::Malformed(error.to_string()))
         }
         Some(Err(error)) => Err(broken(error)),
     }
 }
 
 /// A line that broke, in words that say something to whoever knows nothing of a WebSocket on it.
-fn broken(error: tungstenite::Error) -> Lost {
+fn broken(error: tungstenite::Error) -> DisconnectReason {
     use tungstenite::Error::{AlreadyClosed, ConnectionClosed, Protocol};
-    Lost::Closed(match error {
+    DisconnectReason::Closed(match error {
         Protocol(ProtocolError::ResetWithoutClosingHandshake) | AlreadyClosed => "it broke off".to_owned(),
         Protocol(ProtocolError::SendAfterClosing) | ConnectionClosed => "by the gateway".to_owned(),
         error => error.to_string(),
@@ -206,21 +211,21 @@ fn broken(error: tungstenite::Error) -> Lost {
 }
 
 async fn write(
-    mut sink: SplitSink<Socket, Message>,
+    mut sink: SplitSink<ControlSocket, Message>,
     mut leaving: mpsc::Receiver<DeviceFrame>,
-    beat: Beat,
-    ending: Arc<Ending>,
+    beat: HeartbeatTimeouts,
+    ending: Arc<SessionEnd>,
 ) {
-    let mut batch = Vec::with_capacity(QUEUE);
+    let mut batch = Vec::with_capacity(FRAME_QUEUE_LEN);
     loop {
         let sent = async {
-            if leaving.recv_many(&mut batch, QUEUE).await == 0 {
+            if leaving.recv_many(&mut batch, FRAME_QUEUE_LEN).await == 0 {
                 // The session and all senders are gone.
-                return Err(Lost::Dropped);
+                return Err(DisconnectReason::Dropped);
             }
             let ends_a_run = batch.iter().any(|frame| matches!(frame, DeviceFrame::Finish { .. }));
             for frame in batch.drain(..) {
-                let text = frame::encode(&frame).map_err(|error| Lost::OwnTooLarge(error.to_string()))?;
+                let text = frame::encode(&frame).map_err(|error| DisconnectReason::OwnTooLarge(error.to_string()))?;
                 within(beat.stuck, sink.feed(Message::text(text))).await?;
             }
             within(beat.stuck, sink.flush()).await?;
@@ -237,10 +242,13 @@ async fn write(
     }
 }
 
-async fn within(limit: Duration, work: impl Future<Output = Result<(), tungstenite::Error>>) -> Result<(), Lost> {
+async fn within(
+    limit: Duration,
+    work: impl Future<Output = Result<(), tungstenite::Error>>,
+) -> Result<(), DisconnectReason> {
     match timeout(limit, work).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(broken(error)),
-        Err(_) => Err(Lost::Stuck(limit)),
+        Err(_) => Err(DisconnectReason::Stuck(limit)),
     }
 }

@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use deskgate_gateway::tunnel::line::Line;
-use deskgate_gateway::tunnel::suite;
+use deskgate_gateway::tunnel::algorithms;
+use deskgate_gateway::tunnel::cancellable_stream::CancellableStream;
 use deskgate_protocol::identity::PublicKey;
 use russh::client::{AuthResult, Config, Handle, Handler, Msg, Session, connect_stream};
 use russh::keys::ssh_key::private::Ed25519Keypair;
@@ -26,20 +26,20 @@ use super::dial::dial;
 use super::error::{HostKeyError, LinkError};
 use super::host_pin::{self};
 use super::target::Ssh;
-use super::{followed, network};
+use super::{announced_keys, network};
 use crate::identity::DeviceKey;
 
-const DIAL_LIMIT: Duration = Duration::from_secs(10);
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-const KEEPALIVE: Duration = Duration::from_secs(15);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+const SSH_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A stream to the control socket of a server that was recognised.
-pub(super) struct Reached {
+pub(super) struct SshStream {
     pub(super) stream: BoxedStream,
     /// The host key by which it was.
-    pub(super) shown: PublicKey,
+    pub(super) host_key: PublicKey,
     /// Which of this computer's addresses it stands on.
-    pub(super) ground: Option<IpAddr>,
+    pub(super) local_address: Option<IpAddr>,
 }
 
 impl Ssh {
@@ -51,12 +51,13 @@ impl Ssh {
         self.reach(key).await.map(|reached| reached.stream)
     }
 
-    pub(super) async fn reach(&self, key: &DeviceKey) -> Result<Reached, LinkError> {
-        let socket = self.within(DIAL_LIMIT, "connecting", self.dial()).await?;
+    pub(super) async fn reach(&self, key: &DeviceKey) -> Result<SshStream, LinkError> {
+        let socket = self.within(DIAL_TIMEOUT, "connecting", self.dial()).await?;
         let ground = socket.local_addr().ok().map(|address| address.ip());
-        let handshake = Box::pin(self.within(HANDSHAKE_LIMIT, "setting up SSH", self.handshake(socket, key)));
-        let reached = network::on(ground, handshake).await.unwrap_or_else(|| Err(LinkError::moved()))?;
-        Ok(Reached { ground, ..reached })
+        let handshake = Box::pin(self.within(SSH_HANDSHAKE_TIMEOUT, "setting up SSH", self.handshake(socket, key)));
+        let reached =
+            network::while_address_held(ground, handshake).await.unwrap_or_else(|| Err(LinkError::address_lost()))?;
+        Ok(SshStream { local_address: ground, ..reached })
     }
 
     async fn within<T>(
@@ -81,23 +82,24 @@ impl Ssh {
         })
     }
 
-    async fn handshake(&self, socket: TcpStream, key: &DeviceKey) -> Result<Reached, LinkError> {
+    async fn handshake(&self, socket: TcpStream, key: &DeviceKey) -> Result<SshStream, LinkError> {
         let cut = CancellationToken::new();
         // From here on, giving up for any reason closes the socket.
         let guard = cut.clone().drop_guard();
         let config = Arc::new(Config {
             client_id: SshId::Standard("SSH-2.0-Deskgate".into()),
-            preferred: suite::preferred(),
-            keepalive_interval: Some(KEEPALIVE),
+            preferred: algorithms::preferred(),
+            keepalive_interval: Some(KEEPALIVE_INTERVAL),
             keepalive_max: 3,
             inactivity_timeout: None,
             ..Config::default()
         });
-        let line = Line::new(Prompt(socket), &cut);
-        let said = Arc::new(Said::default());
-        let mut handle = connect_stream(config, line, Check { target: self.clone(), said: Arc::clone(&said) })
-            .await
-            .map_err(|error| self.ssh_error(error))?;
+        let line = CancellableStream::new(QuickAckStream(socket), &cut);
+        let said = Arc::new(ServerKeys::default());
+        let mut handle =
+            connect_stream(config, line, HostKeyVerifier { target: self.clone(), said: Arc::clone(&said) })
+                .await
+                .map_err(|error| self.ssh_error(error))?;
 
         let private = PrivateKey::from(Ed25519Keypair::from(key.signing_key()));
         let private = PrivateKeyWithHashAlg::new(Arc::new(private), None);
@@ -124,7 +126,7 @@ impl Ssh {
                     self.follow(&handle, &shown, announced).await;
                 }
                 let stream = Box::new(Tunnel { stream: channel.into_stream(), _handle: handle, _cut: guard });
-                Ok(Reached { stream, shown, ground: None })
+                Ok(SshStream { stream, host_key: shown, local_address: None })
             }
             Err(russh::Error::ChannelOpenFailure(failure)) => Err(LinkError::ChannelRefused {
                 address: self.address(),
@@ -136,20 +138,20 @@ impl Ssh {
     }
 
     /// What OpenSSH's sshd announces of its keys right after it let somebody in.
-    async fn follow(&self, handle: &Handle<Check>, shown: &PublicKey, announced: &[PublicKey]) {
-        let unknown = followed::unknown(self, shown, announced);
+    async fn follow(&self, handle: &Handle<HostKeyVerifier>, shown: &PublicKey, announced: &[PublicKey]) {
+        let unknown = announced_keys::unknown(self, shown, announced);
         let proven = unknown.iter().filter_map(|key| key.to_string().parse().ok()).collect();
         match handle.hostkeys_prove(proven).await {
-            Ok(()) => followed::follow(self, shown, announced),
+            Ok(()) => announced_keys::follow(self, shown, announced),
             Err(error) => tracing::warn!(address = self.address(), %error,
                 "the server announced host keys, and did not prove that they are its own"),
         }
     }
 
-    fn ssh_error(&self, error: CheckError) -> LinkError {
+    fn ssh_error(&self, error: VerifierError) -> LinkError {
         match error {
-            CheckError::HostKey(error) => error.into(),
-            CheckError::Ssh(error) => LinkError::Ssh { address: self.address(), why: error.to_string() },
+            VerifierError::HostKey(error) => error.into(),
+            VerifierError::Ssh(error) => LinkError::Ssh { address: self.address(), why: error.to_string() },
         }
     }
 }
@@ -165,7 +167,7 @@ fn reason(failure: ChannelOpenFailure) -> String {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum CheckError {
+enum VerifierError {
     #[error(transparent)]
     Ssh(#[from] russh::Error),
     #[error(transparent)]
@@ -173,42 +175,42 @@ enum CheckError {
 }
 
 /// Verifies the server before anything but the key exchange is said.
-struct Check {
+struct HostKeyVerifier {
     target: Ssh,
-    said: Arc<Said>,
+    said: Arc<ServerKeys>,
 }
 
 /// What the server said of its keys.
 #[derive(Default)]
-struct Said {
+struct ServerKeys {
     shown: OnceLock<PublicKey>,
     announced: OnceLock<Vec<PublicKey>>,
 }
 
-impl Handler for Check {
-    type Error = CheckError;
+impl Handler for HostKeyVerifier {
+    type Error = VerifierError;
 
-    async fn check_server_key(&mut self, presented: &PublicKeyOrCertificate) -> Result<bool, CheckError> {
+    async fn check_server_key(&mut self, presented: &PublicKeyOrCertificate) -> Result<bool, VerifierError> {
         let PublicKeyOrCertificate::PublicKey { key, .. } = presented else {
             return Err(HostKeyError::Certificate(self.target.address()).into());
         };
         let Ssh { pin, host, port, .. } = &self.target;
-        followed::verify(&self.target, key).unwrap_or_else(|| host_pin::verify(pin, host, *port, key))?;
+        announced_keys::verify(&self.target, key).unwrap_or_else(|| host_pin::verify(pin, host, *port, key))?;
         // A later key exchange of the same connection must show the same key.
-        Ok(followed::ed25519(key).is_some_and(|shown| *self.said.shown.get_or_init(|| shown) == shown))
+        Ok(announced_keys::ed25519(key).is_some_and(|shown| *self.said.shown.get_or_init(|| shown) == shown))
     }
 
     async fn openssh_ext_host_keys_announced(
         &mut self,
         keys: Vec<russh::keys::PublicKey>,
         _: &mut Session,
-    ) -> Result<(), CheckError> {
+    ) -> Result<(), VerifierError> {
         // Only the first word counts, as it comes before anything else can.
-        let _ = self.said.announced.set(keys.iter().filter_map(followed::ed25519).collect());
+        let _ = self.said.announced.set(keys.iter().filter_map(announced_keys::ed25519).collect());
         Ok(())
     }
 
-    async fn kex_done(&mut self, _: Option<&[u8]>, names: &Names, _: &mut Session) -> Result<(), CheckError> {
+    async fn kex_done(&mut self, _: Option<&[u8]>, names: &Names, _: &mut Session) -> Result<(), VerifierError> {
         // Comes before authentication, so a server that is not strict learns nothing of this device.
         if names.strict_kex() { Ok(()) } else { Err(HostKeyError::NotStrict(self.target.address()).into()) }
     }
@@ -217,7 +219,7 @@ impl Handler for Check {
 /// The stream, with all that must live as long.
 struct Tunnel {
     stream: ChannelStream<Msg>,
-    _handle: Handle<Check>,
+    _handle: Handle<HostKeyVerifier>,
     _cut: DropGuard,
 }
 
@@ -250,9 +252,9 @@ impl AsyncWrite for Tunnel {
 /// sshd leaves Nagle's algorithm on for forwarded sockets: it holds back a small packet until the
 /// one before is acknowledged. The kernel would delay that acknowledgement by 40 ms, hoping to send
 /// it along with data.
-struct Prompt(TcpStream);
+struct QuickAckStream(TcpStream);
 
-impl AsyncRead for Prompt {
+impl AsyncRead for QuickAckStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.0).poll_read(cx, buf);
         #[cfg(target_os = "linux")]
@@ -264,7 +266,7 @@ impl AsyncRead for Prompt {
     }
 }
 
-impl AsyncWrite for Prompt {
+impl AsyncWrite for QuickAckStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, buf)
     }

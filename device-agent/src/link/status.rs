@@ -3,16 +3,16 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use deskgate_protocol::control::Refused;
+use deskgate_protocol::control::SessionRefusal;
 use deskgate_protocol::{DeviceId, Timestamp};
 use tokio::sync::{Notify, watch};
 
-use super::session::Ending;
-use super::{Connector, Credentials, HostKeys, LinkError, Lost, Stage};
+use super::session::SessionEnd;
+use super::{ConnectStage, Connector, Credentials, DisconnectReason, HostKeys, LinkError};
 
 /// How to reach the gateway, and who comes in.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(super) struct Route {
     pub(super) connector: Connector,
     pub(super) credentials: Credentials,
 }
@@ -25,7 +25,7 @@ pub enum LinkStatus {
         /// Why, for a person.
         why: String,
         /// What the attempt failed at, if that can be told.
-        failed_at: Option<Stage>,
+        failed_at: Option<ConnectStage>,
         /// What to compare, where the server's key is not the pinned one.
         host_keys: Option<HostKeys>,
         /// When it dials again by itself; `None`: not before a person did something.
@@ -47,7 +47,7 @@ pub enum LinkStatus {
     /// The gateway said no.
     Refused {
         /// What it said.
-        refused: Refused,
+        refused: SessionRefusal,
         /// When it is asked again by itself; `None`: not before a person did something.
         next_attempt_at: Option<Timestamp>,
     },
@@ -61,12 +61,12 @@ impl LinkStatus {
     }
 
     /// A session ended.
-    pub(super) fn lost(why: &Lost, wait: Duration) -> Self {
+    pub(super) fn lost(why: &DisconnectReason, wait: Duration) -> Self {
         let next_attempt_at = Some(from_now(wait));
         Self::Disconnected { why: why.to_string(), failed_at: None, host_keys: None, next_attempt_at }
     }
 
-    pub(super) fn refused(refused: Refused, wait: Option<Duration>) -> Self {
+    pub(super) fn refused(refused: SessionRefusal, wait: Option<Duration>) -> Self {
         Self::Refused { refused, next_attempt_at: wait.map(from_now) }
     }
 }
@@ -78,15 +78,15 @@ fn from_now(wait: Duration) -> Timestamp {
 
 /// Where the link writes how it stands, and reads which way to go.
 #[derive(Debug)]
-pub(super) struct Board {
+pub(super) struct LinkControl {
     status: watch::Sender<LinkStatus>,
     kick: Arc<Notify>,
-    way: watch::Sender<Way>,
-    session: Arc<Mutex<Weak<Ending>>>,
+    way: watch::Sender<Route>,
+    session: Arc<Mutex<Weak<SessionEnd>>>,
 }
 
-impl Board {
-    pub(super) fn new(way: Way) -> Self {
+impl LinkControl {
+    pub(super) fn new(way: Route) -> Self {
         // A link that was made is about to dial; it stays like this until the attempt has an outcome.
         let status = watch::Sender::new(LinkStatus::Connecting);
         Self { status, kick: Arc::default(), way: watch::Sender::new(way), session: Arc::default() }
@@ -96,17 +96,17 @@ impl Board {
         self.status.send_replace(status);
     }
 
-    pub(super) async fn kicked(&self) {
+    pub(super) async fn wait_for_kick(&self) {
         self.kick.notified().await;
     }
 
     /// The way in force, and news of another one.
-    pub(super) fn way(&self) -> watch::Receiver<Way> {
+    pub(super) fn way(&self) -> watch::Receiver<Route> {
         self.way.subscribe()
     }
 
     /// From now on, a redirection ends this session.
-    pub(super) fn began(&self, session: &Arc<Ending>) {
+    pub(super) fn register_session(&self, session: &Arc<SessionEnd>) {
         *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(session);
     }
 
@@ -125,8 +125,8 @@ impl Board {
 pub struct LinkHandle {
     status: watch::Receiver<LinkStatus>,
     kick: Arc<Notify>,
-    way: watch::Sender<Way>,
-    session: Arc<Mutex<Weak<Ending>>>,
+    way: watch::Sender<Route>,
+    session: Arc<Mutex<Weak<SessionEnd>>>,
 }
 
 impl LinkHandle {
@@ -144,18 +144,18 @@ impl LinkHandle {
     /// Goes another way to the *same* gateway: hangs up and dials there at once. What executes goes
     /// on meanwhile, as when a line is lost.
     pub fn redirect(&self, connector: Connector, credentials: Credentials) {
-        self.way.send_replace(Way { connector, credentials });
-        self.hang_up(Lost::Redirected);
+        self.way.send_replace(Route { connector, credentials });
+        self.hang_up(DisconnectReason::Redirected);
         self.kick();
     }
 
     /// Hangs up and dials again at once: after sleep the line may be dead without anybody having been told.
     pub fn redial(&self) {
-        self.hang_up(Lost::Slept);
+        self.hang_up(DisconnectReason::Slept);
         self.kick();
     }
 
-    fn hang_up(&self, why: Lost) {
+    fn hang_up(&self, why: DisconnectReason) {
         // Nothing panics while it holds the lock.
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         if let Some(session) = session {

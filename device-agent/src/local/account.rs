@@ -2,21 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::desk::Desk;
-use super::no::invalid;
-use super::reply::{Asker, No};
-use super::request::Ask;
-use crate::account::{GatewayAddress, Invitation, Standing};
-use crate::settings::{Connection, Mode};
+use super::error_reply::invalid;
+use super::handler::RequestHandler;
+use super::reply::{ErrorReply, Requester};
+use super::request::TypedRequest;
+use crate::account::{AccountStatus, GatewayAddress, SignInPrompt};
+use crate::settings::{ConnectionSettings, Mode};
 
 /// Asks how it stands with the account of the hosted draft's gateway, or of the saved one.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetAccount {}
 
-impl Ask for GetAccount {
-    type Answer = AccountView;
+impl TypedRequest for GetAccount {
+    type Response = AccountView;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<AccountView, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<AccountView, ErrorReply> {
         desk.account().await
     }
 }
@@ -25,10 +25,10 @@ impl Ask for GetAccount {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SignIn {}
 
-impl Ask for SignIn {
-    type Answer = Invitation;
+impl TypedRequest for SignIn {
+    type Response = SignInPrompt;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Invitation, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<SignInPrompt, ErrorReply> {
         desk.sign_in().await
     }
 }
@@ -37,10 +37,10 @@ impl Ask for SignIn {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct CancelSignIn {}
 
-impl Ask for CancelSignIn {
-    type Answer = AccountView;
+impl TypedRequest for CancelSignIn {
+    type Response = AccountView;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<AccountView, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<AccountView, ErrorReply> {
         desk.cancel_sign_in().await
     }
 }
@@ -49,10 +49,10 @@ impl Ask for CancelSignIn {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SignOut {}
 
-impl Ask for SignOut {
-    type Answer = AccountView;
+impl TypedRequest for SignOut {
+    type Response = AccountView;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<AccountView, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<AccountView, ErrorReply> {
         desk.sign_out().await
     }
 }
@@ -64,39 +64,39 @@ pub struct AccountView {
     pub gateway: Option<GatewayAddress>,
     /// How.
     #[serde(flatten)]
-    pub standing: Standing,
+    pub standing: AccountStatus,
     /// What did not work when it was ended: the issuer was not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_told: Option<String>,
 }
 
-impl Desk {
+impl RequestHandler {
     /// How it stands. Without an address nobody can be signed in.
-    pub(super) async fn account(&self) -> Result<AccountView, No> {
+    pub(super) async fn account(&self) -> Result<AccountView, ErrorReply> {
         let connection = self.connection().await?;
         let (gateway, standing) = match wanted(&connection) {
             Ok(gateway) => {
-                let standing = self.keeper.standing(&gateway).await?;
+                let standing = self.token_manager.standing(&gateway).await?;
                 (Some(gateway), standing)
             }
-            Err(_) => (None, Standing::SignedOut { why: None }),
+            Err(_) => (None, AccountStatus::SignedOut { why: None }),
         };
         Ok(AccountView { gateway, standing, not_told: None })
     }
 
-    pub(super) async fn sign_in(&self) -> Result<Invitation, No> {
-        Ok(self.keeper.sign_in(&wanted(&self.connection().await?)?).await?)
+    pub(super) async fn sign_in(&self) -> Result<SignInPrompt, ErrorReply> {
+        Ok(self.token_manager.sign_in(&wanted(&self.connection().await?)?).await?)
     }
 
-    pub(super) async fn cancel_sign_in(&self) -> Result<AccountView, No> {
-        self.keeper.cancel(&wanted(&self.connection().await?)?);
+    pub(super) async fn cancel_sign_in(&self) -> Result<AccountView, ErrorReply> {
+        self.token_manager.cancel(&wanted(&self.connection().await?)?);
         self.account().await
     }
 
-    pub(super) async fn sign_out(&self) -> Result<AccountView, No> {
+    pub(super) async fn sign_out(&self) -> Result<AccountView, ErrorReply> {
         let connection = self.connection().await?;
         let gateway = wanted(&connection)?;
-        let not_told = self.keeper.sign_out(&gateway).await?;
+        let not_told = self.token_manager.sign_out(&gateway).await?;
         if in_force(&connection).is_some_and(|in_force| in_force == gateway)
             && let Ok(engine) = self.engine()
         {
@@ -108,12 +108,12 @@ impl Desk {
 }
 
 /// The gateway that is being edited, or the saved one.
-fn wanted(connection: &Connection) -> Result<GatewayAddress, No> {
+fn wanted(connection: &ConnectionSettings) -> Result<GatewayAddress, ErrorReply> {
     let fields = connection.hosted_draft.as_ref().unwrap_or(&connection.saved.hosted);
     fields.address().map_err(|unusable| invalid(unusable.to_string()))
 }
 
 /// The gateway in force, if it takes accounts.
-pub(super) fn in_force(connection: &Connection) -> Option<GatewayAddress> {
+pub(super) fn in_force(connection: &ConnectionSettings) -> Option<GatewayAddress> {
     (connection.mode == Mode::Hosted).then(|| connection.saved.hosted.address().ok()).flatten()
 }

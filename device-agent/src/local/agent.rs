@@ -6,13 +6,13 @@ use deskgate_protocol::ids::RunId;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use super::desk::Desk;
+use super::commands::AgentCommand;
+use super::error_reply::refused;
+use super::handler::RequestHandler;
 use super::launch::is_page;
-use super::no::refused;
-use super::orders::Order;
-use super::reply::{Asker, No, NoCode};
-use super::request::Ask;
-use crate::dispatcher::Standing;
+use super::reply::{ErrorReply, ErrorReplyCode, Requester};
+use super::request::TypedRequest;
+use crate::dispatcher::ActiveRunState;
 
 /// Ends the agent.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -22,10 +22,10 @@ pub struct Stop {
     pub now: bool,
 }
 
-impl Ask for Stop {
-    type Answer = Vec<RunId>;
+impl TypedRequest for Stop {
+    type Response = Vec<RunId>;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<RunId>, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<RunId>, ErrorReply> {
         desk.stop(self).await
     }
 }
@@ -38,10 +38,10 @@ pub struct OpenPages {
     pub page: Option<String>,
 }
 
-impl Ask for OpenPages {
-    type Answer = OpenedPages;
+impl TypedRequest for OpenPages {
+    type Response = OpenedPages;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<OpenedPages, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<OpenedPages, ErrorReply> {
         desk.open_pages(&self)
     }
 }
@@ -63,19 +63,19 @@ impl std::fmt::Debug for OpenedPages {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetIdentity {}
 
-impl Ask for GetIdentity {
-    type Answer = IdentityFile;
+impl TypedRequest for GetIdentity {
+    type Response = IdentityFile;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<IdentityFile, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<IdentityFile, ErrorReply> {
         desk.identity().await
     }
 }
 
-impl Desk {
-    pub(super) fn open_pages(&self, ask: &OpenPages) -> Result<OpenedPages, No> {
+impl RequestHandler {
+    pub(super) fn open_pages(&self, ask: &OpenPages) -> Result<OpenedPages, ErrorReply> {
         if let Some(page) = ask.page.as_deref().filter(|page| !is_page(page)) {
             let message = format!("{page:?} is no page. Name its path, such as /approvals.");
-            return Err(No { code: NoCode::Invalid, message });
+            return Err(ErrorReply { code: ErrorReplyCode::Invalid, message });
         }
         let link = self.launch.link(ask.page.as_deref());
         let link =
@@ -83,17 +83,17 @@ impl Desk {
         Ok(OpenedPages { link })
     }
 
-    async fn identity(&self) -> Result<IdentityFile, No> {
+    async fn identity(&self) -> Result<IdentityFile, ErrorReply> {
         Ok(IdentityFile::sign(self.key.signing_key(), &self.device_name().await?, Timestamp::now()))
     }
 
-    async fn stop(&self, ask: Stop) -> Result<Vec<RunId>, No> {
+    async fn stop(&self, ask: Stop) -> Result<Vec<RunId>, ErrorReply> {
         let runs = self.engine().map(|engine| engine.dispatcher.status().runs).unwrap_or_default();
         let asking =
-            runs.iter().filter(|run| run.standing == Standing::AwaitingApproval).map(|run| run.run_id).collect();
+            runs.iter().filter(|run| run.standing == ActiveRunState::AwaitingApproval).map(|run| run.run_id).collect();
         let (done, ended) = oneshot::channel();
         // An agent that takes no orders any more, or ends without an answer, has ended its work.
-        if self.orders.send(Order::Stop { now: ask.now, done }).await.is_ok() {
+        if self.commands.send(AgentCommand::Stop { now: ask.now, done }).await.is_ok() {
             let _ = ended.await;
         }
         Ok(asking)

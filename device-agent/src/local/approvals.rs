@@ -1,18 +1,18 @@
 //! What may be asked about approvals, the audit, and runs that wait for their owner's word.
 
-use deskgate_definition::approvals::Scope;
-pub use deskgate_definition::tool::{Plan, Shown};
+use deskgate_definition::approvals::GrantScope;
+pub use deskgate_definition::tool::{Plan, PlanPreview};
 use deskgate_protocol::ids::{ApplicationId, ApprovalId, RunId};
 use deskgate_store::approvals::Approval;
 pub use deskgate_store::approvals::{ApprovalState, Decision};
 use deskgate_store::audit;
 use deskgate_store::intents::Intent;
-pub use deskgate_store::journal::reconcile::Finding;
+pub use deskgate_store::journal::reconcile::OwnerFinding;
 use serde::{Deserialize, Serialize};
 
-use super::desk::Desk;
-use super::reply::{Asker, No};
-use super::request::Ask;
+use super::handler::RequestHandler;
+use super::reply::{ErrorReply, Requester};
+use super::request::TypedRequest;
 
 /// Lists requests, those that expire first at the top.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -21,10 +21,10 @@ pub struct ListApprovals {
     pub all: bool,
 }
 
-impl Ask for ListApprovals {
-    type Answer = Vec<ApprovalView>;
+impl TypedRequest for ListApprovals {
+    type Response = Vec<ApprovalView>;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<ApprovalView>, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<ApprovalView>, ErrorReply> {
         desk.approvals(self.all).await
     }
 }
@@ -36,10 +36,10 @@ pub struct ShowApproval {
     pub approval_id: ApprovalId,
 }
 
-impl Ask for ShowApproval {
-    type Answer = ApprovalView;
+impl TypedRequest for ShowApproval {
+    type Response = ApprovalView;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<ApprovalView, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ApprovalView, ErrorReply> {
         desk.approval(self).await
     }
 }
@@ -53,10 +53,10 @@ pub struct DecideApproval {
     pub decision: Decision,
 }
 
-impl Ask for DecideApproval {
-    type Answer = ApprovalView;
+impl TypedRequest for DecideApproval {
+    type Response = ApprovalView;
 
-    async fn answer(self, desk: &Desk, asker: Asker) -> Result<ApprovalView, No> {
+    async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<ApprovalView, ErrorReply> {
         desk.decide(self, asker).await
     }
 }
@@ -70,11 +70,11 @@ pub struct ListAudit {
     pub limit: u32,
 }
 
-impl Ask for ListAudit {
-    type Answer = Vec<audit::Entry>;
+impl TypedRequest for ListAudit {
+    type Response = Vec<audit::AuditEntry>;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<audit::Entry>, No> {
-        desk.store.audit().list(self.run_id, self.limit).await.map_err(No::from)
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<audit::AuditEntry>, ErrorReply> {
+        desk.store.audit().list(self.run_id, self.limit).await.map_err(ErrorReply::from)
     }
 }
 
@@ -85,10 +85,10 @@ pub struct ShowEvidence {
     pub run_id: RunId,
 }
 
-impl Ask for ShowEvidence {
-    type Answer = Vec<Evidence>;
+impl TypedRequest for ShowEvidence {
+    type Response = Vec<Evidence>;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<Evidence>, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<Evidence>, ErrorReply> {
         desk.evidence(self.run_id).await
     }
 }
@@ -99,13 +99,13 @@ pub struct ReconcileRun {
     /// Which run.
     pub run_id: RunId,
     /// What they found.
-    pub finding: Finding,
+    pub finding: OwnerFinding,
 }
 
-impl Ask for ReconcileRun {
-    type Answer = ();
+impl TypedRequest for ReconcileRun {
+    type Response = ();
 
-    async fn answer(self, desk: &Desk, asker: Asker) -> Result<(), No> {
+    async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<(), ErrorReply> {
         desk.settle(self, asker).await
     }
 }
@@ -126,7 +126,7 @@ impl ApprovalView {
     /// Of a request and its service's application.
     pub(super) fn new(approval: Approval, app_id: Option<ApplicationId>) -> Self {
         let place = approval.plan.as_ref().and_then(|plan| plan.place.as_deref());
-        let scope = Scope::of(&approval.tool, place).to_string();
+        let scope = GrantScope::of(&approval.tool, place).to_string();
         Self { approval, app_id, scope }
     }
 }

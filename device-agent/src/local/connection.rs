@@ -3,20 +3,20 @@
 use deskgate_protocol::DeviceId;
 use serde::{Deserialize, Serialize};
 
-use super::desk::Desk;
-use super::reply::{Asker, No};
-use super::request::Ask;
-use crate::link::{HostKeys, Stage};
-use crate::settings::{Connection, Edit, Mode};
+use super::handler::RequestHandler;
+use super::reply::{ErrorReply, Requester};
+use super::request::TypedRequest;
+use crate::link::{ConnectStage, HostKeys};
+use crate::settings::{ConnectionEdit, ConnectionSettings, Mode};
 
 /// Asks for the connection.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetConnection {}
 
-impl Ask for GetConnection {
-    type Answer = Connection;
+impl TypedRequest for GetConnection {
+    type Response = ConnectionSettings;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Connection, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ConnectionSettings, ErrorReply> {
         desk.connection().await
     }
 }
@@ -27,7 +27,7 @@ pub struct SaveConnection {
     /// Which mode.
     pub mode: Mode,
     /// The fields to change.
-    pub edit: Edit,
+    pub edit: ConnectionEdit,
     /// A new control token; absent keeps the saved one.
     pub control_token: Option<String>,
     /// Whether to stop there, without putting the draft in force.
@@ -36,10 +36,10 @@ pub struct SaveConnection {
     pub abandon_runs: bool,
 }
 
-impl Ask for SaveConnection {
-    type Answer = Connection;
+impl TypedRequest for SaveConnection {
+    type Response = ConnectionSettings;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Connection, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ConnectionSettings, ErrorReply> {
         desk.save(self).await
     }
 }
@@ -51,10 +51,10 @@ pub struct DiscardConnection {
     pub mode: Mode,
 }
 
-impl Ask for DiscardConnection {
-    type Answer = Connection;
+impl TypedRequest for DiscardConnection {
+    type Response = ConnectionSettings;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Connection, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ConnectionSettings, ErrorReply> {
         desk.discard(self.mode).await
     }
 }
@@ -66,25 +66,25 @@ pub struct TestConnection {
     pub mode: Mode,
 }
 
-impl Ask for TestConnection {
-    type Answer = Tested;
+impl TypedRequest for TestConnection {
+    type Response = ConnectionTestResult;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Tested, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ConnectionTestResult, ErrorReply> {
         desk.test(self).await
     }
 }
 
 /// What a test found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Tested {
+pub struct ConnectionTestResult {
     /// What was dialled.
     pub address: String,
     /// What went well, in its order.
-    pub passed: Vec<Stage>,
+    pub passed: Vec<ConnectStage>,
     /// What did not; absent also where that cannot be told.
-    pub failed_at: Option<Stage>,
+    pub failed_at: Option<ConnectStage>,
     /// Why not; absent when this device was let in.
-    pub failed: Option<No>,
+    pub failed: Option<ErrorReply>,
     /// What to compare, where the server's key is not the pinned one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_keys: Option<HostKeys>,

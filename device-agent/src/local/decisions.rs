@@ -3,27 +3,27 @@
 use std::path::Path;
 
 use deskgate_definition::Network;
-use deskgate_definition::tool::Shown;
+use deskgate_definition::tool::PlanPreview;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::ids::{ApplicationId, EndpointId, RunId};
-use deskgate_store::approvals::{ApprovalState, Decided, Decision};
+use deskgate_store::approvals::{ApprovalState, Decision, DecisionOutcome};
 use deskgate_store::intents::Intent;
 use deskgate_tools::engine::access::AccessError;
-use deskgate_tools::engine::workspace::{Ground, Links, Workspace};
+use deskgate_tools::engine::workspace::{LinkPolicy, Workspace, WorkspaceOptions};
 
 use super::approvals::{ApprovalView, DecideApproval, Evidence, OnDisk, ReconcileRun, ShowApproval};
-use super::desk::Desk;
-use super::no::refused;
-use super::reply::{Asker, No, NoCode};
+use super::error_reply::refused;
+use super::handler::RequestHandler;
+use super::reply::{ErrorReply, ErrorReplyCode, Requester};
 use crate::dispatcher::ReconcileError;
 
 /// Characters of a reason that an assistant is told.
-const REASON_LIMIT: usize = 2_000;
+const MAX_REASON_CHARS: usize = 2_000;
 /// Bytes of a file that are read for the comparison.
-const READ_LIMIT: u64 = 256 << 20;
+const MAX_COMPARED_BYTES: u64 = 256 << 20;
 
-impl Desk {
-    pub(super) async fn approvals(&self, all: bool) -> Result<Vec<ApprovalView>, No> {
+impl RequestHandler {
+    pub(super) async fn approvals(&self, all: bool) -> Result<Vec<ApprovalView>, ErrorReply> {
         let mut views = Vec::new();
         for approval in self.store.approvals().list(all).await? {
             let app_id = self.application_of(approval.endpoint_id).await?;
@@ -32,24 +32,24 @@ impl Desk {
         Ok(views)
     }
 
-    pub(super) async fn approval(&self, ask: ShowApproval) -> Result<ApprovalView, No> {
+    pub(super) async fn approval(&self, ask: ShowApproval) -> Result<ApprovalView, ErrorReply> {
         let approval = self.store.approvals().get(ask.approval_id).await?.ok_or_else(|| unknown(&ask))?;
         let app_id = self.application_of(approval.endpoint_id).await?;
         Ok(ApprovalView::new(approval, app_id))
     }
 
-    pub(super) async fn decide(&self, ask: DecideApproval, asker: Asker) -> Result<ApprovalView, No> {
+    pub(super) async fn decide(&self, ask: DecideApproval, asker: Requester) -> Result<ApprovalView, ErrorReply> {
         let show = ShowApproval { approval_id: ask.approval_id };
         if let Decision::Deny { reason: Some(reason) } = &ask.decision
-            && reason.chars().count() > REASON_LIMIT
+            && reason.chars().count() > MAX_REASON_CHARS
         {
-            let message = format!("--reason: at most {REASON_LIMIT} characters");
-            return Err(No { code: NoCode::Invalid, message });
+            let message = format!("--reason: at most {MAX_REASON_CHARS} characters");
+            return Err(ErrorReply { code: ErrorReplyCode::Invalid, message });
         }
         match self.store.approvals().decide(ask.approval_id, ask.decision, &who(asker)).await? {
-            Decided::Counts => self.approval(show).await,
-            Decided::Unknown => Err(unknown(&show)),
-            Decided::TooLate(state) => {
+            DecisionOutcome::Counts => self.approval(show).await,
+            DecisionOutcome::Unknown => Err(unknown(&show)),
+            DecisionOutcome::TooLate(state) => {
                 let why = match state {
                     ApprovalState::Expired => "its time was over, so it counts as denied",
                     ApprovalState::Withdrawn => "its run has ended, or was cut off",
@@ -61,23 +61,28 @@ impl Desk {
         }
     }
 
-    async fn application_of(&self, endpoint_id: EndpointId) -> Result<Option<ApplicationId>, No> {
+    async fn application_of(&self, endpoint_id: EndpointId) -> Result<Option<ApplicationId>, ErrorReply> {
         let services = self.store.services().list().await?;
         Ok(services.iter().find(|service| service.endpoint_id == Some(endpoint_id)).map(|service| service.app_id))
     }
 
     /// What is on disk is looked at now, through the same confinement as the tools'.
-    pub(super) async fn evidence(&self, run_id: RunId) -> Result<Vec<Evidence>, No> {
+    pub(super) async fn evidence(&self, run_id: RunId) -> Result<Vec<Evidence>, ErrorReply> {
         let journal = self.store.journal();
         let intents = journal.evidence(run_id).await?;
         let Some(offer) = journal.offer(run_id).await? else { return Ok(Vec::new()) };
         let held = self.store.services().published(offer.endpoint_id, offer.endpoint_version).await?;
-        let own = self.own.clone();
+        let own = self.own_folder.clone();
         let compare = move || {
             let workspace = held.and_then(|(definition, _)| {
                 let directory = definition.working_directory;
-                Workspace::open(Ground { directory: &directory, own: &own, protected: &[], network: Network::None })
-                    .ok()
+                Workspace::open(WorkspaceOptions {
+                    directory: &directory,
+                    own_folder: &own,
+                    protected: &[],
+                    network: Network::None,
+                })
+                .ok()
             });
             let compared = |intent: Intent| {
                 let on_disk = workspace.as_ref().map_or(OnDisk::Unknown, |workspace| on_disk(workspace, &intent));
@@ -85,32 +90,34 @@ impl Desk {
             };
             intents.into_iter().map(compared).collect()
         };
-        tokio::task::spawn_blocking(compare).await.map_err(|_| No {
-            code: NoCode::Failed,
+        tokio::task::spawn_blocking(compare).await.map_err(|_| ErrorReply {
+            code: ErrorReplyCode::Failed,
             message: "the agent failed while it looked at the files".to_owned(),
         })
     }
 
-    pub(super) async fn settle(&self, ask: ReconcileRun, asker: Asker) -> Result<(), No> {
+    pub(super) async fn settle(&self, ask: ReconcileRun, asker: Requester) -> Result<(), ErrorReply> {
         let dispatcher = self.engine()?.dispatcher;
         dispatcher.reconcile(ask.run_id, ask.finding, who(asker)).await.map_err(|error| {
             let code = match error {
-                ReconcileError::NotWaiting(_) | ReconcileError::Settled(_) | ReconcileError::Stopped => NoCode::Refused,
-                ReconcileError::Store(_) => NoCode::Failed,
+                ReconcileError::NotWaiting(_) | ReconcileError::Settled(_) | ReconcileError::Stopped => {
+                    ErrorReplyCode::Refused
+                }
+                ReconcileError::Store(_) => ErrorReplyCode::Failed,
             };
-            No { code, message: error.to_string() }
+            ErrorReply { code, message: error.to_string() }
         })
     }
 }
 
 fn on_disk(workspace: &Workspace, intent: &Intent) -> OnDisk {
-    let (Some(place), Shown::Change { before, after, .. }) = (&intent.plan.place, &intent.plan.shown) else {
+    let (Some(place), PlanPreview::Change { before, after, .. }) = (&intent.plan.place, &intent.plan.shown) else {
         return OnDisk::Unknown;
     };
-    let now = match workspace.open_file(Path::new(place), Links::Refused) {
-        Ok((file, metadata)) if metadata.len() <= READ_LIMIT => {
+    let now = match workspace.open_file(Path::new(place), LinkPolicy::Refused) {
+        Ok((file, metadata)) if metadata.len() <= MAX_COMPARED_BYTES => {
             let mut bytes = Vec::new();
-            match std::io::Read::read_to_end(&mut std::io::Read::take(file, READ_LIMIT), &mut bytes) {
+            match std::io::Read::read_to_end(&mut std::io::Read::take(file, MAX_COMPARED_BYTES), &mut bytes) {
                 Ok(_) => Some(Sha256Digest::of(&bytes)),
                 Err(_) => return OnDisk::Unknown,
             }
@@ -125,16 +132,16 @@ fn on_disk(workspace: &Workspace, intent: &Intent) -> OnDisk {
     }
 }
 
-fn unknown(ask: &ShowApproval) -> No {
+fn unknown(ask: &ShowApproval) -> ErrorReply {
     let message = format!("there is no request {}; list them with: deskgate approvals list", ask.approval_id);
-    No { code: NoCode::NotFound, message }
+    ErrorReply { code: ErrorReplyCode::NotFound, message }
 }
 
 /// Who asked, for the audit.
-fn who(asker: Asker) -> String {
+fn who(asker: Requester) -> String {
     match asker {
-        Asker::Socket(peer) => user(peer.uid),
-        Asker::Page => format!("{}, on the page", user(rustix::process::geteuid().as_raw())),
+        Requester::Socket(peer) => user(peer.uid),
+        Requester::Page => format!("{}, on the page", user(rustix::process::geteuid().as_raw())),
     }
 }
 

@@ -16,4 +16,4 @@ pub trait EndedRuns: Send + Sync {
 /// An answer that is waited for, or why there is none.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
 /// A built-in gateway's ended runs.
-pub type Runs = Arc<dyn EndedRuns>;
+pub type SharedEndedRuns = Arc<dyn EndedRuns>;

@@ -2,18 +2,21 @@
 
 use std::collections::VecDeque;
 
-use deskgate_protocol::management::{Call, ExportRuns, RunDetail, ShowRun};
+use deskgate_protocol::management::{ExportRuns, ManagementCall, RunDetail, ShowRun};
 use deskgate_protocol::run::RunEvent;
 use deskgate_protocol::{ApplicationId, RunId};
 use serde::Serialize;
 
 /// Who passes the gateway's own requests on to it.
-pub trait Passes {
+pub trait ManagementClient {
     /// Why there is no reply.
-    type No;
+    type Error;
 
     /// Asks the gateway.
-    fn pass<C: Call + Send>(&self, call: C) -> impl Future<Output = Result<C::Reply, Self::No>> + Send;
+    fn call_gateway<C: ManagementCall + Send>(
+        &self,
+        call: C,
+    ) -> impl Future<Output = Result<C::Reply, Self::Error>> + Send;
 }
 
 /// An export under way. A line is `{"run":…,"events":[…]}`, as `runs show --json` has it.
@@ -30,7 +33,7 @@ pub struct Export<P> {
     runs: u64,
 }
 
-impl<P: Passes> Export<P> {
+impl<P: ManagementClient> Export<P> {
     /// Everything of an application, newest first.
     pub fn new(gateway: P, app_id: ApplicationId) -> Self {
         Self { gateway, app_id, next: Some(None), read: VecDeque::new(), unfinished: None, runs: 0 }
@@ -42,10 +45,10 @@ impl<P: Passes> Export<P> {
     }
 
     /// More of the text, which ends with a line; `None` at its end.
-    pub async fn more(&mut self) -> Result<Option<String>, P::No> {
+    pub async fn more(&mut self) -> Result<Option<String>, P::Error> {
         loop {
             if let Some((run_id, after)) = self.unfinished {
-                let detail = self.gateway.pass(ShowRun { run_id, after, wait_s: 0 }).await?;
+                let detail = self.gateway.call_gateway(ShowRun { run_id, after, wait_s: 0 }).await?;
                 let text: String = detail.events.iter().map(|event| format!(",{}", json(event))).collect();
                 return Ok(Some(text + self.end(&detail, after)));
             }
@@ -56,7 +59,7 @@ impl<P: Passes> Export<P> {
                 return Ok(Some(text + self.end(&detail, 0)));
             }
             let Some(before) = self.next else { return Ok(None) };
-            let reply = self.gateway.pass(ExportRuns { app_id: self.app_id, before }).await?;
+            let reply = self.gateway.call_gateway(ExportRuns { app_id: self.app_id, before }).await?;
             self.next = reply.next.map(Some);
             self.read = reply.runs.into();
         }

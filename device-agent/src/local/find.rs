@@ -9,14 +9,14 @@ use deskgate_protocol::secret::SecretKind;
 use deskgate_store::approvals::Approval;
 use serde::{Deserialize, Serialize};
 
-use super::desk::Desk;
-use super::no::invalid;
-use super::reply::{Asker, No, NoCode};
-use super::request::Ask;
+use super::error_reply::invalid;
+use super::handler::RequestHandler;
+use super::reply::{ErrorReply, ErrorReplyCode, Requester};
+use super::request::TypedRequest;
 use super::{ApprovalState, ShowApproval};
 
 /// The most that is found of one kind.
-const MOST: usize = 50;
+const MAX_HITS_PER_KIND: usize = 50;
 
 /// Looks for something.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,19 +25,19 @@ pub struct Find {
     pub text: String,
 }
 
-impl Ask for Find {
-    type Answer = Found;
+impl TypedRequest for Find {
+    type Response = SearchResults;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Found, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<SearchResults, ErrorReply> {
         desk.find(self).await
     }
 }
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct SearchResults {
     /// All of it, by kind.
-    pub things: Vec<Thing>,
+    pub things: Vec<SearchHit>,
     /// Why there may be more: the gateway was not asked. Absent when everything was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
@@ -45,9 +45,9 @@ pub struct Found {
 
 /// Something that has a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Thing {
+pub struct SearchHit {
     /// What it is.
-    pub kind: ThingKind,
+    pub kind: HitKind,
     /// Its identifier.
     pub id: String,
     /// Its name; what it belongs to where it has none.
@@ -61,7 +61,7 @@ pub struct Thing {
 /// The kinds, in the order in which they are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ThingKind {
+pub enum HitKind {
     /// An application, removed or not.
     Application,
     /// A service.
@@ -76,7 +76,7 @@ pub enum ThingKind {
     Conversation,
 }
 
-impl ThingKind {
+impl HitKind {
     /// The kind in words.
     pub fn word(self) -> &'static str {
         match self {
@@ -90,9 +90,9 @@ impl ThingKind {
     }
 }
 
-impl Found {
+impl SearchResults {
     /// The one thing that was meant, if that is certain.
-    pub fn meant(&self) -> Option<&Thing> {
+    pub fn meant(&self) -> Option<&SearchHit> {
         let mut exact = self.things.iter().filter(|thing| thing.exact);
         exact.next().filter(|_| exact.next().is_none())
     }
@@ -102,7 +102,7 @@ impl Found {
 struct Search<'a> {
     text: &'a str,
     lower: String,
-    found: Vec<Thing>,
+    found: Vec<SearchHit>,
 }
 
 impl<'a> Search<'a> {
@@ -111,28 +111,28 @@ impl<'a> Search<'a> {
     }
 
     /// Takes a thing whose identifiers or names fit.
-    fn offer(&mut self, kind: ThingKind, ids: &[&str], name: &str, page: String) {
+    fn offer(&mut self, kind: HitKind, ids: &[&str], name: &str, page: String) {
         let lower = name.to_lowercase();
         let exact = ids.contains(&self.text) || lower == self.lower;
         // An identifier's prefix alone says nothing.
         let begins = self.text.contains('_') && ids.iter().any(|id| id.starts_with(self.text));
-        let room = self.found.iter().filter(|thing| thing.kind == kind).count() < MOST;
+        let room = self.found.iter().filter(|thing| thing.kind == kind).count() < MAX_HITS_PER_KIND;
         if exact || ((begins || lower.contains(&self.lower)) && room) {
             let id = ids.first().copied().unwrap_or_default().to_owned();
-            self.found.push(Thing { kind, id, name: name.to_owned(), page, exact });
+            self.found.push(SearchHit { kind, id, name: name.to_owned(), page, exact });
         }
     }
 }
 
-impl Desk {
-    pub(super) async fn find(&self, ask: Find) -> Result<Found, No> {
+impl RequestHandler {
+    pub(super) async fn find(&self, ask: Find) -> Result<SearchResults, ErrorReply> {
         let text = ask.text.trim();
         if let Some(kind) = SecretKind::of(text) {
             return Err(invalid(format!("this is {kind}. It was not looked for; find a key by its name instead")));
         }
         let mut search = Search::new(text);
         if text.is_empty() {
-            return Ok(Found::default());
+            return Ok(SearchResults::default());
         }
         let services = self.store.services().list().await?;
         for service in &services {
@@ -140,7 +140,7 @@ impl Desk {
             let draft = service.draft_id.to_string();
             let page = format!("/services/{draft}");
             let ids: Vec<_> = [draft.as_str(), endpoint.as_str()].into_iter().filter(|id| !id.is_empty()).collect();
-            search.offer(ThingKind::Service, &ids, &service.draft.name, page);
+            search.offer(HitKind::Service, &ids, &service.draft.name, page);
         }
         self.find_approvals(&mut search).await?;
         let incomplete = match self.find_at_gateway(&mut search, &services).await {
@@ -149,11 +149,11 @@ impl Desk {
         };
         let mut things = search.found;
         things.sort_by_key(|thing| (thing.kind, !thing.exact));
-        Ok(Found { things, incomplete })
+        Ok(SearchResults { things, incomplete })
     }
 
     /// Requests are many, so a decided one is found by its identifier only.
-    async fn find_approvals(&self, search: &mut Search<'_>) -> Result<(), No> {
+    async fn find_approvals(&self, search: &mut Search<'_>) -> Result<(), ErrorReply> {
         let mut approvals: Vec<Approval> = self.approvals(false).await?.into_iter().map(|view| view.approval).collect();
         if let Ok(approval_id) = search.text.parse::<ApprovalId>()
             && let Some(view) = known(self.approval(ShowApproval { approval_id }).await)?
@@ -165,24 +165,24 @@ impl Desk {
             let id = approval.approval_id.to_string();
             let decided = if approval.state == ApprovalState::Waiting { "" } else { "?decided=true" };
             let name = format!("{} of {}", approval.tool, approval.service);
-            search.offer(ThingKind::Approval, &[&id], &name, format!("/approvals{decided}#{id}"));
+            search.offer(HitKind::Approval, &[&id], &name, format!("/approvals{decided}#{id}"));
         }
         Ok(())
     }
 
-    async fn find_at_gateway(&self, search: &mut Search<'_>, services: &[Service]) -> Result<(), No> {
+    async fn find_at_gateway(&self, search: &mut Search<'_>, services: &[Service]) -> Result<(), ErrorReply> {
         let applications = self.manage(ListApplications {}).await?;
         let removed = self.manage(ListRemoved {}).await?.into_iter().map(|removed| removed.application);
         let mut names: HashMap<ApplicationId, String> = HashMap::new();
         for application in applications.iter().cloned().chain(removed) {
             let id = application.app_id.to_string();
-            search.offer(ThingKind::Application, &[&id], &application.name, format!("/applications/{id}"));
+            search.offer(HitKind::Application, &[&id], &application.name, format!("/applications/{id}"));
             names.insert(application.app_id, application.name);
         }
         for application in &applications {
             for key in self.manage(ListKeys { app_id: application.app_id }).await? {
                 let (id, app_id) = (key.key_id.to_string(), application.app_id);
-                search.offer(ThingKind::Key, &[&id], &key.name, format!("/applications/{app_id}#row-{id}"));
+                search.offer(HitKind::Key, &[&id], &key.name, format!("/applications/{app_id}#row-{id}"));
             }
         }
         if let Ok(run_id) = search.text.parse::<RunId>()
@@ -190,7 +190,7 @@ impl Desk {
         {
             let id = run_id.to_string();
             let name = format!("of {}", service_name(services, detail.run.endpoint_id));
-            search.offer(ThingKind::Run, &[&id], &name, format!("/runs/{id}"));
+            search.offer(HitKind::Run, &[&id], &name, format!("/runs/{id}"));
         }
         if let Ok(conversation_id) = search.text.parse::<ConversationId>()
             && let Some(detail) = known(self.manage(ShowConversation { conversation_id }).await)?
@@ -198,17 +198,17 @@ impl Desk {
             let id = conversation_id.to_string();
             let held = &detail.conversation;
             let name = format!("of {}", names.get(&held.app_id).map_or(held.subject.as_str(), String::as_str));
-            search.offer(ThingKind::Conversation, &[&id], &name, format!("/conversations/{id}"));
+            search.offer(HitKind::Conversation, &[&id], &name, format!("/conversations/{id}"));
         }
         Ok(())
     }
 }
 
 /// What is not there is nothing that was found, and no failure.
-fn known<T>(asked: Result<T, No>) -> Result<Option<T>, No> {
+fn known<T>(asked: Result<T, ErrorReply>) -> Result<Option<T>, ErrorReply> {
     match asked {
         Ok(found) => Ok(Some(found)),
-        Err(no) if no.code == NoCode::NotFound => Ok(None),
+        Err(no) if no.code == ErrorReplyCode::NotFound => Ok(None),
         Err(no) => Err(no),
     }
 }
@@ -222,12 +222,12 @@ fn service_name(services: &[Service], endpoint_id: EndpointId) -> String {
 mod tests {
     use super::*;
 
-    fn found(text: &str) -> Found {
+    fn found(text: &str) -> SearchResults {
         let mut search = Search::new(text);
         for (id, name) in [("app_0a1b", "Billing"), ("app_0a2c", "Billing of Berlin"), ("app_9f00", "Help & desk")] {
-            search.offer(ThingKind::Application, &[id], name, format!("/applications/{id}"));
+            search.offer(HitKind::Application, &[id], name, format!("/applications/{id}"));
         }
-        Found { things: search.found, incomplete: None }
+        SearchResults { things: search.found, incomplete: None }
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn two_things_of_one_name_are_both_shown() {
         let mut both = found("billing");
-        both.things.push(Thing { kind: ThingKind::Service, ..both.things[0].clone() });
+        both.things.push(SearchHit { kind: HitKind::Service, ..both.things[0].clone() });
         assert_eq!(both.meant(), None);
     }
 }

@@ -11,30 +11,29 @@ use serde::{Deserialize, Serialize};
 use tokio::time::MissedTickBehavior;
 
 use super::account::in_force;
-use super::desk::Desk;
-use super::health_memory::Memory;
-use super::moved::moved;
-use super::no::failed;
-use super::reply::{Asker, No};
-use super::request::Ask;
+use super::error_reply::failed;
+use super::handler::RequestHandler;
+use super::health_memory::HealthCache;
+use super::optional_watch::changed;
+use super::reply::{ErrorReply, Requester};
+use super::request::TypedRequest;
 use crate::config::Home;
 use crate::health::bundle::{Bundle, of_disk};
 use crate::health::{
-    Code, Finding, Ignored, IgnoredProblems, Report as HealthReport, Report, account, computer, line, log, services,
-    work,
+    Finding, HealthReport, IgnoredProblem, IgnoredProblems, ProblemCode, account, computer, line, log, services, work,
 };
 use crate::link::LinkStatus;
 
 /// Between two looks.
-const LOOK: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// How old what the gateway said may be when nobody asks.
-const GATEWAY_AGE: Duration = Duration::from_secs(60);
+const GATEWAY_MAX_AGE: Duration = Duration::from_secs(60);
 /// How old a trial of sandboxes may be.
-const SANDBOX_AGE: Duration = Duration::from_secs(600);
+const SANDBOX_MAX_AGE: Duration = Duration::from_secs(600);
 /// Runs whose ends are looked at.
-const RUNS: u32 = 50;
+const MAX_RUNS_CHECKED: u32 = 50;
 /// Lines of the log that are shown at most.
-const LOG_LINES: u32 = 2000;
+const MAX_LOG_LINES: u32 = 2000;
 
 /// Asks what is wrong.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -43,10 +42,10 @@ pub struct GetHealth {
     pub all: bool,
 }
 
-impl Ask for GetHealth {
-    type Answer = HealthReport;
+impl TypedRequest for GetHealth {
+    type Response = HealthReport;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<HealthReport, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<HealthReport, ErrorReply> {
         desk.health(self).await
     }
 }
@@ -55,15 +54,15 @@ impl Ask for GetHealth {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct IgnoreProblem {
     /// Which.
-    pub code: Code,
+    pub code: ProblemCode,
     /// How.
-    pub ignore: Ignore,
+    pub ignore: IgnoreDuration,
 }
 
-impl Ask for IgnoreProblem {
-    type Answer = HealthReport;
+impl TypedRequest for IgnoreProblem {
+    type Response = HealthReport;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<HealthReport, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<HealthReport, ErrorReply> {
         desk.ignore(self).await
     }
 }
@@ -71,7 +70,7 @@ impl Ask for IgnoreProblem {
 /// How long a problem is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ignore {
+pub enum IgnoreDuration {
     /// Not any more.
     No,
     /// For 24 hours.
@@ -89,10 +88,10 @@ pub struct GetLog {
     pub filter: String,
 }
 
-impl Ask for GetLog {
-    type Answer = Vec<String>;
+impl TypedRequest for GetLog {
+    type Response = Vec<String>;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<String>, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<String>, ErrorReply> {
         desk.log(self).await
     }
 }
@@ -101,26 +100,26 @@ impl Ask for GetLog {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct MakeBundle {}
 
-impl Ask for MakeBundle {
-    type Answer = Bundle;
+impl TypedRequest for MakeBundle {
+    type Response = Bundle;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Bundle, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Bundle, ErrorReply> {
         desk.bundle().await
     }
 }
 
 /// Looks until the agent ends.
-pub async fn follow(desk: Desk) {
-    let mut engines = desk.engine.clone();
+pub async fn follow(desk: RequestHandler) {
+    let mut engines = desk.active_connection.clone();
     let mut decisions = desk.store.decisions();
-    let mut accounts = desk.keeper.watch();
-    let mut looks = tokio::time::interval(LOOK);
+    let mut accounts = desk.token_manager.watch();
+    let mut looks = tokio::time::interval(CHECK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let mut line = engines.borrow_and_update().as_ref().map(|engine| engine.link.status());
         loop {
-            desk.try_sandboxes(SANDBOX_AGE).await;
-            if let Err(no) = desk.look(GATEWAY_AGE).await {
+            desk.try_sandboxes(SANDBOX_MAX_AGE).await;
+            if let Err(no) = desk.look(GATEWAY_MAX_AGE).await {
                 tracing::debug!(error = no.message, "the agent's health cannot be told");
             }
             tokio::select! {
@@ -128,7 +127,7 @@ pub async fn follow(desk: Desk) {
                     Ok(()) => break,
                     Err(_) => return,
                 },
-                () = moved(&mut line) => {}
+                () = changed(&mut line) => {}
                 _ = decisions.changed() => {}
                 _ = accounts.changed() => {}
                 _ = looks.tick() => {}
@@ -137,41 +136,41 @@ pub async fn follow(desk: Desk) {
     }
 }
 
-impl Desk {
-    pub(super) async fn health(&self, ask: GetHealth) -> Result<Report, No> {
+impl RequestHandler {
+    pub(super) async fn health(&self, ask: GetHealth) -> Result<HealthReport, ErrorReply> {
         if ask.all {
             self.try_sandboxes(Duration::ZERO).await;
-            let found = services::try_providers(&self.store.services().list().await?, &self.accounts).await;
+            let found = services::try_providers(&self.store.services().list().await?, &self.providers).await;
             self.health.memory.lock().await.providers = Some((Timestamp::now(), found));
         }
         self.look(Duration::ZERO).await
     }
 
-    pub(super) async fn ignore(&self, ask: IgnoreProblem) -> Result<Report, No> {
+    pub(super) async fn ignore(&self, ask: IgnoreProblem) -> Result<HealthReport, ErrorReply> {
         let settings = self.store.settings();
         let IgnoredProblems(mut ignored) = settings.get().await?;
         ignored.retain(|other| other.code != ask.code);
         match ask.ignore {
-            Ignore::No => {}
-            Ignore::Yes => ignored.push(Ignored { code: ask.code, until: None }),
-            Ignore::Day => {
+            IgnoreDuration::No => {}
+            IgnoreDuration::Yes => ignored.push(IgnoredProblem { code: ask.code, until: None }),
+            IgnoreDuration::Day => {
                 let now = Timestamp::now();
                 let tomorrow = now.0.checked_add(Duration::from_secs(24 * 3600)).map_or(now, Timestamp::from);
-                ignored.push(Ignored { code: ask.code, until: Some(tomorrow) });
+                ignored.push(IgnoredProblem { code: ask.code, until: Some(tomorrow) });
             }
         }
         settings.set(&IgnoredProblems(ignored)).await?;
-        self.look(GATEWAY_AGE).await
+        self.look(GATEWAY_MAX_AGE).await
     }
 
-    pub(super) async fn log(&self, ask: GetLog) -> Result<Vec<String>, No> {
-        let (path, lines) = (Home::at(self.own.clone()).log(), ask.lines.min(LOG_LINES) as usize);
+    pub(super) async fn log(&self, ask: GetLog) -> Result<Vec<String>, ErrorReply> {
+        let (path, lines) = (Home::at(self.own_folder.clone()).log(), ask.lines.min(MAX_LOG_LINES) as usize);
         let read = tokio::task::spawn_blocking(move || log::tail(&path, lines, &ask.filter)).await;
         read.map_err(|_| failed("the agent failed while it read its log".to_owned()))
     }
 
-    pub(super) async fn bundle(&self) -> Result<Bundle, No> {
-        let (report, services) = (self.look(GATEWAY_AGE).await?, self.store.services().list().await?);
+    pub(super) async fn bundle(&self) -> Result<Bundle, ErrorReply> {
+        let (report, services) = (self.look(GATEWAY_MAX_AGE).await?, self.store.services().list().await?);
         let mut bundle = Bundle::default();
         bundle.add("health", "What deskgate doctor says: problems, with names of services and paths", pretty(&report));
         if let Ok(mut status) = self.status().await {
@@ -181,7 +180,7 @@ impl Desk {
         }
         let what = "Each service by number: its stage, its tools, whether it uses a model. No name and no instructions";
         bundle.add("services", what, services.iter().map(described).collect::<Vec<_>>().join("\n"));
-        let home = Home::at(self.own.clone());
+        let home = Home::at(self.own_folder.clone());
         let rest = tokio::task::spawn_blocking(move || of_disk(&home)).await;
         let rest = rest.map_err(|_| failed("the agent failed while it looked at its files".to_owned()))?;
         bundle.parts.extend(rest.parts);
@@ -189,21 +188,21 @@ impl Desk {
     }
 
     /// One look, and what it means. What the gateway and the keyring said before may be as old as `age`.
-    async fn look(&self, age: Duration) -> Result<Report, No> {
-        let engine = self.engine.borrow().clone();
+    async fn look(&self, age: Duration) -> Result<HealthReport, ErrorReply> {
+        let engine = self.active_connection.borrow().clone();
         let services = self.store.services().list().await?;
         let waiting = self.store.approvals().list(false).await?;
         let IgnoredProblems(ignored) = self.store.settings().get().await?;
-        let (own, looked_at) = (self.own.clone(), services.clone());
+        let (own, looked_at) = (self.own_folder.clone(), services.clone());
         let on_disk = move || [computer::look(&own), services::look(&looked_at)].concat();
         let mut findings = tokio::task::spawn_blocking(on_disk).await.unwrap_or_default();
         self.ask_keyring(age).await;
         findings.extend(work::expiring(&waiting, Timestamp::now()));
         if self.launch.address().is_none() {
-            findings.push(work::without_pages());
+            findings.push(work::missing_pages());
         }
         let signed_in = match in_force(&self.connection().await?) {
-            Some(gateway) => account::look(gateway.as_str(), &self.keeper.standing(&gateway).await),
+            Some(gateway) => account::look(gateway.as_str(), &self.token_manager.standing(&gateway).await),
             None => None,
         };
         let mut memory = self.health.memory.lock().await;
@@ -236,9 +235,9 @@ impl Desk {
 
     /// What only the gateway knows; `None` when it does not answer.
     async fn ask_gateway(&self, services: &[Service], tried_at: Option<Timestamp>) -> Option<Vec<Finding>> {
-        let newest = self.manage(ListRuns { limit: RUNS, ..ListRuns::default() }).await.ok()?;
+        let newest = self.manage(ListRuns { limit: MAX_RUNS_CHECKED, ..ListRuns::default() }).await.ok()?;
         let mut findings = services::from_runs(services, &newest.runs, tried_at, Timestamp::now());
-        findings.extend(work::switched_off(&self.manage(ListCallbacks {}).await.ok()?));
+        findings.extend(work::disabled_callbacks(&self.manage(ListCallbacks {}).await.ok()?));
         if !self.manage(GetAccess {}).await.ok()?.enabled {
             let states = vec![RunState::Queued, RunState::WaitingForDevice];
             let held = self.manage(ListRuns { limit: 1, states, ..ListRuns::default() }).await.ok()?;
@@ -264,7 +263,7 @@ impl Desk {
             return;
         }
         let Ok(services) = self.store.services().list().await else { return };
-        let found = services::try_sandboxes(&services, &self.own).await;
+        let found = services::try_sandboxes(&services, &self.own_folder).await;
         self.health.memory.lock().await.sandboxes = Some((Instant::now(), found));
     }
 }
@@ -274,17 +273,17 @@ fn pretty(value: &impl Serialize) -> String {
 }
 
 /// What nobody looked at, though there is something to look at.
-fn not_asked(memory: &Memory, services: &[Service]) -> BTreeSet<Code> {
+fn not_asked(memory: &HealthCache, services: &[Service]) -> BTreeSet<ProblemCode> {
     let definitions = || services.iter().filter_map(|service| Some(&service.published.as_ref()?.definition));
     let mut codes = BTreeSet::new();
     if memory.gateway.is_none() {
-        codes.extend([Code::AccessPaused, Code::CallbackOff, Code::ClockBehind]);
+        codes.extend([ProblemCode::AccessPaused, ProblemCode::CallbackOff, ProblemCode::ClockBehind]);
     }
     if memory.sandboxes.is_none() && definitions().any(|definition| definition.tools.contains(&ToolName::Bash)) {
-        codes.insert(Code::SandboxMissing);
+        codes.insert(ProblemCode::SandboxMissing);
     }
     if memory.providers.is_none() && definitions().any(|definition| definition.provider != Provider::Scripted) {
-        codes.insert(Code::ProviderRefusesKey);
+        codes.insert(ProblemCode::ProviderRefusesKey);
     }
     codes
 }

@@ -5,22 +5,22 @@ use std::time::Duration;
 use deskgate_definition::KeyPlace;
 use deskgate_secrets::keyring;
 
-use super::desk::Desk;
-use super::no::{failed, refused};
-use super::reply::No;
-use crate::health::{Code, Finding};
+use super::error_reply::{failed, refused};
+use super::handler::RequestHandler;
+use super::reply::ErrorReply;
+use crate::health::{Finding, ProblemCode};
 
-impl Desk {
+impl RequestHandler {
     /// Keeps keys elsewhere from now on, and moves those that are there.
-    pub(super) async fn move_keys(&self, to: KeyPlace) -> Result<(), No> {
+    pub(super) async fn move_keys(&self, to: KeyPlace) -> Result<(), ErrorReply> {
         let desk = self.clone();
         // A task of its own: it comes to its end also when whoever asked hangs up.
         let moved = tokio::spawn(async move {
-            let _one_at_a_time = desk.keys.moving().await;
-            let before = desk.keys.set(to);
+            let _one_at_a_time = desk.key_preference.lock_moves().await;
+            let before = desk.key_preference.set(to);
             let moved = desk.move_each(to).await;
             if moved.is_err() {
-                desk.keys.set(before);
+                desk.key_preference.set(before);
             }
             desk.ask_keyring(Duration::ZERO).await;
             moved
@@ -30,19 +30,19 @@ impl Desk {
 
     /// Each key is moved by itself: what fails in the middle loses none, and can be repeated. The choice counts once all
     /// of them are there.
-    async fn move_each(&self, to: KeyPlace) -> Result<(), No> {
+    async fn move_each(&self, to: KeyPlace) -> Result<(), ErrorReply> {
         if to.is_keyring() {
             let unusable = |error: keyring::KeyringError| refused(format!("secrets: {error}\nNothing was moved."));
             blocking(keyring::usable).await?.map_err(unusable)?;
         }
-        let (accounts, servers) = (self.accounts.clone(), self.servers.connections.clone());
-        let keeper = self.keeper.clone();
-        let moved = blocking(move || -> Result<(), No> {
+        let (accounts, servers) = (self.providers.clone(), self.mcp_servers.connections.clone());
+        let keeper = self.token_manager.clone();
+        let moved = blocking(move || -> Result<(), ErrorReply> {
             accounts.move_keys()?;
             servers.move_keys()?;
             Ok(keeper.move_keys()?)
         });
-        moved.await?.map_err(|no| No {
+        moved.await?.map_err(|no| ErrorReply {
             message: format!(
                 "{}\nKeys that were not moved are where they were. Mend that and repeat this.",
                 no.message
@@ -56,19 +56,19 @@ impl Desk {
 
     /// Whether keys are in the keyring that cannot be read now.
     pub(super) async fn keyring_problem(&self) -> Option<Finding> {
-        let (accounts, servers) = (self.accounts.clone(), self.servers.connections.clone());
-        let keeper = self.keeper.clone();
+        let (accounts, servers) = (self.providers.clone(), self.mcp_servers.connections.clone());
+        let keeper = self.token_manager.clone();
         let entries = move || [accounts.entries(), servers.entries(), keeper.entries()].concat();
         let looked = blocking(move || keyring::readable(entries()));
         let error = looked.await.ok()?.err()?;
         let next = "Unlock it, or start its service. To have keys in files again after that: deskgate settings set \
                     secrets file";
         let text = format!("Keys are kept there, and it cannot be read: {error}. Runs that need no key go on.");
-        Some(Finding::new(Code::KeyringShut, text, next))
+        Some(Finding::new(ProblemCode::KeyringShut, text, next))
     }
 }
 
 /// The keyring is another program, and files may block too.
-pub(super) async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, No> {
+pub(super) async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, ErrorReply> {
     tokio::task::spawn_blocking(work).await.map_err(|_| failed("the agent failed while it looked for keys".to_owned()))
 }

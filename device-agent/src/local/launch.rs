@@ -10,11 +10,11 @@ use deskgate_protocol::canonical::Sha256Digest;
 use zeroize::Zeroizing;
 
 /// How long a code is good.
-const GOOD_FOR: Duration = Duration::from_secs(60);
+const CODE_TTL: Duration = Duration::from_secs(60);
 /// Codes that are good at once; the oldest gives way.
-const CODES: usize = 8;
+const MAX_CODES: usize = 8;
 /// Bytes of chance in a code.
-const LENGTH: usize = 18;
+const CODE_BYTES: usize = 18;
 
 /// Whether a link may lead there once somebody is signed in: a page of ours, with nothing in it that has to be escaped but
 /// the `#` of a place on it.
@@ -25,15 +25,15 @@ pub fn is_page(path: &str) -> bool {
 
 /// Where the pages are, and the codes that open them.
 #[derive(Clone, Debug, Default)]
-pub struct Launch(Arc<Inner>);
+pub struct LaunchCodes(Arc<LaunchState>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct LaunchState {
     address: OnceLock<SocketAddr>,
     codes: Mutex<Vec<(Sha256Digest, Instant)>>,
 }
 
-impl Launch {
+impl LaunchCodes {
     /// Says where the pages are. The first address counts; the pages stay there as long as the agent lives.
     pub fn set_address(&self, address: SocketAddr) {
         let _ = self.0.address.set(address);
@@ -61,9 +61,9 @@ impl Launch {
     }
 
     fn issue_at(&self, now: Instant) -> Zeroizing<String> {
-        let code = Zeroizing::new(URL_SAFE_NO_PAD.encode(rand::random::<[u8; LENGTH]>()));
+        let code = Zeroizing::new(URL_SAFE_NO_PAD.encode(rand::random::<[u8; CODE_BYTES]>()));
         let mut codes = self.codes(now);
-        if codes.len() == CODES {
+        if codes.len() == MAX_CODES {
             codes.remove(0);
         }
         codes.push((Sha256Digest::of(code.as_bytes()), now));
@@ -81,7 +81,7 @@ impl Launch {
     /// Those that are good.
     fn codes(&self, now: Instant) -> std::sync::MutexGuard<'_, Vec<(Sha256Digest, Instant)>> {
         let mut codes = self.0.codes.lock().unwrap_or_else(PoisonError::into_inner);
-        codes.retain(|(_, issued)| now.duration_since(*issued) < GOOD_FOR);
+        codes.retain(|(_, issued)| now.duration_since(*issued) < CODE_TTL);
         codes
     }
 }
@@ -92,12 +92,12 @@ mod tests {
 
     #[test]
     fn a_code_is_good_once_and_for_a_minute() {
-        let (launch, now) = (Launch::default(), Instant::now());
+        let (launch, now) = (LaunchCodes::default(), Instant::now());
         let (first, second) = (launch.issue_at(now), launch.issue_at(now));
         assert!(!launch.redeem_at("", now) && !launch.redeem_at("something else", now));
         assert!(launch.redeem_at(&format!(" {}\n", first.as_str()), now), "as it was pasted");
         assert!(!launch.redeem_at(&first, now), "once");
-        assert!(!launch.redeem_at(&second, now + GOOD_FOR), "a minute");
+        assert!(!launch.redeem_at(&second, now + CODE_TTL), "a minute");
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
         {
             assert!(!is_page(other), "{other}");
         }
-        let launch = Launch::default();
+        let launch = LaunchCodes::default();
         assert_eq!(launch.link(None), None, "there is no address yet");
         launch.set_address(SocketAddr::from(([127, 0, 0, 1], 7420)));
         let link = launch.link(Some("/approvals#apr_0123")).expect("there is an address");
@@ -119,8 +119,8 @@ mod tests {
 
     #[test]
     fn of_many_codes_the_newest_are_good() {
-        let (launch, now) = (Launch::default(), Instant::now());
-        let codes: Vec<_> = (0..=CODES).map(|_| launch.issue_at(now)).collect();
+        let (launch, now) = (LaunchCodes::default(), Instant::now());
+        let codes: Vec<_> = (0..=MAX_CODES).map(|_| launch.issue_at(now)).collect();
         assert!(!launch.redeem_at(&codes[0], now));
         assert!(codes[1..].iter().all(|code| launch.redeem_at(code, now)));
     }

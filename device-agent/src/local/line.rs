@@ -9,40 +9,40 @@ use deskgate_protocol::management::SetAccess;
 use deskgate_protocol::secret::ControlToken;
 use tokio::sync::oneshot;
 
-use super::desk::Desk;
-use super::no::{failed, invalid, refused};
-use super::orders::Order;
-use super::reply::{No, NoCode};
-use super::{SaveConnection, Stage, TestConnection, Tested};
-use crate::link::{self, Connector, Credentials, Hosted, LinkError, LinkHandle, LinkStatus};
-use crate::services::Gateway;
-use crate::settings::{Connection, Mode, Unusable};
+use super::commands::AgentCommand;
+use super::error_reply::{failed, invalid, refused};
+use super::handler::RequestHandler;
+use super::reply::{ErrorReply, ErrorReplyCode};
+use super::{ConnectStage, ConnectionTestResult, SaveConnection, TestConnection};
+use crate::link::{self, Connector, Credentials, HostedConnector, LinkError, LinkHandle, LinkStatus};
+use crate::services::GatewayClient;
+use crate::settings::{ConnectionSettings, InvalidSettings, Mode};
 
 /// How long a test waits for the line's next attempt.
-const TEST_LIMIT: Duration = Duration::from_secs(40);
+const CONNECTION_TEST_TIMEOUT: Duration = Duration::from_secs(40);
 
-impl Desk {
-    async fn reconnect(&self) -> Result<(), No> {
+impl RequestHandler {
+    async fn reconnect(&self) -> Result<(), ErrorReply> {
         let stopping =
             || refused("the agent is stopping. The connection is saved, and in force when it starts again".to_owned());
         let (done, down) = oneshot::channel();
-        self.orders.send(Order::Reconnect(done)).await.map_err(|_| stopping())?;
+        self.commands.send(AgentCommand::Reconnect(done)).await.map_err(|_| stopping())?;
         down.await.map_err(|_| stopping())
     }
 
-    pub(super) async fn connection(&self) -> Result<Connection, No> {
-        Ok(self.store.settings().get::<Connection>().await?)
+    pub(super) async fn connection(&self) -> Result<ConnectionSettings, ErrorReply> {
+        Ok(self.store.settings().get::<ConnectionSettings>().await?)
     }
 
     /// The draft is kept whatever happens, so that a failed save can be corrected and repeated.
-    pub(super) async fn save(&self, ask: SaveConnection) -> Result<Connection, No> {
+    pub(super) async fn save(&self, ask: SaveConnection) -> Result<ConnectionSettings, ErrorReply> {
         let token: Option<ControlToken> = match &ask.control_token {
             Some(text) => Some(text.trim().parse().map_err(|error| invalid(format!("control-token: {error}")))?),
             None => None,
         };
         ask.edit.check().map_err(|pasted| invalid(pasted.to_string()))?;
         let (settings, mode, edit) = (self.store.settings(), ask.mode, ask.edit);
-        let edited = move |connection: &mut Connection| {
+        let edited = move |connection: &mut ConnectionSettings| {
             connection.edit(mode, edit);
             connection.clone()
         };
@@ -81,15 +81,15 @@ impl Desk {
             let _ = engine.dispatcher.call(SetAccess { enabled: false }).await;
         }
         // Anew, in one step with the writing: nothing else that changed meanwhile is undone.
-        let save = move |connection: &mut Connection| connection.save(mode).map(|()| connection.clone());
+        let save = move |connection: &mut ConnectionSettings| connection.save(mode).map(|()| connection.clone());
         let saved = settings.update(save).await?.map_err(unusable)?;
         self.reconnect().await?;
         Ok(saved)
     }
 
     /// Throws a mode's draft away, its token included.
-    pub(super) async fn discard(&self, mode: Mode) -> Result<Connection, No> {
-        let discard = move |connection: &mut Connection| {
+    pub(super) async fn discard(&self, mode: Mode) -> Result<ConnectionSettings, ErrorReply> {
+        let discard = move |connection: &mut ConnectionSettings| {
             connection.discard(mode);
             connection.clone()
         };
@@ -107,12 +107,12 @@ impl Desk {
     }
 
     /// Whether a token was entered that is not in force.
-    pub(crate) fn token_drafted(&self) -> bool {
+    pub(crate) fn has_token_draft(&self) -> bool {
         self.token_draft().exists()
     }
 
     /// The agent cannot work without its gateway, so the address is tried before it is in force.
-    async fn may_listen(&self, from: &Connection, to: &Connection) -> Result<(), No> {
+    async fn may_listen(&self, from: &ConnectionSettings, to: &ConnectionSettings) -> Result<(), ErrorReply> {
         let unusable = |why: String| refused(format!("{why}\nThe draft is kept; nothing is in force."));
         let address = to.saved.builtin.address().map_err(|why| unusable(why.to_string()))?;
         let known = if from.mode == Mode::BuiltIn { self.store.settings().builtin_port().await? } else { None };
@@ -125,7 +125,12 @@ impl Desk {
     }
 
     /// Runs in hand belong to the gateway they came from.
-    fn may_leave(&self, from: &Connection, to: &Connection, abandon_runs: bool) -> Result<(), No> {
+    fn may_leave(
+        &self,
+        from: &ConnectionSettings,
+        to: &ConnectionSettings,
+        abandon_runs: bool,
+    ) -> Result<(), ErrorReply> {
         let in_hand = self.in_hand();
         if !to.same_gateway(from) && in_hand > 0 && !abandon_runs {
             return Err(refused(format!(
@@ -137,12 +142,12 @@ impl Desk {
     }
 
     fn in_hand(&self) -> usize {
-        self.engine.borrow().as_ref().map_or(0, |engine| engine.dispatcher.status().runs.len())
+        self.active_connection.borrow().as_ref().map_or(0, |engine| engine.dispatcher.status().runs.len())
     }
 
     /// Fields that are in force are tested by the line itself: a second session with this device's
     /// key would end the first, and say that nothing is in flight.
-    pub(super) async fn test(&self, ask: TestConnection) -> Result<Tested, No> {
+    pub(super) async fn test(&self, ask: TestConnection) -> Result<ConnectionTestResult, ErrorReply> {
         let connection = self.connection().await?;
         if ask.mode == Mode::BuiltIn {
             return Err(invalid("the built-in gateway has nothing to test: it runs inside the agent".to_owned()));
@@ -164,23 +169,33 @@ impl Desk {
         }
         let credentials = Credentials { key: self.key.clone(), token };
         Ok(match link::connect_once(&connector, &credentials, Vec::new()).await {
-            Ok(session) => {
-                Tested::good(address, stages, session.gateway_version().to_owned(), session.welcome().device_id)
-            }
+            Ok(session) => ConnectionTestResult::good(
+                address,
+                stages,
+                session.gateway_version().to_owned(),
+                session.welcome().device_id,
+            ),
             Err(error) => {
                 let host_keys = error.host_keys();
-                Tested { host_keys, ..Tested::failed(address, stages, error.failed_at(), error.into()) }
+                ConnectionTestResult {
+                    host_keys,
+                    ..ConnectionTestResult::failed(address, stages, error.failed_at(), error.into())
+                }
             }
         })
     }
 
     /// The way that a mode's fields describe, what opens its door, and whether these are the saved ones.
-    async fn tested(&self, connection: &Connection, mode: Mode) -> Result<(Connector, Option<ControlToken>, bool), No> {
-        let unusable = |unusable: Unusable| invalid(unusable.to_string());
+    async fn tested(
+        &self,
+        connection: &ConnectionSettings,
+        mode: Mode,
+    ) -> Result<(Connector, Option<ControlToken>, bool), ErrorReply> {
+        let unusable = |unusable: InvalidSettings| invalid(unusable.to_string());
         if mode == Mode::Hosted {
             let fields = connection.hosted_draft.as_ref().unwrap_or(&connection.saved.hosted);
             let (gateway, device_name) = (fields.address().map_err(unusable)?, self.device_name().await?);
-            let hosted = Hosted { gateway, keeper: self.keeper.clone(), device_name };
+            let hosted = HostedConnector { gateway, token_manager: self.token_manager.clone(), device_name };
             return Ok((Connector::Hosted(hosted), None, *fields == connection.saved.hosted));
         }
         let fields = connection.remote_draft.as_ref().unwrap_or(&connection.saved.remote);
@@ -195,52 +210,61 @@ impl Desk {
 }
 
 /// What an attempt in this mode goes through.
-fn stages(mode: Mode) -> &'static [Stage] {
-    if mode == Mode::Hosted { &Stage::HOSTED } else { &Stage::REMOTE }
+fn stages(mode: Mode) -> &'static [ConnectStage] {
+    if mode == Mode::Hosted { &ConnectStage::HOSTED } else { &ConnectStage::REMOTE }
 }
 
 /// The outcome of the attempt under way, or of one that is made now.
-async fn probe(link: &LinkHandle, address: String, stages: &[Stage]) -> Tested {
+async fn probe(link: &LinkHandle, address: String, stages: &[ConnectStage]) -> ConnectionTestResult {
     let mut status = link.status();
     if matches!(*status.borrow_and_update(), LinkStatus::Disconnected { .. } | LinkStatus::Refused { .. }) {
         link.kick();
         // The agent never ends before its socket; without news the old status is shown again.
-        let _ = tokio::time::timeout(TEST_LIMIT, status.changed()).await;
+        let _ = tokio::time::timeout(CONNECTION_TEST_TIMEOUT, status.changed()).await;
     }
     let settled = status.wait_for(|status| !matches!(status, LinkStatus::Connecting));
-    let outcome = match tokio::time::timeout(TEST_LIMIT, settled).await {
+    let outcome = match tokio::time::timeout(CONNECTION_TEST_TIMEOUT, settled).await {
         Ok(Ok(outcome)) => outcome.clone(),
         _ => LinkStatus::Connecting,
     };
     match outcome {
         LinkStatus::Connected { device_id, gateway_version, .. } => {
-            Tested::good(address, stages, gateway_version, device_id)
+            ConnectionTestResult::good(address, stages, gateway_version, device_id)
         }
-        LinkStatus::Refused { refused, .. } => Tested::failed(
+        LinkStatus::Refused { refused, .. } => ConnectionTestResult::failed(
             address,
             stages,
-            Stage::of_refusal(refused.code),
+            ConnectStage::of_refusal(refused.code),
             LinkError::Refused(Box::new(refused)).into(),
         ),
         LinkStatus::Disconnected { why, failed_at, host_keys, next_attempt_at } => {
             // Without a next attempt only a person can help.
-            let code = if next_attempt_at.is_some() { NoCode::CannotReach } else { NoCode::NotAuthorised };
-            Tested { host_keys, ..Tested::failed(address, stages, failed_at, No { code, message: why }) }
+            let code =
+                if next_attempt_at.is_some() { ErrorReplyCode::CannotReach } else { ErrorReplyCode::NotAuthorised };
+            ConnectionTestResult {
+                host_keys,
+                ..ConnectionTestResult::failed(address, stages, failed_at, ErrorReply { code, message: why })
+            }
         }
         LinkStatus::Connecting => {
             let message = format!("{address} has not answered yet");
-            Tested::failed(address, stages, Some(Stage::Address), No { code: NoCode::CannotReach, message })
+            ConnectionTestResult::failed(
+                address,
+                stages,
+                Some(ConnectStage::Address),
+                ErrorReply { code: ErrorReplyCode::CannotReach, message },
+            )
         }
     }
 }
 
-impl Tested {
-    fn good(address: String, stages: &[Stage], gateway_version: String, device_id: DeviceId) -> Self {
+impl ConnectionTestResult {
+    fn good(address: String, stages: &[ConnectStage], gateway_version: String, device_id: DeviceId) -> Self {
         let (passed, gateway_version, device_id) = (stages.to_vec(), Some(gateway_version), Some(device_id));
         Self { address, passed, failed_at: None, failed: None, host_keys: None, gateway_version, device_id }
     }
 
-    fn failed(address: String, stages: &[Stage], failed_at: Option<Stage>, no: No) -> Self {
+    fn failed(address: String, stages: &[ConnectStage], failed_at: Option<ConnectStage>, no: ErrorReply) -> Self {
         let passed = stages.iter().copied().take_while(|stage| failed_at.is_some_and(|failed| failed != *stage));
         Self {
             address,

@@ -3,26 +3,26 @@
 use std::time::Duration;
 
 use deskgate_assistant::mcp::connections::{
-    Change, Configured as ConfiguredServer, Configured, ConnectionError, Connections,
+    ConnectionError, Connections, McpServerChange, McpServerConfig as ConfiguredServer, McpServerConfig,
 };
 use deskgate_protocol::canonical::Sha256Digest;
 use serde::{Deserialize, Serialize};
 
-use super::desk::{Desk, key_change};
-use super::no::failed;
-use super::reply::{Asker, No};
-use super::request::Ask;
+use super::error_reply::failed;
+use super::handler::{RequestHandler, key_change};
+use super::reply::{ErrorReply, Requester};
+use super::request::TypedRequest;
 use super::{KeyPlace, NewKey};
-use crate::services::offers::{self, ServerView};
+use crate::services::tool_pins::{self, ServerView};
 
 /// Lists MCP servers.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ListMcpServers {}
 
-impl Ask for ListMcpServers {
-    type Answer = Vec<ConfiguredServer>;
+impl TypedRequest for ListMcpServers {
+    type Response = Vec<ConfiguredServer>;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<ConfiguredServer>, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<ConfiguredServer>, ErrorReply> {
         desk.with_servers(Connections::list).await
     }
 }
@@ -43,10 +43,10 @@ pub struct SetMcpServer {
     pub key_place: Option<KeyPlace>,
 }
 
-impl Ask for SetMcpServer {
-    type Answer = ConfiguredServer;
+impl TypedRequest for SetMcpServer {
+    type Response = ConfiguredServer;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<ConfiguredServer, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ConfiguredServer, ErrorReply> {
         desk.set_server(self).await
     }
 }
@@ -58,10 +58,10 @@ pub struct RemoveMcpServer {
     pub name: String,
 }
 
-impl Ask for RemoveMcpServer {
-    type Answer = ();
+impl TypedRequest for RemoveMcpServer {
+    type Response = ();
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<(), No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<(), ErrorReply> {
         desk.remove_server(self).await
     }
 }
@@ -70,10 +70,10 @@ impl Ask for RemoveMcpServer {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ReviewMcpServers {}
 
-impl Ask for ReviewMcpServers {
-    type Answer = Vec<ServerView>;
+impl TypedRequest for ReviewMcpServers {
+    type Response = Vec<ServerView>;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<ServerView>, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<ServerView>, ErrorReply> {
         desk.review_servers().await
     }
 }
@@ -85,10 +85,10 @@ pub struct LookAtMcpServer {
     pub name: String,
 }
 
-impl Ask for LookAtMcpServer {
-    type Answer = ServerView;
+impl TypedRequest for LookAtMcpServer {
+    type Response = ServerView;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<ServerView, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ServerView, ErrorReply> {
         desk.look_at_server(self).await
     }
 }
@@ -102,48 +102,49 @@ pub struct AcceptMcpTools {
     pub tools_sha256: Sha256Digest,
 }
 
-impl Ask for AcceptMcpTools {
-    type Answer = ServerView;
+impl TypedRequest for AcceptMcpTools {
+    type Response = ServerView;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<ServerView, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ServerView, ErrorReply> {
         desk.accept_tools(self).await
     }
 }
 
-impl Desk {
-    pub(super) async fn set_server(&self, ask: SetMcpServer) -> Result<Configured, No> {
+impl RequestHandler {
+    pub(super) async fn set_server(&self, ask: SetMcpServer) -> Result<McpServerConfig, ErrorReply> {
         let SetMcpServer { name, url, header, key, key_place } = ask;
-        let set =
-            move |servers: &Connections| servers.set(&name, Change { url, header, key: key_change(&key)?, key_place });
+        let set = move |servers: &Connections| {
+            servers.set(&name, McpServerChange { url, header, key: key_change(&key)?, key_place })
+        };
         let configured = self.with_servers(set).await;
         self.ask_keyring(Duration::ZERO).await;
         configured
     }
 
-    pub(super) async fn remove_server(&self, ask: RemoveMcpServer) -> Result<(), No> {
+    pub(super) async fn remove_server(&self, ask: RemoveMcpServer) -> Result<(), ErrorReply> {
         let name = ask.name.clone();
         self.with_servers(move |servers| servers.remove(&name)).await?;
         Ok(self.store.services().forget_tools(&ask.name).await?)
     }
 
-    pub(super) async fn review_servers(&self) -> Result<Vec<ServerView>, No> {
+    pub(super) async fn review_servers(&self) -> Result<Vec<ServerView>, ErrorReply> {
         let servers = self.with_servers(Connections::list).await?;
-        Ok(offers::review(&self.store.services(), servers).await?)
+        Ok(tool_pins::review(&self.store.services(), servers).await?)
     }
 
-    pub(super) async fn look_at_server(&self, ask: LookAtMcpServer) -> Result<ServerView, No> {
+    pub(super) async fn look_at_server(&self, ask: LookAtMcpServer) -> Result<ServerView, ErrorReply> {
         let server = self.server(ask.name).await?;
-        Ok(offers::look(&self.store.services(), &self.servers, server).await?)
+        Ok(tool_pins::look(&self.store.services(), &self.mcp_servers, server).await?)
     }
 
-    pub(super) async fn accept_tools(&self, ask: AcceptMcpTools) -> Result<ServerView, No> {
+    pub(super) async fn accept_tools(&self, ask: AcceptMcpTools) -> Result<ServerView, ErrorReply> {
         let (server, store) = (self.server(ask.name).await?, self.store.services());
-        offers::accept(&store, &server, ask.tools_sha256).await?;
-        let mut views = offers::review(&store, vec![server]).await?;
+        tool_pins::accept(&store, &server, ask.tools_sha256).await?;
+        let mut views = tool_pins::review(&store, vec![server]).await?;
         views.pop().ok_or_else(|| failed("the agent lost a server while it looked at it".to_owned()))
     }
 
-    async fn server(&self, name: String) -> Result<Configured, No> {
+    async fn server(&self, name: String) -> Result<McpServerConfig, ErrorReply> {
         let find = move |servers: &Connections| {
             let found = servers.list()?.into_iter().find(|server| server.name == name);
             found.ok_or(ConnectionError::Unknown(name))
@@ -155,9 +156,11 @@ impl Desk {
     pub(super) async fn with_servers<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Connections) -> Result<R, ConnectionError> + Send + 'static,
-    ) -> Result<R, No> {
-        let connections = self.servers.connections.clone();
+    ) -> Result<R, ErrorReply> {
+        let connections = self.mcp_servers.connections.clone();
         let worked = tokio::task::spawn_blocking(move || work(&connections)).await;
-        worked.map_err(|_| failed("the agent failed while it handled its MCP servers".to_owned()))?.map_err(No::from)
+        worked
+            .map_err(|_| failed("the agent failed while it handled its MCP servers".to_owned()))?
+            .map_err(ErrorReply::from)
     }
 }

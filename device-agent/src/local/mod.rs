@@ -8,7 +8,7 @@
 //! | [`agent`] | those about the agent as a whole |
 //! | [`account`] | those about the account of a hosted gateway |
 //! | [`approvals`] | those about approvals and unsettled runs |
-//! | [`desk`] | answers them, inside the agent |
+//! | [`handler`] | answers them, inside the agent |
 //! | [`export`] | an application's runs as JSON Lines |
 //! | [`ended_runs`] | what a built-in gateway's ended runs are asked |
 //! | [`find`] | finds things by identifier or name |
@@ -24,31 +24,31 @@
 //! | [`notices`] | shows a notification for each call that waits |
 //! | [`opener`] | opens the pages in the person's browser |
 //! | [`retention`] | for how long things are kept, and what would go |
-//! | [`orders`] | what the agent is told as a whole, and who waits for it |
+//! | [`commands`] | what the agent is told as a whole, and who waits for it |
 //!
-//! Each request is a type and names the type of its answer ([`Ask`]). Only this user and root are
+//! Each request is a type and names the type of its answer ([`TypedRequest`]). Only this user and root are
 //! answered.
 
 pub mod account;
 pub mod agent;
 pub mod approvals;
+pub mod commands;
 pub mod connection;
 mod decisions;
-pub mod desk;
 pub mod ended_runs;
+mod error_reply;
 pub mod export;
 pub mod find;
+pub mod handler;
 pub mod health;
 pub mod health_memory;
 mod keys;
 pub mod launch;
 mod line;
 pub mod mcp;
-mod moved;
-mod no;
 pub mod notices;
 pub mod opener;
-pub mod orders;
+mod optional_watch;
 pub mod providers;
 pub mod reply;
 pub mod request;
@@ -57,41 +57,43 @@ pub mod services;
 pub mod settings;
 pub mod status;
 
-pub use deskgate_assistant::accounts::{Configured, Kind};
-pub use deskgate_assistant::mcp::connections::Configured as ConfiguredServer;
+pub use deskgate_assistant::mcp::connections::McpServerConfig as ConfiguredServer;
+pub use deskgate_assistant::providers::{ProviderConfig, ProviderKind};
 pub use deskgate_definition::KeyPlace;
 use deskgate_protocol::management::ManagementRequest;
 pub use deskgate_store::audit;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use crate::account::{Invitation, Standing};
+pub use crate::account::{AccountStatus, SignInPrompt};
 pub use crate::autostart;
 pub use crate::health::bundle::{Bundle, of_disk};
-pub use crate::health::{Code, Problem, Report as HealthReport, Severity};
-pub use crate::link::{HostKeys, Stage};
-pub use crate::power::KeptAwake;
+pub use crate::health::{HealthProblem, HealthReport, ProblemCode, Severity};
+pub use crate::link::{ConnectStage, HostKeys};
+pub use crate::power::AwakeStatus;
 pub use account::{AccountView, CancelSignIn, GetAccount, SignIn, SignOut};
 pub use agent::{GetIdentity, OpenPages, OpenedPages, Stop};
 pub use approvals::{
-    ApprovalState, ApprovalView, DecideApproval, Decision, Evidence, Finding, ListApprovals, ListAudit, OnDisk, Plan,
-    ReconcileRun, ShowApproval, ShowEvidence, Shown, median,
+    ApprovalState, ApprovalView, DecideApproval, Decision, Evidence, ListApprovals, ListAudit, OnDisk, OwnerFinding,
+    Plan, PlanPreview, ReconcileRun, ShowApproval, ShowEvidence, median,
 };
-pub use connection::{DiscardConnection, GetConnection, SaveConnection, TestConnection, Tested};
-use desk::Desk;
-pub use find::{Find, Found, Thing, ThingKind};
-pub use health::{GetHealth, GetLog, Ignore, IgnoreProblem, MakeBundle};
-pub use health_memory::Health;
+pub use connection::{ConnectionTestResult, DiscardConnection, GetConnection, SaveConnection, TestConnection};
+pub use find::{Find, HitKind, SearchHit, SearchResults};
+use handler::RequestHandler;
+pub use health::{GetHealth, GetLog, IgnoreDuration, IgnoreProblem, MakeBundle};
+pub use health_memory::HealthMonitor;
 pub use mcp::{AcceptMcpTools, ListMcpServers, LookAtMcpServer, RemoveMcpServer, ReviewMcpServers, SetMcpServer};
 pub use notices::{GetNotifications, SetNotifications};
 pub use providers::{ListProviders, NewKey, RemoveProvider, SetProvider};
-pub use reply::{Asker, No, NoCode, Reply};
-pub use request::Ask;
+pub use reply::{AgentReply, ErrorReply, ErrorReplyCode, Requester};
+pub use request::TypedRequest;
 pub use retention::{Amount, Retention, ReviewRetention, SetRetention};
 pub use services::{
     CheckService, CreateService, EditService, FollowCheck, ListServices, LookAtFolder, PublishService, ShowService,
 };
-pub use settings::{ChangeSettings, Chosen, GetAutostart, GetSettings, SecretPlace, SetAutostart, SettingsView};
+pub use settings::{
+    ChangeSettings, GetAutostart, GetSettings, SecretLocation, SetAutostart, SettingValue, SettingsView,
+};
 pub use status::{AgentStatus, GetStatus, LineView, WorkView};
 
 request::requests! {
@@ -193,6 +195,6 @@ request::requests! {
     SetNotifications;
 }
 
-fn to_json(answer: impl Serialize) -> Result<Value, No> {
-    serde_json::to_value(answer).map_err(|error| no::failed(error.to_string()))
+fn to_json(answer: impl Serialize) -> Result<Value, ErrorReply> {
+    serde_json::to_value(answer).map_err(|error| error_reply::failed(error.to_string()))
 }

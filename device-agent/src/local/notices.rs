@@ -7,23 +7,23 @@ use deskgate_protocol::ids::ApprovalId;
 use deskgate_store::approvals::Approval;
 use serde::{Deserialize, Serialize};
 
-use super::desk::Desk;
-use super::moved::moved;
-use super::reply::{Asker, No};
-use super::request::Ask;
+use super::handler::RequestHandler;
+use super::optional_watch::changed;
+use super::reply::{ErrorReply, Requester};
+use super::request::TypedRequest;
 use super::{OpenPages, opener};
 use crate::config::Home;
-use crate::notices::Notices;
+use crate::notices::DesktopNotifications;
 use crate::settings::Notifications;
 
 /// Asks whether notifications are shown.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetNotifications {}
 
-impl Ask for GetNotifications {
-    type Answer = Notifications;
+impl TypedRequest for GetNotifications {
+    type Response = Notifications;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Notifications, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Notifications, ErrorReply> {
         desk.notifications().await
     }
 }
@@ -37,19 +37,19 @@ pub struct SetNotifications {
     pub hide_details: Option<bool>,
 }
 
-impl Ask for SetNotifications {
-    type Answer = Notifications;
+impl TypedRequest for SetNotifications {
+    type Response = Notifications;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Notifications, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Notifications, ErrorReply> {
         desk.set_notifications(self).await
     }
 }
 
 /// Shows and withdraws them until the agent ends.
-pub async fn follow(desk: Desk) {
-    let mut engines = desk.engine.clone();
+pub async fn follow(desk: RequestHandler) {
+    let mut engines = desk.active_connection.clone();
     let mut decisions = desk.store.decisions();
-    let mut notices = Notices::default();
+    let mut notices = DesktopNotifications::default();
     loop {
         let mut work = engines.borrow_and_update().as_ref().map(|engine| engine.dispatcher.watch());
         loop {
@@ -59,7 +59,7 @@ pub async fn follow(desk: Desk) {
                     Ok(()) => break,
                     Err(_) => return,
                 },
-                () = moved(&mut work) => {}
+                () = changed(&mut work) => {}
                 _ = decisions.changed() => {}
                 approval_id = notices.clicked() => desk.open_for_person(approval_id).await,
             }
@@ -67,12 +67,12 @@ pub async fn follow(desk: Desk) {
     }
 }
 
-impl Desk {
-    pub(super) async fn notifications(&self) -> Result<Notifications, No> {
+impl RequestHandler {
+    pub(super) async fn notifications(&self) -> Result<Notifications, ErrorReply> {
         Ok(self.store.settings().get::<Notifications>().await?)
     }
 
-    pub(super) async fn set_notifications(&self, ask: SetNotifications) -> Result<Notifications, No> {
+    pub(super) async fn set_notifications(&self, ask: SetNotifications) -> Result<Notifications, ErrorReply> {
         let settings = self.store.settings();
         let old = settings.get::<Notifications>().await?;
         let new =
@@ -81,7 +81,7 @@ impl Desk {
         Ok(new)
     }
 
-    async fn notify(&self, notices: &mut Notices<ApprovalId>) {
+    async fn notify(&self, notices: &mut DesktopNotifications<ApprovalId>) {
         let (Ok(waiting), Ok(wanted)) =
             (self.store.approvals().list(false).await, self.store.settings().get::<Notifications>().await)
         else {
@@ -89,7 +89,7 @@ impl Desk {
         };
         let waiting = if wanted.on { waiting } else { Vec::new() };
         let ids: BTreeSet<_> = waiting.iter().map(|approval| approval.approval_id).collect();
-        notices.keep(|id| ids.contains(&id)).await;
+        notices.retain(|id| ids.contains(&id)).await;
         for approval in waiting.iter().filter(|approval| !notices.has(approval.approval_id)).collect::<Vec<_>>() {
             notices.show(approval.approval_id, &body(approval, wanted.hide_details)).await;
         }
@@ -98,7 +98,7 @@ impl Desk {
     /// The request on its page, where the person decides.
     async fn open_for_person(&self, approval_id: ApprovalId) {
         let opened = match self.open_pages(&OpenPages { page: Some(format!("/approvals#{approval_id}")) }) {
-            Ok(opened) => opener::open(&Home::at(self.own.clone()).opener(), opened.link).await,
+            Ok(opened) => opener::open(&Home::at(self.own_folder.clone()).opener(), opened.link).await,
             Err(no) => Err(no.message),
         };
         if let Err(why) = opened {

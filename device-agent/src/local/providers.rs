@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-use deskgate_assistant::accounts::{AccountError, Accounts, Change, Configured, Kind};
+use deskgate_assistant::providers::{ProviderChange, ProviderConfig, ProviderError, ProviderKind, Providers};
 use serde::{Deserialize, Serialize};
 
 use super::KeyPlace;
-use super::desk::{Desk, key_change};
-use super::no::failed;
-use super::reply::{Asker, No};
-use super::request::Ask;
+use super::error_reply::failed;
+use super::handler::{RequestHandler, key_change};
+use super::reply::{ErrorReply, Requester};
+use super::request::TypedRequest;
 
 /// Lists model providers.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ListProviders {}
 
-impl Ask for ListProviders {
-    type Answer = Vec<Configured>;
+impl TypedRequest for ListProviders {
+    type Response = Vec<ProviderConfig>;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<Configured>, No> {
-        desk.with_accounts(Accounts::list).await
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<ProviderConfig>, ErrorReply> {
+        desk.with_accounts(Providers::list).await
     }
 }
 
@@ -29,7 +29,7 @@ pub struct SetProvider {
     /// What services name it by.
     pub name: String,
     /// Which API it speaks; absent keeps it.
-    pub kind: Option<Kind>,
+    pub kind: Option<ProviderKind>,
     /// Where; absent keeps it, or takes the kind's own address.
     pub base_url: Option<String>,
     /// What happens to its key.
@@ -39,10 +39,10 @@ pub struct SetProvider {
     pub key_place: Option<KeyPlace>,
 }
 
-impl Ask for SetProvider {
-    type Answer = Configured;
+impl TypedRequest for SetProvider {
+    type Response = ProviderConfig;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Configured, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ProviderConfig, ErrorReply> {
         desk.set_provider(self).await
     }
 }
@@ -76,36 +76,38 @@ pub struct RemoveProvider {
     pub name: String,
 }
 
-impl Ask for RemoveProvider {
-    type Answer = ();
+impl TypedRequest for RemoveProvider {
+    type Response = ();
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<(), No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<(), ErrorReply> {
         desk.remove_provider(self).await
     }
 }
 
-impl Desk {
-    pub(super) async fn set_provider(&self, ask: SetProvider) -> Result<Configured, No> {
+impl RequestHandler {
+    pub(super) async fn set_provider(&self, ask: SetProvider) -> Result<ProviderConfig, ErrorReply> {
         let SetProvider { name, kind, base_url, key, key_place } = ask;
-        let set = move |accounts: &Accounts| {
-            accounts.set(&name, Change { kind, base_url, key: key_change(&key)?, key_place })
+        let set = move |accounts: &Providers| {
+            accounts.set(&name, ProviderChange { kind, base_url, key: key_change(&key)?, key_place })
         };
         let configured = self.with_accounts(set).await;
         self.ask_keyring(Duration::ZERO).await;
         configured
     }
 
-    pub(super) async fn remove_provider(&self, ask: RemoveProvider) -> Result<(), No> {
+    pub(super) async fn remove_provider(&self, ask: RemoveProvider) -> Result<(), ErrorReply> {
         self.with_accounts(move |accounts| accounts.remove(&ask.name)).await
     }
 
     /// Accounts are files, and files may block.
     pub(super) async fn with_accounts<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&Accounts) -> Result<R, AccountError> + Send + 'static,
-    ) -> Result<R, No> {
-        let accounts = self.accounts.clone();
+        work: impl FnOnce(&Providers) -> Result<R, ProviderError> + Send + 'static,
+    ) -> Result<R, ErrorReply> {
+        let accounts = self.providers.clone();
         let worked = tokio::task::spawn_blocking(move || work(&accounts)).await;
-        worked.map_err(|_| failed("the agent failed while it handled its providers".to_owned()))?.map_err(No::from)
+        worked
+            .map_err(|_| failed("the agent failed while it handled its providers".to_owned()))?
+            .map_err(ErrorReply::from)
     }
 }

@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 /// What came of a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reply {
+pub enum AgentReply {
     /// The answer that belongs to the request.
     Ok(serde_json::Value),
     /// Why not.
-    No(No),
+    No(ErrorReply),
 }
 
 /// Why a request was not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct No {
+pub struct ErrorReply {
     /// For programs.
-    pub code: NoCode,
+    pub code: ErrorReplyCode,
     /// For people: what was wrong and what to do next.
     pub message: String,
 }
 
-/// The codes of [`No`].
+/// The codes of [`ErrorReply`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum NoCode {
+pub enum ErrorReplyCode {
     /// A value is not acceptable.
     Invalid,
     /// There is no such thing.
@@ -45,18 +45,18 @@ pub enum NoCode {
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asker {
+pub enum Requester {
     /// Whoever the kernel names at the other end of the private socket.
     Socket(socket::Peer),
     /// A signed-in browser, which is the agent's own user.
     Page,
 }
 
-impl From<Asker> for AskedBy {
-    fn from(asker: Asker) -> Self {
+impl From<Requester> for AskedBy {
+    fn from(asker: Requester) -> Self {
         match asker {
-            Asker::Socket(_) => Self::Cli,
-            Asker::Page => Self::Page,
+            Requester::Socket(_) => Self::Cli,
+            Requester::Page => Self::Page,
         }
     }
 }

@@ -9,16 +9,20 @@ use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
 use super::Request;
-use super::desk::Desk;
-use super::reply::{Asker, No, Reply};
+use super::handler::RequestHandler;
+use super::reply::{AgentReply, ErrorReply, Requester};
 
 /// A request, the answer that belongs to it, and how the agent comes by it.
-pub trait Ask: Serialize + Into<Request> + Send {
+pub trait TypedRequest: Serialize + Into<Request> + Send {
     /// What comes back when it works.
-    type Answer: Serialize + DeserializeOwned;
+    type Response: Serialize + DeserializeOwned;
 
     /// Answers, inside the agent.
-    fn answer(self, desk: &Desk, asker: Asker) -> impl Future<Output = Result<Self::Answer, No>> + Send;
+    fn answer(
+        self,
+        desk: &RequestHandler,
+        asker: Requester,
+    ) -> impl Future<Output = Result<Self::Response, ErrorReply>> + Send;
 }
 
 /// Makes [`Request`] of the requests there are: each type once, with what it is for.
@@ -38,7 +42,7 @@ macro_rules! requests {
 
         impl Request {
             /// The answer as the private socket sends it.
-            pub(super) async fn answer(self, desk: &Desk, asker: Asker) -> Result<Value, No> {
+            pub(super) async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<Value, ErrorReply> {
                 match self {
                     $(Self::$name(ask) => to_json(ask.answer(desk, asker).await?),)*
                     Self::Manage { request } => desk.pass_on(request, asker).await,
@@ -58,23 +62,23 @@ macro_rules! requests {
 pub(super) use requests;
 
 /// Answers until `stop`.
-pub async fn serve(listener: UnixListener, desk: Desk, stop: CancellationToken) {
+pub async fn serve(listener: UnixListener, desk: RequestHandler, stop: CancellationToken) {
     socket::serve(listener, false, stop, move |request: Request, peer| {
         let desk = desk.clone();
         async move {
-            match request.answer(&desk, Asker::Socket(peer)).await {
-                Ok(value) => Reply::Ok(value),
-                Err(no) => Reply::No(no),
+            match request.answer(&desk, Requester::Socket(peer)).await {
+                Ok(value) => AgentReply::Ok(value),
+                Err(no) => AgentReply::No(no),
             }
         }
     })
     .await;
 }
 
-impl Desk {
+impl RequestHandler {
     /// Answers a page, as the private socket answers the command line.
-    pub async fn ask<A: Ask>(&self, ask: A) -> Result<A::Answer, No> {
+    pub async fn request<A: TypedRequest>(&self, ask: A) -> Result<A::Response, ErrorReply> {
         // Boxed: every page would hold the whole of every answer otherwise.
-        Box::pin(ask.answer(self, Asker::Page)).await
+        Box::pin(ask.answer(self, Requester::Page)).await
     }
 }

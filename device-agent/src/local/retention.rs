@@ -3,33 +3,33 @@
 use std::time::Duration;
 
 use deskgate_protocol::Timestamp;
-use deskgate_store::Keep;
+use deskgate_store::RetentionSettings;
 use serde::{Deserialize, Serialize};
 use tokio::time::MissedTickBehavior;
 
-use super::desk::Desk;
-use super::ended_runs::Runs;
+use super::ended_runs::SharedEndedRuns;
+use super::error_reply::{failed, invalid};
+use super::handler::RequestHandler;
 use super::keys::blocking;
-use super::no::{failed, invalid};
-use super::reply::{Asker, No};
-use super::request::Ask;
+use super::reply::{ErrorReply, Requester};
+use super::request::TypedRequest;
 use crate::config::Home;
 use crate::health::log;
 
 /// Between two times that what is old is looked for.
-const PAUSE: Duration = Duration::from_secs(3600);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Asks how much would go now if things were kept for so long. Deletes nothing.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ReviewRetention {
     /// For how long; absent: as long as now.
-    pub keep: Option<Keep>,
+    pub keep: Option<RetentionSettings>,
 }
 
-impl Ask for ReviewRetention {
-    type Answer = Retention;
+impl TypedRequest for ReviewRetention {
+    type Response = Retention;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Retention, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Retention, ErrorReply> {
         desk.review_retention(self).await
     }
 }
@@ -38,13 +38,13 @@ impl Ask for ReviewRetention {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SetRetention {
     /// For how long.
-    pub keep: Keep,
+    pub keep: RetentionSettings,
 }
 
-impl Ask for SetRetention {
-    type Answer = Retention;
+impl TypedRequest for SetRetention {
+    type Response = Retention;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Retention, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Retention, ErrorReply> {
         desk.set_retention(self).await
     }
 }
@@ -53,7 +53,7 @@ impl Ask for SetRetention {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
     /// For how long now.
-    pub keep: Keep,
+    pub keep: RetentionSettings,
     /// Ended runs in the built-in gateway; absent where the gateway is on a server, or cannot say.
     pub runs: Option<Amount>,
     /// Conversations with a transcript.
@@ -93,10 +93,10 @@ pub fn days(days: u32) -> Duration {
 }
 
 /// Deletes what is old until the agent ends. (Transcripts are looked after by the dispatcher, with their clock.)
-pub async fn follow(desk: Desk) {
-    let mut looks = tokio::time::interval(PAUSE);
+pub async fn follow(desk: RequestHandler) {
+    let mut looks = tokio::time::interval(SWEEP_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut engines = desk.engine.clone();
+    let mut engines = desk.active_connection.clone();
     loop {
         if let Err(no) = desk.forget_old().await {
             tracing::warn!(error = no.message, "what is too old could not be deleted; trying again later");
@@ -110,16 +110,16 @@ pub async fn follow(desk: Desk) {
     }
 }
 
-impl Desk {
-    pub(super) async fn review_retention(&self, ask: ReviewRetention) -> Result<Retention, No> {
-        let now = self.store.settings().get::<Keep>().await?;
+impl RequestHandler {
+    pub(super) async fn review_retention(&self, ask: ReviewRetention) -> Result<Retention, ErrorReply> {
+        let now = self.store.settings().get::<RetentionSettings>().await?;
         let keep = ask.keep.unwrap_or(now);
         keep.check().map_err(|wrong| invalid(wrong.join("\n")))?;
         let runs = match self.ended_runs() {
             Some(runs) => runs.count(days(keep.runs)).await.ok().map(Amount::from),
             None => None,
         };
-        let (log, before) = (Home::at(self.own.clone()).log(), ago(keep.log));
+        let (log, before) = (Home::at(self.own_folder.clone()).log(), ago(keep.log));
         let (kept, going, _) = blocking(move || log::lines_before(&log, before)).await?;
         Ok(Retention {
             keep: now,
@@ -130,7 +130,7 @@ impl Desk {
         })
     }
 
-    pub(super) async fn set_retention(&self, ask: SetRetention) -> Result<Retention, No> {
+    pub(super) async fn set_retention(&self, ask: SetRetention) -> Result<Retention, ErrorReply> {
         ask.keep.check().map_err(|wrong| invalid(wrong.join("\n")))?;
         self.store.settings().set(&ask.keep).await?;
         self.store.transcripts().forget_now().await?;
@@ -138,14 +138,14 @@ impl Desk {
         self.review_retention(ReviewRetention { keep: None }).await
     }
 
-    fn ended_runs(&self) -> Option<Runs> {
-        self.engine.borrow().as_ref().and_then(|engine| engine.ended_runs.clone())
+    fn ended_runs(&self) -> Option<SharedEndedRuns> {
+        self.active_connection.borrow().as_ref().and_then(|engine| engine.ended_runs.clone())
     }
 
-    async fn forget_old(&self) -> Result<(), No> {
-        let keep = self.store.settings().get::<Keep>().await?;
+    async fn forget_old(&self) -> Result<(), ErrorReply> {
+        let keep = self.store.settings().get::<RetentionSettings>().await?;
         self.store.journal().forget_old_answers().await?;
-        let (log, before) = (Home::at(self.own.clone()).log(), ago(keep.log));
+        let (log, before) = (Home::at(self.own_folder.clone()).log(), ago(keep.log));
         let shortened = blocking(move || log::forget_before(&log, before)).await?;
         shortened.map_err(|error| failed(format!("the log: {error}")))?;
         match self.ended_runs() {

@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use deskgate_definition::{Check, Definition, Report, Service};
+use deskgate_definition::{Check, CheckReport, Definition, Service};
 use deskgate_protocol::{ApplicationId, DraftId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::desk::Desk;
-use super::no::failed;
-use super::reply::{Asker, No};
-use super::request::Ask;
+use super::error_reply::failed;
+use super::handler::RequestHandler;
+use super::reply::{ErrorReply, Requester};
+use super::request::TypedRequest;
 use crate::services::Folder;
 
 /// Saves a new service.
@@ -24,11 +24,11 @@ pub struct CreateService {
     pub definition: Definition,
 }
 
-impl Ask for CreateService {
-    type Answer = Service;
+impl TypedRequest for CreateService {
+    type Response = Service;
 
-    async fn answer(self, desk: &Desk, asker: Asker) -> Result<Service, No> {
-        desk.services(asker)?.create(self.app_id, self.definition).await.map_err(No::from)
+    async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
+        desk.services(asker)?.create(self.app_id, self.definition).await.map_err(ErrorReply::from)
     }
 }
 
@@ -41,11 +41,11 @@ pub struct EditService {
     pub definition: Definition,
 }
 
-impl Ask for EditService {
-    type Answer = Service;
+impl TypedRequest for EditService {
+    type Response = Service;
 
-    async fn answer(self, desk: &Desk, asker: Asker) -> Result<Service, No> {
-        desk.services(asker)?.edit(self.draft_id, self.definition).await.map_err(No::from)
+    async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
+        desk.services(asker)?.edit(self.draft_id, self.definition).await.map_err(ErrorReply::from)
     }
 }
 
@@ -53,11 +53,11 @@ impl Ask for EditService {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ListServices {}
 
-impl Ask for ListServices {
-    type Answer = Vec<Service>;
+impl TypedRequest for ListServices {
+    type Response = Vec<Service>;
 
-    async fn answer(self, desk: &Desk, asker: Asker) -> Result<Vec<Service>, No> {
-        desk.services(asker)?.list().await.map_err(No::from)
+    async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<Vec<Service>, ErrorReply> {
+        desk.services(asker)?.list().await.map_err(ErrorReply::from)
     }
 }
 
@@ -68,11 +68,11 @@ pub struct ShowService {
     pub draft_id: DraftId,
 }
 
-impl Ask for ShowService {
-    type Answer = Service;
+impl TypedRequest for ShowService {
+    type Response = Service;
 
-    async fn answer(self, desk: &Desk, asker: Asker) -> Result<Service, No> {
-        desk.services(asker)?.show(self.draft_id).await.map_err(No::from)
+    async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
+        desk.services(asker)?.show(self.draft_id).await.map_err(ErrorReply::from)
     }
 }
 
@@ -83,10 +83,10 @@ pub struct LookAtFolder {
     pub path: PathBuf,
 }
 
-impl Ask for LookAtFolder {
-    type Answer = Folder;
+impl TypedRequest for LookAtFolder {
+    type Response = Folder;
 
-    async fn answer(self, _: &Desk, _: Asker) -> Result<Folder, No> {
+    async fn answer(self, _: &RequestHandler, _: Requester) -> Result<Folder, ErrorReply> {
         folder(self).await
     }
 }
@@ -101,12 +101,12 @@ pub struct CheckService {
     pub follower: Option<u64>,
 }
 
-impl Ask for CheckService {
-    type Answer = Report;
+impl TypedRequest for CheckService {
+    type Response = CheckReport;
 
-    async fn answer(self, desk: &Desk, asker: Asker) -> Result<Report, No> {
+    async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<CheckReport, ErrorReply> {
         let checked = desk.services(asker)?.check_for(self.follower, self.draft_id).await;
-        checked.map_err(No::from)
+        checked.map_err(ErrorReply::from)
     }
 }
 
@@ -121,11 +121,11 @@ pub struct FollowCheck {
     pub known: usize,
 }
 
-impl Ask for FollowCheck {
-    type Answer = Vec<Check>;
+impl TypedRequest for FollowCheck {
+    type Response = Vec<Check>;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<Vec<Check>, No> {
-        Ok(desk.checking.beyond(self.draft_id, self.follower, self.known).await)
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<Check>, ErrorReply> {
+        Ok(desk.checking.wait_for_more(self.draft_id, self.follower, self.known).await)
     }
 }
 
@@ -136,22 +136,22 @@ pub struct PublishService {
     pub draft_id: DraftId,
 }
 
-impl Ask for PublishService {
-    type Answer = Service;
+impl TypedRequest for PublishService {
+    type Response = Service;
 
-    async fn answer(self, desk: &Desk, asker: Asker) -> Result<Service, No> {
-        desk.services(asker)?.publish(self.draft_id).await.map_err(No::from)
+    async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
+        desk.services(asker)?.publish(self.draft_id).await.map_err(ErrorReply::from)
     }
 }
 
 /// A folder may be on a disk that is gone; a page does not wait for it.
-const LOOK: Duration = Duration::from_secs(2);
+const FOLDER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Each look at such a folder holds a thread for as long as the disk is gone: there are never more of them.
-static LOOKS: Semaphore = Semaphore::const_new(4);
+static FOLDER_PERMITS: Semaphore = Semaphore::const_new(4);
 
-pub(super) async fn folder(ask: LookAtFolder) -> Result<Folder, No> {
+pub(super) async fn folder(ask: LookAtFolder) -> Result<Folder, ErrorReply> {
     let look = async {
-        let place = LOOKS.acquire().await;
+        let place = FOLDER_PERMITS.acquire().await;
         let look = move || {
             let _place = place;
             Folder::look(&ask.path)
@@ -159,6 +159,6 @@ pub(super) async fn folder(ask: LookAtFolder) -> Result<Folder, No> {
         tokio::task::spawn_blocking(look).await
     };
     let silent = || Ok(Folder::Unusable { why: "its disk does not answer".to_owned() });
-    let looked = timeout(LOOK, look).await.unwrap_or_else(|_| silent());
+    let looked = timeout(FOLDER_TIMEOUT, look).await.unwrap_or_else(|_| silent());
     looked.map_err(|_| failed("the agent failed while it looked at the folder".to_owned()))
 }

@@ -5,31 +5,31 @@ use std::path::PathBuf;
 use deskgate_definition::KeyPlace;
 use deskgate_protocol::VERSION;
 use deskgate_protocol::secret::SecretKind;
-use deskgate_store::Keep;
+use deskgate_store::RetentionSettings;
 use serde::{Deserialize, Serialize};
 
-use super::desk::Desk;
+use super::error_reply::{failed, invalid, refused};
+use super::handler::RequestHandler;
 use super::keys::blocking;
-use super::no::{failed, invalid, refused};
-use super::reply::{Asker, No};
-use super::request::Ask;
-use crate::autostart::{self, Autostart, AutostartError, State};
+use super::reply::{ErrorReply, Requester};
+use super::request::TypedRequest;
+use crate::autostart::{self, Autostart, AutostartError, AutostartState};
 use crate::config::Home;
 use crate::settings::{KeepAwake, Theme};
 
 /// The most runs at once. Each holds a connection to a model, and may run commands.
-const MOST_SLOTS: u32 = 64;
+const MAX_SLOTS: u32 = 64;
 /// Ports below need rights that the agent does not have.
-const FIRST_PORT: u16 = 1024;
+const MIN_PORT: u16 = 1024;
 
 /// Asks what is chosen.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetSettings {}
 
-impl Ask for GetSettings {
-    type Answer = SettingsView;
+impl TypedRequest for GetSettings {
+    type Response = SettingsView;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<SettingsView, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<SettingsView, ErrorReply> {
         desk.settings().await
     }
 }
@@ -53,10 +53,10 @@ pub struct ChangeSettings {
     pub key_place: Option<KeyPlace>,
 }
 
-impl Ask for ChangeSettings {
-    type Answer = SettingsView;
+impl TypedRequest for ChangeSettings {
+    type Response = SettingsView;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<SettingsView, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<SettingsView, ErrorReply> {
         desk.change_settings(self).await
     }
 }
@@ -67,19 +67,19 @@ pub struct SettingsView {
     /// The name that people know this computer by.
     pub device_name: String,
     /// Runs at the same time.
-    pub slots: Chosen<u32>,
+    pub slots: SettingValue<u32>,
     /// How the pages look.
     pub theme: Theme,
     /// The pages' port.
-    pub pages_port: Chosen<u16>,
+    pub pages_port: SettingValue<u16>,
     /// When runs keep the computer awake.
     pub keep_awake: KeepAwake,
     /// Where each kind of secret is kept. Never what it is.
-    pub secrets: Vec<SecretPlace>,
+    pub secrets: Vec<SecretLocation>,
     /// Where new keys of providers and servers are kept. One in the keyring has only the name of its entry in its file.
     pub key_place: KeyPlace,
     /// For how many days what is over is kept.
-    pub keep: Keep,
+    pub keep: RetentionSettings,
     /// The agent's folder.
     pub home: PathBuf,
     /// The agent's version.
@@ -88,14 +88,14 @@ pub struct SettingsView {
 
 /// A choice that counts from the next start on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Chosen<T> {
+pub struct SettingValue<T> {
     /// What was chosen.
     pub chosen: T,
     /// What counts now; absent while that cannot be told.
     pub in_force: Option<T>,
 }
 
-impl<T: PartialEq> Chosen<T> {
+impl<T: PartialEq> SettingValue<T> {
     /// Whether the agent has to be started again for it.
     pub fn waits(&self) -> bool {
         self.in_force.as_ref().is_some_and(|now| *now != self.chosen)
@@ -104,7 +104,7 @@ impl<T: PartialEq> Chosen<T> {
 
 /// Where a secret is kept: a file of mode 0600, or a folder of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SecretPlace {
+pub struct SecretLocation {
     /// What it is.
     pub what: String,
     /// The file or folder.
@@ -119,10 +119,10 @@ pub struct SecretPlace {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetAutostart {}
 
-impl Ask for GetAutostart {
-    type Answer = autostart::State;
+impl TypedRequest for GetAutostart {
+    type Response = autostart::AutostartState;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<autostart::State, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<autostart::AutostartState, ErrorReply> {
         desk.autostart(None).await
     }
 }
@@ -134,56 +134,56 @@ pub struct SetAutostart {
     pub enabled: bool,
 }
 
-impl Ask for SetAutostart {
-    type Answer = autostart::State;
+impl TypedRequest for SetAutostart {
+    type Response = autostart::AutostartState;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<autostart::State, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<autostart::AutostartState, ErrorReply> {
         desk.autostart(Some(self.enabled)).await
     }
 }
 
 impl ChangeSettings {
     /// Whether everything in it can be chosen: one sentence for each field that cannot.
-    fn check(&self) -> Result<(), No> {
+    fn check(&self) -> Result<(), ErrorReply> {
         let name = self.device_name.as_deref().and_then(|name| match SecretKind::of(name) {
             Some(kind) => Some(format!("device-name: this is {kind}, which does not belong here; it was not kept")),
             None => deskgate_protocol::service::check_name(name).err().map(|why| format!("device-name: {why}")),
         });
-        let slots = self.slots.filter(|slots| !(1..=MOST_SLOTS).contains(slots));
-        let slots = slots.map(|slots| format!("slots: choose from 1 to {MOST_SLOTS} runs at once, not {slots}"));
-        let port = self.pages_port.filter(|port| *port < FIRST_PORT);
-        let port = port.map(|port| format!("pages-port: choose a port from {FIRST_PORT} to 65535, not {port}"));
+        let slots = self.slots.filter(|slots| !(1..=MAX_SLOTS).contains(slots));
+        let slots = slots.map(|slots| format!("slots: choose from 1 to {MAX_SLOTS} runs at once, not {slots}"));
+        let port = self.pages_port.filter(|port| *port < MIN_PORT);
+        let port = port.map(|port| format!("pages-port: choose a port from {MIN_PORT} to 65535, not {port}"));
         let problems: Vec<_> = [name, slots, port].into_iter().flatten().collect();
         if problems.is_empty() { Ok(()) } else { Err(invalid(problems.join("\n"))) }
     }
 }
 
-impl Desk {
-    pub(super) async fn settings(&self) -> Result<SettingsView, No> {
+impl RequestHandler {
+    pub(super) async fn settings(&self) -> Result<SettingsView, ErrorReply> {
         let (saved, desk) = (self.store.settings(), self.clone());
         let slots = self.engine().ok().map(|engine| engine.dispatcher.status().slots);
         let port = self.launch.address().map(|address| address.port());
         Ok(SettingsView {
             device_name: self.device_name().await?,
-            slots: Chosen {
-                chosen: saved.slots().await?.unwrap_or(crate::dispatcher::Config::default().slots),
+            slots: SettingValue {
+                chosen: saved.slots().await?.unwrap_or(crate::dispatcher::DispatcherConfig::default().slots),
                 in_force: slots,
             },
             theme: saved.get::<Theme>().await?,
             // The first one that was free is as good as chosen.
-            pages_port: Chosen { chosen: saved.page_port().await?.or(port).unwrap_or_default(), in_force: port },
+            pages_port: SettingValue { chosen: saved.page_port().await?.or(port).unwrap_or_default(), in_force: port },
             keep_awake: saved.get::<KeepAwake>().await?,
             secrets: blocking(move || desk.secret_places()).await?,
             key_place: saved.get::<KeyPlace>().await?,
-            keep: saved.get::<Keep>().await?,
-            home: self.own.clone(),
+            keep: saved.get::<RetentionSettings>().await?,
+            home: self.own_folder.clone(),
             version: VERSION.to_owned(),
         })
     }
 
-    fn secret_places(&self) -> Vec<SecretPlace> {
-        let home = Home::at(self.own.clone());
-        let keys = |what: &str, path: PathBuf, in_keyring: usize| SecretPlace {
+    fn secret_places(&self) -> Vec<SecretLocation> {
+        let home = Home::at(self.own_folder.clone());
+        let keys = |what: &str, path: PathBuf, in_keyring: usize| SecretLocation {
             what: what.to_owned(),
             saved: path.exists(),
             path,
@@ -194,14 +194,14 @@ impl Desk {
             place("This device's key", home.key()),
             place("Control token of the remote gateway", self.token_file.clone()),
             place("Control token that was entered and not put in force", self.token_draft()),
-            keys("Keys of model providers", home.providers(), self.accounts.entries().len()),
-            keys("Keys of MCP servers", home.mcp_servers(), self.servers.connections.entries().len()),
-            keys("Sign-ins at hosted gateways", home.accounts(), self.keeper.entries().len()),
+            keys("Keys of model providers", home.providers(), self.providers.entries().len()),
+            keys("Keys of MCP servers", home.mcp_servers(), self.mcp_servers.connections.entries().len()),
+            keys("Sign-ins at hosted gateways", home.accounts(), self.token_manager.entries().len()),
         ]
     }
 
     /// All of it, or nothing.
-    pub(super) async fn change_settings(&self, ask: ChangeSettings) -> Result<SettingsView, No> {
+    pub(super) async fn change_settings(&self, ask: ChangeSettings) -> Result<SettingsView, ErrorReply> {
         ask.check()?;
         if let Some(place) = ask.key_place {
             self.move_keys(place).await?;
@@ -227,11 +227,11 @@ impl Desk {
     }
 
     /// Changes whether the agent starts at login, if that is asked for, and says how it stands.
-    pub(super) async fn autostart(&self, enabled: Option<bool>) -> Result<State, No> {
+    pub(super) async fn autostart(&self, enabled: Option<bool>) -> Result<AutostartState, ErrorReply> {
         let program = std::env::current_exe().map_err(|error| failed(format!("the agent's own program: {error}")))?;
         let units = Home::user_units().ok_or_else(|| refused("no folder for units is known: set HOME".to_owned()))?;
         let systemctl = PathBuf::from("systemctl");
-        let autostart = Autostart { units, program, home: self.own.clone(), systemctl };
+        let autostart = Autostart { units, program, home: self.own_folder.clone(), systemctl };
         // systemd is another program, and may take its time.
         let worked = tokio::task::spawn_blocking(move || match enabled {
             None => Ok(autostart.state()),

@@ -1,29 +1,29 @@
 //! How the agent is: its line, its work, its problems.
 
-use deskgate_protocol::control::Refused;
+use deskgate_protocol::control::SessionRefusal;
 use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::management::{Access, GetAccess};
 use deskgate_protocol::{DeviceId, Timestamp, VERSION};
 use serde::{Deserialize, Serialize};
 
-use super::desk::Desk;
-use super::reply::{Asker, No};
-use super::request::Ask;
+use super::handler::RequestHandler;
+use super::reply::{ErrorReply, Requester};
+use super::request::TypedRequest;
 use crate::dispatcher;
-use crate::health::Problem;
-use crate::link::{HostKeys, LinkStatus, followed};
-use crate::power::KeptAwake;
-use crate::services::Gateway as _;
-use crate::settings::{Connection, Mode};
+use crate::health::HealthProblem;
+use crate::link::{HostKeys, LinkStatus, announced_keys};
+use crate::power::AwakeStatus;
+use crate::services::GatewayClient as _;
+use crate::settings::{ConnectionSettings, Mode};
 
 /// Asks how the agent is.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetStatus {}
 
-impl Ask for GetStatus {
-    type Answer = AgentStatus;
+impl TypedRequest for GetStatus {
+    type Response = AgentStatus;
 
-    async fn answer(self, desk: &Desk, _: Asker) -> Result<AgentStatus, No> {
+    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<AgentStatus, ErrorReply> {
         desk.status().await
     }
 }
@@ -48,7 +48,7 @@ pub struct AgentStatus {
     /// Slots, active runs, problems.
     pub work: WorkView,
     /// Whether the computer is kept from falling asleep by itself while it works.
-    pub kept_awake: KeptAwake,
+    pub kept_awake: AwakeStatus,
     /// Where the management pages are; absent while they are not up.
     pub pages: Option<String>,
     /// Fingerprints of the host keys that the remote gateway announced and proved: they are trusted in the place of the
@@ -57,7 +57,7 @@ pub struct AgentStatus {
     pub announced_host_keys: Vec<String>,
     /// What is wrong, the worst first, as the newest look found it; see [`GetHealth`](super::GetHealth).
     #[serde(default)]
-    pub problems: Vec<Problem>,
+    pub problems: Vec<HealthProblem>,
 }
 
 /// How the line to the gateway stands.
@@ -88,7 +88,7 @@ pub enum LineView {
     /// The gateway said no.
     Refused {
         /// What it said.
-        refused: Refused,
+        refused: SessionRefusal,
         /// When it is asked again by itself.
         next_attempt_at: Option<Timestamp>,
     },
@@ -107,15 +107,15 @@ pub struct WorkView {
     pub runs: serde_json::Value,
 }
 
-impl From<dispatcher::Status> for WorkView {
-    fn from(status: dispatcher::Status) -> Self {
+impl From<dispatcher::DispatcherStatus> for WorkView {
+    fn from(status: dispatcher::DispatcherStatus) -> Self {
         let runs = serde_json::to_value(&status.runs).unwrap_or_default();
         Self { slots: status.slots, stopping: status.stopping, problem: status.problem, runs }
     }
 }
 
-impl Desk {
-    pub(super) async fn status(&self) -> Result<AgentStatus, No> {
+impl RequestHandler {
+    pub(super) async fn status(&self) -> Result<AgentStatus, ErrorReply> {
         let (engine, connection) = (self.engine()?, self.connection().await?);
         let line = view(engine.link.status().borrow().clone());
         let access = match line {
@@ -138,10 +138,11 @@ impl Desk {
         })
     }
 
-    fn announced_host_keys(&self, connection: &Connection) -> Vec<String> {
+    fn announced_host_keys(&self, connection: &ConnectionSettings) -> Vec<String> {
         let ssh = connection.saved.remote.ssh(self.host_keys_file.clone()).ok();
-        let keys =
-            ssh.filter(|_| connection.mode == Mode::Remote).and_then(|ssh| followed::trusted(&ssh).ok().flatten());
+        let keys = ssh
+            .filter(|_| connection.mode == Mode::Remote)
+            .and_then(|ssh| announced_keys::trusted_keys(&ssh).ok().flatten());
         keys.unwrap_or_default().iter().map(PublicKey::fingerprint).collect()
     }
 }

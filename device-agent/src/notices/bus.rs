@@ -8,12 +8,12 @@ use tokio::time::timeout;
 use zbus::zvariant::Value;
 
 /// A local service answers at once, or is broken.
-const ANSWER: Duration = Duration::from_secs(5);
-const TITLE: &str = "Deskgate";
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+const NOTIFICATION_TITLE: &str = "Deskgate";
 /// A click on the notification itself. There is no other: nothing is decided outside the pages.
-const DEFAULT: &str = "default";
+const DEFAULT_ACTION: &str = "default";
 /// The service decides for how long.
-const AS_LONG_AS_USUAL: i32 = -1;
+const SERVER_DEFAULT_EXPIRY: i32 = -1;
 
 #[zbus::proxy(
     interface = "org.freedesktop.Notifications",
@@ -45,13 +45,13 @@ trait Notifications {
 
 /// The connection to the service.
 #[derive(Debug)]
-pub(super) struct Bus {
+pub(super) struct NotificationBus {
     service: NotificationsProxy<'static>,
     clicks: ActionInvokedStream,
     markup: bool,
 }
 
-impl Bus {
+impl NotificationBus {
     /// Connects. The error is for a person.
     pub(super) async fn connect() -> Result<Self, String> {
         let connected = async {
@@ -68,9 +68,19 @@ impl Bus {
     pub(super) async fn show(&self, body: &str) -> Result<u32, String> {
         let escaped = || body.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         let body = if self.markup { escaped() } else { body.to_owned() };
-        let actions = [DEFAULT, "Open"];
+        let actions = [DEFAULT_ACTION, "Open"];
         let hints = HashMap::from([("urgency", Value::U8(1)), ("desktop-entry", Value::from("deskgate"))]);
-        in_time(self.service.notify(TITLE, 0, "", TITLE, &body, &actions, hints, AS_LONG_AS_USUAL)).await
+        in_time(self.service.notify(
+            NOTIFICATION_TITLE,
+            0,
+            "",
+            NOTIFICATION_TITLE,
+            &body,
+            &actions,
+            hints,
+            SERVER_DEFAULT_EXPIRY,
+        ))
+        .await
     }
 
     /// Withdraws one, unless it is gone already.
@@ -85,7 +95,7 @@ impl Bus {
         loop {
             let signal = self.clicks.next().await?;
             if let Ok(arguments) = signal.args()
-                && arguments.action_key == DEFAULT
+                && arguments.action_key == DEFAULT_ACTION
             {
                 return Some(arguments.id);
             }
@@ -94,7 +104,7 @@ impl Bus {
 }
 
 async fn in_time<T>(work: impl Future<Output = zbus::Result<T>>) -> Result<T, String> {
-    match timeout(ANSWER, work).await {
+    match timeout(REPLY_TIMEOUT, work).await {
         Ok(done) => done.map_err(|error| error.to_string()),
         Err(_) => Err("the service for notifications does not answer".to_owned()),
     }

@@ -10,22 +10,22 @@ mod bus;
 
 use std::collections::BTreeMap;
 
-use bus::Bus;
+use bus::NotificationBus;
 
 /// What is shown, and what may be withdrawn. `K` says what a notification is about.
 #[derive(Debug)]
-pub struct Notices<K> {
-    bus: Option<Bus>,
+pub struct DesktopNotifications<K> {
+    bus: Option<NotificationBus>,
     shown: BTreeMap<K, u32>,
 }
 
-impl<K> Default for Notices<K> {
+impl<K> Default for DesktopNotifications<K> {
     fn default() -> Self {
         Self { bus: None, shown: BTreeMap::new() }
     }
 }
 
-impl<K: Ord + Copy> Notices<K> {
+impl<K: Ord + Copy> DesktopNotifications<K> {
     /// Whether one about this was shown, and not withdrawn since.
     pub fn has(&self, about: K) -> bool {
         self.shown.contains_key(&about)
@@ -34,7 +34,7 @@ impl<K: Ord + Copy> Notices<K> {
     /// Shows one. Whether it could be shown is nobody's concern: what it tells of is on the pages too.
     pub async fn show(&mut self, about: K, body: &str) {
         if self.bus.is_none() {
-            self.bus = match Bus::connect().await {
+            self.bus = match NotificationBus::connect().await {
                 Ok(bus) => Some(bus),
                 Err(why) => return tracing::debug!(why, "no notification can be shown"),
             };
@@ -50,7 +50,7 @@ impl<K: Ord + Copy> Notices<K> {
     }
 
     /// Withdraws all but those about something that `stays`.
-    pub async fn keep(&mut self, stays: impl Fn(K) -> bool) {
+    pub async fn retain(&mut self, stays: impl Fn(K) -> bool) {
         let gone: Vec<K> = self.shown.keys().copied().filter(|about| !stays(*about)).collect();
         for number in gone.iter().filter_map(|about| self.shown.remove(about)).collect::<Vec<_>>() {
             if let Some(bus) = &self.bus {

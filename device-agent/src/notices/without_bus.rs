@@ -2,9 +2,9 @@
 
 /// Never made.
 #[derive(Debug)]
-pub(super) enum Bus {}
+pub(super) enum NotificationBus {}
 
-impl Bus {
+impl NotificationBus {
     pub(super) async fn connect() -> Result<Self, String> {
         Err("this build shows no notifications".to_owned())
     }

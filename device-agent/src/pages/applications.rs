@@ -11,15 +11,15 @@ use deskgate_protocol::management::{
     ListApplications, ListKeys, ListRemoved, PreviewDisabling, RemoveApplication, RemovedApplication, ShowApplication,
 };
 
-use super::door::Visitor;
-use super::fields::Fields;
+use super::auth::Visitor;
+use super::fields::FormFields;
 use super::frame::{Frame, Section};
 use super::keys::{self, KeyRow};
+use super::labels::{Count, Shape, When};
 use super::live::Topic;
-use super::stages::{self, Step};
-use super::words::{Count, Shape, When};
-use super::{Pages, Trouble};
-use crate::local::{ListServices, NoCode};
+use super::stages::{self, StageStep};
+use super::{PageError, Pages};
+use crate::local::{ErrorReplyCode, ListServices};
 
 /// An application's state in shape and word.
 pub(super) fn state(app: &Application) -> (Shape, &'static str) {
@@ -33,36 +33,36 @@ pub(super) fn state(app: &Application) -> (Shape, &'static str) {
 
 #[derive(Template)]
 #[template(path = "applications.html")]
-struct List {
+struct ApplicationsPage {
     frame: Frame,
-    rows: Vec<Line>,
+    rows: Vec<ApplicationRow>,
 }
 
 /// One application in the list.
-struct Line {
+struct ApplicationRow {
     app: Application,
     services: usize,
 }
 
-impl Line {
+impl ApplicationRow {
     fn state(&self) -> (Shape, &'static str) {
         state(&self.app)
     }
 }
 
 /// `GET /applications`
-pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
     let frame = Frame::new(&pages, &visitor, Section::Applications, "Applications").await;
     let applications = pages.desk().manage(ListApplications {}).await?;
-    let services = pages.desk().ask(ListServices {}).await?;
+    let services = pages.desk().request(ListServices {}).await?;
     let services_of = |app_id| services.iter().filter(|service| service.app_id == app_id).count();
-    let rows = applications.into_iter().map(|app| Line { services: services_of(app.app_id), app }).collect();
-    Ok(super::html(StatusCode::OK, &List { frame, rows }))
+    let rows = applications.into_iter().map(|app| ApplicationRow { services: services_of(app.app_id), app }).collect();
+    Ok(super::html(StatusCode::OK, &ApplicationsPage { frame, rows }))
 }
 
 #[derive(Template)]
 #[template(path = "application-new.html")]
-struct New {
+struct NewApplicationPage {
     frame: Frame,
     name: String,
     problem: Option<String>,
@@ -71,20 +71,27 @@ struct New {
 /// `GET /applications/new`
 pub(super) async fn ask_new(State(pages): State<Pages>, visitor: Visitor) -> Response {
     let frame = Frame::new(&pages, &visitor, Section::Applications, "New application").await;
-    super::html(StatusCode::OK, &New { frame, name: String::new(), problem: None })
+    super::html(StatusCode::OK, &NewApplicationPage { frame, name: String::new(), problem: None })
 }
 
 /// `POST /applications/new`: shows the first key, this once.
-pub(super) async fn create(State(pages): State<Pages>, visitor: Visitor, fields: Fields) -> Result<Response, Trouble> {
+pub(super) async fn create(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let name = fields.get("name").trim().to_owned();
     match pages.desk().manage(CreateApplication { name: name.clone() }).await {
         Ok(created) => {
             pages.live().changed(Topic::Status);
             Ok(keys::shown_once(&pages, &visitor, &created.application.name, created.key).await)
         }
-        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
+        Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused) => {
             let frame = Frame::new(&pages, &visitor, Section::Applications, "New application").await;
-            Ok(super::html(StatusCode::UNPROCESSABLE_ENTITY, &New { frame, name, problem: Some(no.message) }))
+            Ok(super::html(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                &NewApplicationPage { frame, name, problem: Some(no.message) },
+            ))
         }
         Err(no) => Err(no.into()),
     }
@@ -92,14 +99,14 @@ pub(super) async fn create(State(pages): State<Pages>, visitor: Visitor, fields:
 
 #[derive(Template)]
 #[template(path = "application.html")]
-struct Show {
+struct ApplicationPage {
     frame: Frame,
     app: Application,
     services: Vec<Service>,
     keys: Vec<KeyRow>,
 }
 
-impl Show {
+impl ApplicationPage {
     fn state(&self) -> (Shape, &'static str) {
         state(&self.app)
     }
@@ -108,7 +115,7 @@ impl Show {
         self.app.state == ApplicationState::Active
     }
 
-    fn bar(&self, service: &Service) -> Vec<Step> {
+    fn bar(&self, service: &Service) -> Vec<StageStep> {
         stages::bar(service, self.frame.access())
     }
 
@@ -123,15 +130,15 @@ pub(super) async fn show(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let app = pages.desk().manage(ShowApplication { app_id }).await?;
     let section = if app.state == ApplicationState::Removed { Section::Removed } else { Section::Applications };
     let frame = Frame::new(&pages, &visitor, section, app.name.clone()).await;
     let keys = pages.desk().manage(ListKeys { app_id }).await?;
-    let mut services = pages.desk().ask(ListServices {}).await?;
+    let mut services = pages.desk().request(ListServices {}).await?;
     services.retain(|service| service.app_id == app_id);
     let keys = keys.into_iter().map(KeyRow::new).collect();
-    Ok(super::html(StatusCode::OK, &Show { frame, app, services, keys }))
+    Ok(super::html(StatusCode::OK, &ApplicationPage { frame, app, services, keys }))
 }
 
 #[derive(Template)]
@@ -147,7 +154,7 @@ pub(super) async fn ask_disable(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     question(&pages, &visitor, app_id, None).await
 }
 
@@ -156,7 +163,7 @@ async fn question(
     visitor: &Visitor,
     app_id: ApplicationId,
     problem: Option<String>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let preview = pages.desk().manage(PreviewDisabling { app_id }).await?;
     let title = format!("Disable {}?", preview.application.name);
     let frame = Frame::new(pages, visitor, Section::Applications, title).await;
@@ -169,8 +176,8 @@ pub(super) async fn disable(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let app = pages.desk().manage(ShowApplication { app_id }).await?;
     if fields.get("name").trim() != app.name {
         let problem = format!("Type the application's name, {}, to confirm. Nothing was changed.", app.name);
@@ -185,7 +192,7 @@ pub(super) async fn disable(
 pub(super) async fn complete(
     State(pages): State<Pages>,
     Path(app_id): Path<ApplicationId>,
-) -> Result<Redirect, Trouble> {
+) -> Result<Redirect, PageError> {
     pages.desk().manage(CompleteDisabling { app_id }).await?;
     Ok(Redirect::to(&format!("/applications/{app_id}")))
 }
@@ -202,28 +209,31 @@ pub(super) async fn ask_remove(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let app = pages.desk().manage(ShowApplication { app_id }).await?;
     let frame = Frame::new(&pages, &visitor, Section::Applications, format!("Remove {}?", app.name)).await;
     Ok(super::html(StatusCode::OK, &RemoveQuestion { frame, app }))
 }
 
 /// `POST /applications/{id}/remove`
-pub(super) async fn remove(State(pages): State<Pages>, Path(app_id): Path<ApplicationId>) -> Result<Redirect, Trouble> {
+pub(super) async fn remove(
+    State(pages): State<Pages>,
+    Path(app_id): Path<ApplicationId>,
+) -> Result<Redirect, PageError> {
     pages.desk().manage(RemoveApplication { app_id }).await?;
     Ok(Redirect::to("/removed"))
 }
 
 #[derive(Template)]
 #[template(path = "removed.html")]
-struct Removed {
+struct RemovedApplicationsPage {
     frame: Frame,
     removed: Vec<RemovedApplication>,
 }
 
 /// `GET /removed`
-pub(super) async fn removed(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn removed(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
     let frame = Frame::new(&pages, &visitor, Section::Removed, "Removed").await;
     let removed = pages.desk().manage(ListRemoved {}).await?;
-    Ok(super::html(StatusCode::OK, &Removed { frame, removed }))
+    Ok(super::html(StatusCode::OK, &RemovedApplicationsPage { frame, removed }))
 }

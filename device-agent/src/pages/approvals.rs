@@ -8,37 +8,37 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::ApprovalId;
 use serde::Deserialize;
 
-use super::door::Visitor;
-use super::fields::Fields;
+use super::auth::Visitor;
+use super::fields::FormFields;
 use super::frame::{Frame, Section};
+use super::labels::{DurationText, Shape, When};
 use super::live::Topic;
 use super::overview::Names;
-use super::waits::Waits;
-use super::words::{Length, Shape, When};
-use super::{Pages, Trouble};
-use crate::local::{ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, Shown};
+use super::wait_times::WaitTimes;
+use super::{PageError, Pages};
+use crate::local::{ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, PlanPreview};
 use deskgate_program::visible;
 
 /// Which requests are shown.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Filter {
+pub(super) struct ApprovalsQuery {
     #[serde(default)]
     decided: bool,
 }
 
 #[derive(Template)]
 #[template(path = "approvals.html")]
-struct Inbox {
+struct ApprovalsPage {
     frame: Frame,
     decided: bool,
-    cards: Vec<Card>,
-    waits: Option<Waits>,
+    cards: Vec<ApprovalCard>,
+    waits: Option<WaitTimes>,
     /// Why the decision that was sent did not count.
     too_late: Option<String>,
 }
 
 /// One request.
-struct Card {
+struct ApprovalCard {
     view: ApprovalView,
     application: String,
     asked: Asked,
@@ -62,18 +62,18 @@ struct DiffLine {
     text: String,
 }
 
-impl Card {
+impl ApprovalCard {
     fn new(view: ApprovalView, names: &Names) -> Self {
         let asked = match (&view.approval.plan, &view.approval.arguments) {
             (Some(plan), Some(arguments)) => match &plan.shown {
-                Shown::Change { diff, .. } => {
+                PlanPreview::Change { diff, .. } => {
                     Asked::Difference(diff.trim_end_matches('\n').split('\n').map(DiffLine::new).collect())
                 }
-                Shown::Command { command, words } => Asked::Command {
+                PlanPreview::Command { command, words } => Asked::Command {
                     command: visible::block(command, ""),
                     words: words.iter().map(|word| visible::line(word)).collect(),
                 },
-                Shown::Arguments => {
+                PlanPreview::Arguments => {
                     let text = serde_json::to_string_pretty(arguments).unwrap_or_default();
                     Asked::Arguments(visible::block(&text, ""))
                 }
@@ -113,8 +113,8 @@ impl Card {
     }
 
     /// How long the answer took.
-    fn waited(&self) -> Option<Length> {
-        self.view.waited_s().map(Length)
+    fn waited(&self) -> Option<DurationText> {
+        self.view.waited_s().map(DurationText)
     }
 
     /// What is left, for the bar beside the words: whole percents.
@@ -142,21 +142,26 @@ impl DiffLine {
 pub(super) async fn list(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Query(filter): Query<Filter>,
-) -> Result<Response, Trouble> {
+    Query(filter): Query<ApprovalsQuery>,
+) -> Result<Response, PageError> {
     inbox(&pages, &visitor, filter.decided, None).await
 }
 
-async fn inbox(pages: &Pages, visitor: &Visitor, decided: bool, too_late: Option<String>) -> Result<Response, Trouble> {
+async fn inbox(
+    pages: &Pages,
+    visitor: &Visitor,
+    decided: bool,
+    too_late: Option<String>,
+) -> Result<Response, PageError> {
     let (frame, names) = tokio::join!(Frame::new(pages, visitor, Section::Approvals, "Approvals"), Names::new(pages));
-    let mut views = pages.desk().ask(ListApprovals { all: decided }).await?;
+    let mut views = pages.desk().request(ListApprovals { all: decided }).await?;
     if decided {
         views.retain(|view| view.approval.state != ApprovalState::Waiting);
     }
-    let waits = if decided { Waits::of(&views) } else { None };
+    let waits = if decided { WaitTimes::of(&views) } else { None };
     let status = if too_late.is_some() { StatusCode::CONFLICT } else { StatusCode::OK };
-    let cards = views.into_iter().map(|view| Card::new(view, &names)).collect();
-    Ok(super::html(status, &Inbox { frame, decided, cards, waits, too_late }))
+    let cards = views.into_iter().map(|view| ApprovalCard::new(view, &names)).collect();
+    Ok(super::html(status, &ApprovalsPage { frame, decided, cards, waits, too_late }))
 }
 
 /// `POST /approvals/{id}`
@@ -164,15 +169,15 @@ pub(super) async fn decide(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(approval_id): Path<ApprovalId>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let decision = match fields.get("decision") {
         "once" => Decision::Once,
         "for_run" => Decision::ForRun,
         // Whatever else a button says, nothing runs by it.
         _ => Decision::Deny { reason: fields.filled("reason") },
     };
-    let decided = pages.desk().ask(DecideApproval { approval_id, decision }).await;
+    let decided = pages.desk().request(DecideApproval { approval_id, decision }).await;
     pages.live().changed(Topic::Approvals);
     match decided {
         Ok(_) => Ok(Redirect::to("/approvals").into_response()),

@@ -12,23 +12,23 @@ use deskgate_protocol::management::{
     TestCallback,
 };
 
+use super::auth::Visitor;
 use super::deliveries::DeliveryRow;
-use super::door::Visitor;
-use super::fields::Fields;
+use super::fields::FormFields;
+use super::form_errors::{FormErrors, failed, without_secrets};
 use super::frame::{Frame, Section};
+use super::labels::{Count, Shape, When};
 use super::overview::Names;
-use super::secret::{RollQuestion, Shown};
-use super::words::{Count, Shape, When};
-use super::wrong::{Wrong, come_back, failed};
-use super::{Pages, Trouble};
-use crate::local::{No, NoCode};
+use super::secret::{RollQuestion, SecretPage};
+use super::{PageError, Pages};
+use crate::local::{ErrorReply, ErrorReplyCode};
 
 /// The fields that a sentence can be about.
-const FIELDS: &[&str] = &["url", "events"];
+const CALLBACK_FIELDS: &[&str] = &["url", "events"];
 /// The newest deliveries, shown below.
-const NEWEST: u32 = 10;
+const DELIVERIES_SHOWN: u32 = 10;
 /// Seconds in which a test usually has its answer; afterwards its page follows it.
-const TEST_WAITS: u32 = 10;
+const TEST_WAIT_SECS: u32 = 10;
 
 /// What an event says, in a sentence.
 fn says(kind: CallbackEvent) -> &'static str {
@@ -52,17 +52,17 @@ fn says(kind: CallbackEvent) -> &'static str {
 
 #[derive(Template)]
 #[template(path = "callback.html")]
-struct Show {
+struct CallbackPage {
     frame: Frame,
     app: Application,
     callback: Option<Callback>,
     allowlist: Allowlist,
-    fields: Fields,
-    wrong: Wrong,
+    fields: FormFields,
+    wrong: FormErrors,
     rows: Vec<DeliveryRow>,
 }
 
-impl Show {
+impl CallbackPage {
     fn active(&self) -> bool {
         self.app.state == ApplicationState::Active
     }
@@ -112,16 +112,16 @@ pub(super) async fn show(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let callback = pages.desk().manage(ShowCallback { app_id }).await?;
     let mut fields = Vec::new();
-    let types = callback.as_ref().map_or(CallbackEvent::ENDS.to_vec(), |callback| callback.types.clone());
+    let types = callback.as_ref().map_or(CallbackEvent::RUN_END_EVENTS.to_vec(), |callback| callback.types.clone());
     fields.extend(types.iter().map(|kind| ("events".to_owned(), kind.to_string())));
     if let Some(callback) = &callback {
         fields.push(("url".to_owned(), callback.url.clone()));
         fields.extend(callback.keep_answers.then(|| ("keep-answers".to_owned(), "yes".to_owned())));
     }
-    page(&pages, &visitor, app_id, callback, Fields(fields), (StatusCode::OK, Wrong::default())).await
+    page(&pages, &visitor, app_id, callback, FormFields(fields), (StatusCode::OK, FormErrors::default())).await
 }
 
 async fn page(
@@ -129,10 +129,10 @@ async fn page(
     visitor: &Visitor,
     app_id: ApplicationId,
     callback: Option<Callback>,
-    fields: Fields,
-    (status, wrong): (StatusCode, Wrong),
-) -> Result<Response, Trouble> {
-    let newest = ListDeliveries { limit: NEWEST, app_id: Some(app_id), ..ListDeliveries::default() };
+    fields: FormFields,
+    (status, wrong): (StatusCode, FormErrors),
+) -> Result<Response, PageError> {
+    let newest = ListDeliveries { limit: DELIVERIES_SHOWN, app_id: Some(app_id), ..ListDeliveries::default() };
     let (frame, names, app, allowlist, newest) = tokio::join!(
         Frame::new(pages, visitor, Section::Applications, "Events and callbacks"),
         Names::new(pages),
@@ -142,7 +142,7 @@ async fn page(
     );
     let rows = newest?.deliveries.into_iter().map(|own| DeliveryRow::new(own, &names)).collect();
     let (app, allowlist) = (app?, allowlist?);
-    Ok(super::html(status, &Show { frame, app, callback, allowlist, fields, wrong, rows }))
+    Ok(super::html(status, &CallbackPage { frame, app, callback, allowlist, fields, wrong, rows }))
 }
 
 /// `POST /applications/{id}/callback`: a new one's secret is shown, this once.
@@ -150,23 +150,23 @@ pub(super) async fn set(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let set = match request(app_id, &fields) {
         Ok(request) => pages.desk().manage(request).await,
-        Err(message) => Err(No { code: NoCode::Invalid, message }),
+        Err(message) => Err(ErrorReply { code: ErrorReplyCode::Invalid, message }),
     };
     match set {
         Ok(set) => done(&pages, &visitor, set).await,
-        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
+        Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused) => {
             let callback = pages.desk().manage(ShowCallback { app_id }).await?;
-            page(&pages, &visitor, app_id, callback, come_back(&fields), failed(&no, FIELDS)).await
+            page(&pages, &visitor, app_id, callback, without_secrets(&fields), failed(&no, CALLBACK_FIELDS)).await
         }
         Err(no) => Err(no.into()),
     }
 }
 
-fn request(app_id: ApplicationId, fields: &Fields) -> Result<SetCallback, String> {
+fn request(app_id: ApplicationId, fields: &FormFields) -> Result<SetCallback, String> {
     let types = fields.all("events").map(str::parse).collect::<Result<Vec<_>, _>>();
     let types = types.map_err(|_| "events: one of them is not known".to_owned())?;
     if types.is_empty() {
@@ -177,10 +177,10 @@ fn request(app_id: ApplicationId, fields: &Fields) -> Result<SetCallback, String
     Ok(SetCallback { app_id, url: Some(url), types: Some(types), enabled: None, keep_answers })
 }
 
-async fn done(pages: &Pages, visitor: &Visitor, set: CallbackWithSecret) -> Result<Response, Trouble> {
+async fn done(pages: &Pages, visitor: &Visitor, set: CallbackWithSecret) -> Result<Response, PageError> {
     let CallbackWithSecret { callback, secret } = set;
     let Some(secret) = secret else { return Ok(back(callback.app_id)) };
-    let shown = Shown {
+    let shown = SecretPage {
         frame: Frame::new(pages, visitor, Section::Applications, "Signing secret").await,
         lead: format!(
             "Put it into the credential store of the receiver at {}, which checks with it that what it gets comes from here \
@@ -204,22 +204,25 @@ fn back(app_id: ApplicationId) -> Response {
 pub(super) async fn switch(
     State(pages): State<Pages>,
     Path(app_id): Path<ApplicationId>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let enabled = Some(fields.get("enabled") == "yes");
     pages.desk().manage(SetCallback { app_id, url: None, types: None, enabled, keep_answers: None }).await?;
     Ok(back(app_id))
 }
 
 /// `POST /applications/{id}/callback/test`: sends one, and leads to its attempts.
-pub(super) async fn test(State(pages): State<Pages>, Path(app_id): Path<ApplicationId>) -> Result<Response, Trouble> {
+pub(super) async fn test(State(pages): State<Pages>, Path(app_id): Path<ApplicationId>) -> Result<Response, PageError> {
     let delivery_id = pages.desk().manage(TestCallback { app_id }).await?.delivery.delivery_id;
-    pages.desk().manage(ShowDelivery { delivery_id, wait_s: TEST_WAITS, seen: 0 }).await?;
+    pages.desk().manage(ShowDelivery { delivery_id, wait_s: TEST_WAIT_SECS, seen: 0 }).await?;
     Ok(Redirect::to(&format!("/deliveries/{delivery_id}")).into_response())
 }
 
 /// `POST /applications/{id}/callback/allow`: its host may be sent to.
-pub(super) async fn allow(State(pages): State<Pages>, Path(app_id): Path<ApplicationId>) -> Result<Response, Trouble> {
+pub(super) async fn allow(
+    State(pages): State<Pages>,
+    Path(app_id): Path<ApplicationId>,
+) -> Result<Response, PageError> {
     let callback = pages.desk().manage(ShowCallback { app_id }).await?;
     let mut hosts = pages.desk().manage(ShowAllowlist {}).await?.hosts;
     hosts.extend(callback.as_ref().and_then(|callback| host(&callback.url)).map(str::to_owned));
@@ -232,8 +235,9 @@ pub(super) async fn ask_roll(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
-) -> Result<Response, Trouble> {
-    let missing = || No { code: NoCode::NotFound, message: "This application has no callback.".to_owned() };
+) -> Result<Response, PageError> {
+    let missing =
+        || ErrorReply { code: ErrorReplyCode::NotFound, message: "This application has no callback.".to_owned() };
     let callback = pages.desk().manage(ShowCallback { app_id }).await?.ok_or_else(missing)?;
     let frame = Frame::new(&pages, &visitor, Section::Applications, "Roll the signing secret?").await;
     let lead = format!(
@@ -241,7 +245,7 @@ pub(super) async fn ask_roll(
         callback.url
     );
     let back = format!("/applications/{app_id}/callback");
-    Ok(RollQuestion { frame, lead, back, given: None, fields: Fields::default(), problem: None }.page())
+    Ok(RollQuestion { frame, lead, back, given: None, fields: FormFields::default(), problem: None }.page())
 }
 
 /// `POST /applications/{id}/callback/secret`: shows the new one, this once.
@@ -249,10 +253,13 @@ pub(super) async fn roll(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let chosen = super::keys::overlap(&fields);
-    let wrong = || No { code: NoCode::Invalid, message: "Choose until when the old secret signs too.".to_owned() };
+    let wrong = || ErrorReply {
+        code: ErrorReplyCode::Invalid,
+        message: "Choose until when the old secret signs too.".to_owned(),
+    };
     let overlap_s = chosen.ok_or_else(wrong)?;
     let rolled = pages.desk().manage(RollCallbackSecret { app_id, overlap_s }).await?;
     done(&pages, &visitor, rolled).await
@@ -260,14 +267,14 @@ pub(super) async fn roll(
 
 #[derive(Template)]
 #[template(path = "allowlist.html")]
-struct Hosts {
+struct AllowlistPage {
     frame: Frame,
     allowlist: Allowlist,
     text: String,
     problem: Option<String>,
 }
 
-async fn hosts(pages: &Pages, visitor: &Visitor, sent: Option<(String, String)>) -> Result<Response, Trouble> {
+async fn hosts(pages: &Pages, visitor: &Visitor, sent: Option<(String, String)>) -> Result<Response, PageError> {
     let allowlist = pages.desk().manage(ShowAllowlist {}).await?;
     let frame = Frame::new(pages, visitor, Section::Deliveries, "Allowed hosts").await;
     let status = if sent.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
@@ -275,11 +282,11 @@ async fn hosts(pages: &Pages, visitor: &Visitor, sent: Option<(String, String)>)
         Some((text, problem)) => (text, Some(problem)),
         None => (allowlist.hosts.join(", "), None),
     };
-    Ok(super::html(status, &Hosts { frame, allowlist, text, problem }))
+    Ok(super::html(status, &AllowlistPage { frame, allowlist, text, problem }))
 }
 
 /// `GET /deliveries/hosts`
-pub(super) async fn show_hosts(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn show_hosts(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
     hosts(&pages, &visitor, None).await
 }
 
@@ -287,15 +294,15 @@ pub(super) async fn show_hosts(State(pages): State<Pages>, visitor: Visitor) -> 
 pub(super) async fn set_hosts(
     State(pages): State<Pages>,
     visitor: Visitor,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let text = fields.get("hosts").to_owned();
     let names = text.split([',', '\n']).map(str::trim).filter(|name| !name.is_empty());
     let request = SetAllowlist { hosts: names.map(str::to_owned).collect() };
     match pages.desk().manage(request).await {
         Ok(_) => Ok(Redirect::to("/deliveries/hosts").into_response()),
-        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
-            let text = come_back(&Fields(vec![("hosts".to_owned(), text)])).get("hosts").to_owned();
+        Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused) => {
+            let text = without_secrets(&FormFields(vec![("hosts".to_owned(), text)])).get("hosts").to_owned();
             hosts(&pages, &visitor, Some((text, no.message))).await
         }
         Err(no) => Err(no.into()),

@@ -9,23 +9,24 @@ use axum::response::{IntoResponse, Redirect, Response};
 use deskgate_protocol::identity::IdentityFile;
 use serde::Deserialize;
 
-use super::door::Visitor;
-use super::fields::Fields;
+use super::auth::Visitor;
+use super::fields::FormFields;
+use super::form_errors::{FormErrors, failed, without_secrets};
 use super::frame::{Frame, Section};
+use super::labels::{Shape, When};
 use super::live::Topic;
-use super::squares::Squares;
-use super::words::{Shape, When};
-use super::wrong::{Wrong, come_back, failed};
-use super::{Pages, Trouble};
+use super::qr_code::QrImage;
+use super::{PageError, Pages};
 use crate::local::{
-    AccountView, CancelSignIn, DiscardConnection, GetAccount, GetConnection, GetIdentity, GetSettings, HostKeys,
-    Invitation, LineView, No, NoCode, SaveConnection, SignIn, SignOut, Stage, Standing, TestConnection, Tested,
+    AccountStatus, AccountView, CancelSignIn, ConnectStage, ConnectionTestResult, DiscardConnection, ErrorReply,
+    ErrorReplyCode, GetAccount, GetConnection, GetIdentity, GetSettings, HostKeys, LineView, SaveConnection, SignIn,
+    SignInPrompt, SignOut, TestConnection,
 };
-use crate::settings::{Connection, Edit, Mode};
+use crate::settings::{ConnectionEdit, ConnectionSettings, Mode};
 use deskgate_program::visible;
 
 /// The fields of every mode, by the names that the agent calls them.
-const FIELDS: &[&str] = &[
+const CONNECTION_FIELDS: &[&str] = &[
     "listen",
     "ssh-address",
     "ssh-user",
@@ -38,7 +39,7 @@ const FIELDS: &[&str] = &[
 
 /// Which mode is shown, and what was just done.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Place {
+pub(super) struct ConnectionQuery {
     #[serde(default)]
     mode: String,
     #[serde(default)]
@@ -51,29 +52,29 @@ fn mode(text: &str) -> Option<Mode> {
 
 #[derive(Template)]
 #[template(path = "connection.html")]
-struct Show {
+struct ConnectionPage {
     frame: Frame,
     mode: Mode,
-    connection: Connection,
-    fields: Fields,
-    wrong: Wrong,
+    connection: ConnectionSettings,
+    fields: FormFields,
+    wrong: FormErrors,
     said: Option<&'static str>,
-    tested: Option<Tested>,
+    tested: Option<ConnectionTestResult>,
     identity: IdentityFile,
     account: AccountView,
     token_saved: bool,
     token_draft: bool,
 }
 
-impl Show {
-    async fn new(pages: &Pages, visitor: &Visitor, mode: Option<Mode>) -> Result<Self, Trouble> {
+impl ConnectionPage {
+    async fn new(pages: &Pages, visitor: &Visitor, mode: Option<Mode>) -> Result<Self, PageError> {
         let desk = pages.desk();
         let (frame, connection, identity, settings, account) = tokio::join!(
             Frame::new(pages, visitor, Section::Connection, "Connection"),
-            desk.ask(GetConnection {}),
-            desk.ask(GetIdentity {}),
-            desk.ask(GetSettings {}),
-            desk.ask(GetAccount {}),
+            desk.request(GetConnection {}),
+            desk.request(GetIdentity {}),
+            desk.request(GetSettings {}),
+            desk.request(GetAccount {}),
         );
         let (connection, identity, secrets) = (connection?, identity?, settings?.secrets);
         let saved = |name: &str| secrets.iter().any(|place| place.saved && place.path.ends_with(name));
@@ -83,7 +84,7 @@ impl Show {
             mode,
             fields: written(&connection, mode),
             connection,
-            wrong: Wrong::default(),
+            wrong: FormErrors::default(),
             said: None,
             tested: None,
             identity,
@@ -118,32 +119,32 @@ impl Show {
     /// How it stands with the account, for a person.
     fn signed_in(&self) -> (Shape, String) {
         match &self.account.standing {
-            Standing::SignedOut { why: None } => (Shape::Unknown, "Nobody is signed in".to_owned()),
-            Standing::SignedOut { why: Some(why) } => {
+            AccountStatus::SignedOut { why: None } => (Shape::Unknown, "Nobody is signed in".to_owned()),
+            AccountStatus::SignedOut { why: Some(why) } => {
                 (Shape::Bad, format!("Nobody is signed in: {}", visible::line(why)))
             }
-            Standing::Waiting { .. } => (Shape::Waiting, "A sign-in waits for you".to_owned()),
-            Standing::SignedIn { issuer, trouble: None, .. } => {
+            AccountStatus::Waiting { .. } => (Shape::Waiting, "A sign-in waits for you".to_owned()),
+            AccountStatus::SignedIn { issuer, trouble: None, .. } => {
                 (Shape::Good, format!("Signed in with an account of {}", visible::line(issuer)))
             }
-            Standing::SignedIn { trouble: Some(trouble), .. } => (Shape::Bad, visible::line(trouble)),
-            Standing::Refused { issuer, why } => {
+            AccountStatus::SignedIn { trouble: Some(trouble), .. } => (Shape::Bad, visible::line(trouble)),
+            AccountStatus::Refused { issuer, why } => {
                 let (issuer, why) = (visible::line(issuer), visible::line(why));
                 (Shape::Bad, format!("The sign-in is over: {issuer} refuses to renew it ({why})"))
             }
         }
     }
 
-    fn invitation(&self) -> Option<&Invitation> {
+    fn invitation(&self) -> Option<&SignInPrompt> {
         match &self.account.standing {
-            Standing::Waiting { invitation } => Some(invitation),
+            AccountStatus::Waiting { invitation } => Some(invitation),
             _ => None,
         }
     }
 
     /// Whether there is something to sign out of.
     fn can_sign_out(&self) -> bool {
-        matches!(self.account.standing, Standing::SignedIn { .. } | Standing::Refused { .. })
+        matches!(self.account.standing, AccountStatus::SignedIn { .. } | AccountStatus::Refused { .. })
     }
 
     /// What stands in the token's field while nothing is typed.
@@ -184,8 +185,8 @@ impl Show {
     }
 
     /// The same, for a camera.
-    fn code(&self) -> Option<Squares> {
-        Squares::of(&serde_json::to_string(&self.identity).ok()?)
+    fn code(&self) -> Option<QrImage> {
+        QrImage::of(&serde_json::to_string(&self.identity).ok()?)
     }
 
     /// When the line came up.
@@ -197,21 +198,21 @@ impl Show {
     }
 
     /// What a test went through.
-    fn steps(&self, tested: &Tested) -> Vec<(Shape, &'static str, String)> {
+    fn steps(&self, tested: &ConnectionTestResult) -> Vec<(Shape, &'static str, String)> {
         let hosted = self.hosted();
-        let step = |stage: Stage| {
+        let step = |stage: ConnectStage| {
             let (name, detail) = match stage {
-                Stage::Address => ("Something answers", tested.address.clone()),
-                Stage::HostKey => ("Host key is the right one", String::new()),
-                Stage::DeviceKey => ("Server lets this device's key in", String::new()),
-                Stage::Socket if hosted => ("A hosted gateway answers there", String::new()),
-                Stage::Socket => ("A gateway answers at the control socket", String::new()),
-                Stage::Account => ("Somebody is signed in", String::new()),
-                Stage::Issuer => ("The issuer of accounts gives a token", String::new()),
-                Stage::AccessToken => ("Access token is accepted", String::new()),
-                Stage::Token => ("Control token is accepted", String::new()),
-                Stage::Version => ("Version matches", tested.gateway_version.clone().unwrap_or_default()),
-                Stage::Device => {
+                ConnectStage::Address => ("Something answers", tested.address.clone()),
+                ConnectStage::HostKey => ("Host key is the right one", String::new()),
+                ConnectStage::DeviceKey => ("Server lets this device's key in", String::new()),
+                ConnectStage::Socket if hosted => ("A hosted gateway answers there", String::new()),
+                ConnectStage::Socket => ("A gateway answers at the control socket", String::new()),
+                ConnectStage::Account => ("Somebody is signed in", String::new()),
+                ConnectStage::Issuer => ("The issuer of accounts gives a token", String::new()),
+                ConnectStage::AccessToken => ("Access token is accepted", String::new()),
+                ConnectStage::Token => ("Control token is accepted", String::new()),
+                ConnectStage::Version => ("Version matches", tested.gateway_version.clone().unwrap_or_default()),
+                ConnectStage::Device => {
                     ("Gateway knows this device", tested.device_id.map(|id| id.to_string()).unwrap_or_default())
                 }
             };
@@ -222,7 +223,7 @@ impl Show {
             };
             (shape, name, visible::line(&detail))
         };
-        if hosted { Stage::HOSTED } else { Stage::REMOTE }.map(step).into()
+        if hosted { ConnectStage::HOSTED } else { ConnectStage::REMOTE }.map(step).into()
     }
 
     fn label(field: &str) -> &'static str {
@@ -240,17 +241,17 @@ impl Show {
 }
 
 /// A mode's fields: its draft, or what is saved.
-fn written(connection: &Connection, mode: Mode) -> Fields {
+fn written(connection: &ConnectionSettings, mode: Mode) -> FormFields {
     let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     match mode {
         Mode::BuiltIn => {
             let saved = connection.builtin_draft.as_ref().unwrap_or(&connection.saved.builtin);
-            Fields(vec![field("listen", &saved.listen)])
+            FormFields(vec![field("listen", &saved.listen)])
         }
         Mode::Remote => {
             let saved = connection.remote_draft.as_ref().unwrap_or(&connection.saved.remote);
             let known_hosts = saved.known_hosts.as_deref().map(|path| path.to_string_lossy()).unwrap_or_default();
-            Fields(vec![
+            FormFields(vec![
                 field("ssh-address", &saved.ssh_address),
                 field("ssh-user", &saved.ssh_user),
                 field("control-socket", &saved.control_socket),
@@ -260,17 +261,17 @@ fn written(connection: &Connection, mode: Mode) -> Fields {
         }
         Mode::Hosted => {
             let saved = connection.hosted_draft.as_ref().unwrap_or(&connection.saved.hosted);
-            Fields(vec![field("gateway-address", &saved.gateway_address)])
+            FormFields(vec![field("gateway-address", &saved.gateway_address)])
         }
     }
 }
 
 /// What a form changes in a draft.
-fn edit(mode: Mode, fields: &Fields) -> Edit {
+fn edit(mode: Mode, fields: &FormFields) -> ConnectionEdit {
     let text = |name| Some(fields.get(name).trim().to_owned());
     match mode {
-        Mode::BuiltIn => Edit { listen: text("listen"), ..Edit::default() },
-        Mode::Remote => Edit {
+        Mode::BuiltIn => ConnectionEdit { listen: text("listen"), ..ConnectionEdit::default() },
+        Mode::Remote => ConnectionEdit {
             listen: None,
             ssh_address: text("ssh-address"),
             ssh_user: text("ssh-user"),
@@ -279,7 +280,7 @@ fn edit(mode: Mode, fields: &Fields) -> Edit {
             known_hosts: text("known-hosts").map(PathBuf::from),
             gateway_address: None,
         },
-        Mode::Hosted => Edit { gateway_address: text("gateway-address"), ..Edit::default() },
+        Mode::Hosted => ConnectionEdit { gateway_address: text("gateway-address"), ..ConnectionEdit::default() },
     }
 }
 
@@ -287,8 +288,8 @@ fn edit(mode: Mode, fields: &Fields) -> Edit {
 pub(super) async fn show(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Query(place): Query<Place>,
-) -> Result<Response, Trouble> {
+    Query(place): Query<ConnectionQuery>,
+) -> Result<Response, PageError> {
     let said = match place.said.as_str() {
         "saved" => Some("Saved, and in force."),
         "draft" => Some("The draft is kept. Nothing else changed."),
@@ -297,97 +298,107 @@ pub(super) async fn show(
         "signed-out-here" => Some("Signed out here. The issuer was not told; its own pages end what is left."),
         _ => None,
     };
-    let page = Show::new(&pages, &visitor, mode(&place.mode)).await?;
-    Ok(super::html(StatusCode::OK, &Show { said, ..page }))
+    let page = ConnectionPage::new(&pages, &visitor, mode(&place.mode)).await?;
+    Ok(super::html(StatusCode::OK, &ConnectionPage { said, ..page }))
 }
 
 /// `POST /connection`: the form, whichever of its buttons was pressed.
-pub(super) async fn change(State(pages): State<Pages>, visitor: Visitor, fields: Fields) -> Result<Response, Trouble> {
+pub(super) async fn change(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let mode = chosen(&fields)?;
     match pressed(&pages, mode, &fields).await {
-        Ok(Done::At(address)) => {
+        Ok(FormOutcome::At(address)) => {
             pages.live().changed(Topic::Status);
             Ok(Redirect::to(&address).into_response())
         }
-        Ok(Done::Tested(tested)) => {
-            let page = Show::new(&pages, &visitor, Some(mode)).await?;
-            Ok(super::html(StatusCode::OK, &Show { tested: Some(tested), ..page }))
+        Ok(FormOutcome::Tested(tested)) => {
+            let page = ConnectionPage::new(&pages, &visitor, Some(mode)).await?;
+            Ok(super::html(StatusCode::OK, &ConnectionPage { tested: Some(tested), ..page }))
         }
         Err(no) => again(&pages, &visitor, mode, Some(&fields), no).await,
     }
 }
 
 /// What came of a button.
-enum Done {
+enum FormOutcome {
     At(String),
-    Tested(Tested),
+    Tested(ConnectionTestResult),
 }
 
-async fn pressed(pages: &Pages, mode: Mode, fields: &Fields) -> Result<Done, No> {
+async fn pressed(pages: &Pages, mode: Mode, fields: &FormFields) -> Result<FormOutcome, ErrorReply> {
     let desk = pages.desk();
     if fields.get("do") == "cancel" {
-        return Ok(Done::At(cancelled(pages, mode, fields).await?));
+        return Ok(FormOutcome::At(cancelled(pages, mode, fields).await?));
     }
     // Whatever comes of the rest, what was typed is kept as a draft.
-    let connection = desk.ask(save(mode, edit(mode, fields), fields.filled("control-token"), true, false)).await?;
+    let connection = desk.request(save(mode, edit(mode, fields), fields.filled("control-token"), true, false)).await?;
     match fields.get("do") {
-        "draft" => return Ok(Done::At(format!("/connection?mode={mode}&said=draft"))),
+        "draft" => return Ok(FormOutcome::At(format!("/connection?mode={mode}&said=draft"))),
         "sign-in" => {
-            desk.ask(SignIn {}).await?;
-            return Ok(Done::At(format!("/connection?mode={mode}#account")));
+            desk.request(SignIn {}).await?;
+            return Ok(FormOutcome::At(format!("/connection?mode={mode}#account")));
         }
         "stop-waiting" => {
-            desk.ask(CancelSignIn {}).await?;
-            return Ok(Done::At(format!("/connection?mode={mode}#account")));
+            desk.request(CancelSignIn {}).await?;
+            return Ok(FormOutcome::At(format!("/connection?mode={mode}#account")));
         }
         "sign-out" => {
-            let told = desk.ask(SignOut {}).await?.not_told.is_none();
+            let told = desk.request(SignOut {}).await?.not_told.is_none();
             let said = if told { "signed-out" } else { "signed-out-here" };
-            return Ok(Done::At(format!("/connection?mode={mode}&said={said}")));
+            return Ok(FormOutcome::At(format!("/connection?mode={mode}&said={said}")));
         }
-        "test" => return Ok(Done::Tested(desk.ask(TestConnection { mode }).await?)),
+        "test" => return Ok(FormOutcome::Tested(desk.request(TestConnection { mode }).await?)),
         _ => {}
     }
     if leaves_runs(pages, &connection, mode).await > 0 {
-        return Ok(Done::At(format!("/connection/abandon?mode={mode}")));
+        return Ok(FormOutcome::At(format!("/connection/abandon?mode={mode}")));
     }
-    desk.ask(save(mode, Edit::default(), None, false, false)).await?;
-    Ok(Done::At(format!("/connection?mode={mode}&said=saved")))
+    desk.request(save(mode, ConnectionEdit::default(), None, false, false)).await?;
+    Ok(FormOutcome::At(format!("/connection?mode={mode}&said=saved")))
 }
 
 /// Where Cancel leads: away, or to the question once something would be lost by it.
-async fn cancelled(pages: &Pages, mode: Mode, fields: &Fields) -> Result<String, No> {
+async fn cancelled(pages: &Pages, mode: Mode, fields: &FormFields) -> Result<String, ErrorReply> {
     let desk = pages.desk();
-    let connection = desk.ask(GetConnection {}).await?;
+    let connection = desk.request(GetConnection {}).await?;
     let written = written(&connection, mode);
     let typed = written.0.iter().any(|(name, value)| fields.get(name).trim() != value)
         || fields.filled("control-token").is_some();
     if typed {
         // Kept, so that nothing is lost when the question is answered with no; but for a token that is none.
-        let keep = |token| desk.ask(save(mode, edit(mode, fields), token, true, false));
+        let keep = |token| desk.request(save(mode, edit(mode, fields), token, true, false));
         if keep(fields.filled("control-token")).await.is_err() {
             keep(None).await?;
         }
     }
     let drafted = match mode {
         Mode::BuiltIn => connection.builtin_draft.is_some(),
-        Mode::Remote => connection.remote_draft.is_some() || desk.token_drafted(),
+        Mode::Remote => connection.remote_draft.is_some() || desk.has_token_draft(),
         Mode::Hosted => connection.hosted_draft.is_some(),
     };
     Ok(if typed || drafted { format!("/connection/discard?mode={mode}") } else { "/connection".to_owned() })
 }
 
-fn save(mode: Mode, edit: Edit, control_token: Option<String>, draft_only: bool, abandon_runs: bool) -> SaveConnection {
+fn save(
+    mode: Mode,
+    edit: ConnectionEdit,
+    control_token: Option<String>,
+    draft_only: bool,
+    abandon_runs: bool,
+) -> SaveConnection {
     SaveConnection { mode, edit, control_token, draft_only, abandon_runs }
 }
 
 /// Runs in hand that saving a mode's draft would cut off.
-async fn leaves_runs(pages: &Pages, connection: &Connection, mode: Mode) -> usize {
+async fn leaves_runs(pages: &Pages, connection: &ConnectionSettings, mode: Mode) -> usize {
     let mut saved = connection.clone();
     if saved.save(mode).is_err() || saved.same_gateway(connection) {
         return 0;
     }
-    let status = pages.desk().ask(crate::local::GetStatus {}).await.ok();
+    let status = pages.desk().request(crate::local::GetStatus {}).await.ok();
     status.and_then(|status| Some(status.work.runs.as_array()?.len())).unwrap_or(0)
 }
 
@@ -396,18 +407,18 @@ async fn again(
     pages: &Pages,
     visitor: &Visitor,
     mode: Mode,
-    fields: Option<&Fields>,
-    no: No,
-) -> Result<Response, Trouble> {
-    let page = Show::new(pages, visitor, Some(mode)).await?;
-    let (status, wrong) = failed(&no, FIELDS);
-    let fields = fields.map_or(page.fields, come_back);
-    Ok(super::html(status, &Show { fields, wrong, ..page }))
+    fields: Option<&FormFields>,
+    no: ErrorReply,
+) -> Result<Response, PageError> {
+    let page = ConnectionPage::new(pages, visitor, Some(mode)).await?;
+    let (status, wrong) = failed(&no, CONNECTION_FIELDS);
+    let fields = fields.map_or(page.fields, without_secrets);
+    Ok(super::html(status, &ConnectionPage { fields, wrong, ..page }))
 }
 
-fn chosen(fields: &Fields) -> Result<Mode, No> {
+fn chosen(fields: &FormFields) -> Result<Mode, ErrorReply> {
     let message = || "A connection is built-in, remote or hosted.".to_owned();
-    mode(fields.get("mode")).ok_or_else(|| No { code: NoCode::Invalid, message: message() })
+    mode(fields.get("mode")).ok_or_else(|| ErrorReply { code: ErrorReplyCode::Invalid, message: message() })
 }
 
 #[derive(Template)]
@@ -422,9 +433,9 @@ struct AbandonQuestion {
 pub(super) async fn ask_abandon(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Query(place): Query<Place>,
-) -> Result<Response, Trouble> {
-    let connection = pages.desk().ask(GetConnection {}).await?;
+    Query(place): Query<ConnectionQuery>,
+) -> Result<Response, PageError> {
+    let connection = pages.desk().request(GetConnection {}).await?;
     let mode = mode(&place.mode).unwrap_or(connection.mode);
     let runs = leaves_runs(&pages, &connection, mode).await;
     let frame = Frame::new(&pages, &visitor, Section::Connection, "Leave the present gateway?").await;
@@ -432,9 +443,13 @@ pub(super) async fn ask_abandon(
 }
 
 /// `POST /connection/abandon`: puts the draft in force, whatever it does to runs.
-pub(super) async fn abandon(State(pages): State<Pages>, visitor: Visitor, fields: Fields) -> Result<Response, Trouble> {
+pub(super) async fn abandon(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let mode = chosen(&fields)?;
-    match pages.desk().ask(save(mode, Edit::default(), None, false, true)).await {
+    match pages.desk().request(save(mode, ConnectionEdit::default(), None, false, true)).await {
         Ok(_) => {
             pages.live().changed(Topic::Status);
             Ok(Redirect::to(&format!("/connection?mode={mode}&said=saved")).into_response())
@@ -454,25 +469,27 @@ struct DiscardQuestion {
 pub(super) async fn ask_discard(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Query(place): Query<Place>,
-) -> Result<Response, Trouble> {
+    Query(place): Query<ConnectionQuery>,
+) -> Result<Response, PageError> {
     let mode = mode(&place.mode).unwrap_or_default();
     let frame = Frame::new(&pages, &visitor, Section::Connection, "Discard the draft?").await;
     Ok(super::html(StatusCode::OK, &DiscardQuestion { frame, mode }))
 }
 
 /// `POST /connection/discard`
-pub(super) async fn discard(State(pages): State<Pages>, fields: Fields) -> Result<Redirect, Trouble> {
+pub(super) async fn discard(State(pages): State<Pages>, fields: FormFields) -> Result<Redirect, PageError> {
     let mode = chosen(&fields)?;
-    pages.desk().ask(DiscardConnection { mode }).await?;
+    pages.desk().request(DiscardConnection { mode }).await?;
     Ok(Redirect::to(&format!("/connection?mode={mode}&said=discarded")))
 }
 
 /// `GET /connection/identity.json`: the file that the gateway's administrator pairs this device with.
-pub(super) async fn identity(State(pages): State<Pages>, _: Visitor) -> Result<Response, Trouble> {
-    let identity = pages.desk().ask(GetIdentity {}).await?;
-    let text = serde_json::to_string_pretty(&identity)
-        .map_err(|error| No { code: NoCode::Failed, message: format!("the identity cannot be written: {error}") })?;
+pub(super) async fn identity(State(pages): State<Pages>, _: Visitor) -> Result<Response, PageError> {
+    let identity = pages.desk().request(GetIdentity {}).await?;
+    let text = serde_json::to_string_pretty(&identity).map_err(|error| ErrorReply {
+        code: ErrorReplyCode::Failed,
+        message: format!("the identity cannot be written: {error}"),
+    })?;
     let kind = HeaderValue::from_static("application/json");
     let name = HeaderValue::from_static("attachment; filename=\"deskgate-identity.json\"");
     Ok(([(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, name)], format!("{text}\n")).into_response())

@@ -9,41 +9,41 @@ use deskgate_protocol::conversation::ConversationState;
 use deskgate_protocol::management::{ListConversations, OwnConversation, ResetConversation, ShowConversation};
 use serde::Deserialize;
 
-use super::door::Visitor;
-use super::fields::Fields;
+use super::auth::Visitor;
+use super::fields::FormFields;
 use super::frame::{Frame, Section};
+use super::labels::{Shape, When};
 use super::live::Topic;
-use super::overview::{Names, Row};
-use super::words::{Shape, When};
-use super::{Pages, Trouble};
-use crate::local::{No, NoCode};
+use super::overview::{Names, RunRow};
+use super::{PageError, Pages};
+use crate::local::{ErrorReply, ErrorReplyCode};
 use deskgate_program::visible;
 
 /// Conversations on one page.
-const PAGE: u32 = 50;
+const CONVERSATIONS_PER_PAGE: u32 = 50;
 
 /// What the list shows.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Filter {
+pub(super) struct ConversationsQuery {
     before: Option<ConversationId>,
 }
 
 #[derive(Template)]
 #[template(path = "conversations.html")]
-struct List {
+struct ConversationsPage {
     frame: Frame,
-    talks: Vec<Talk>,
+    talks: Vec<ConversationRow>,
     older: Option<ConversationId>,
     first: bool,
 }
 
 /// A conversation with its names.
-struct Talk {
+struct ConversationRow {
     own: OwnConversation,
     application: String,
 }
 
-impl Talk {
+impl ConversationRow {
     fn new(own: OwnConversation, names: &Names) -> Self {
         Self { application: names.application(own.app_id), own }
     }
@@ -69,25 +69,29 @@ impl Talk {
 pub(super) async fn list(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Query(filter): Query<Filter>,
-) -> Result<Response, Trouble> {
+    Query(filter): Query<ConversationsQuery>,
+) -> Result<Response, PageError> {
     let (frame, names) =
         tokio::join!(Frame::new(&pages, &visitor, Section::Conversations, "Conversations"), Names::new(&pages));
     let page = pages
         .desk()
-        .manage(ListConversations { limit: PAGE, before: filter.before, ..ListConversations::default() })
+        .manage(ListConversations {
+            limit: CONVERSATIONS_PER_PAGE,
+            before: filter.before,
+            ..ListConversations::default()
+        })
         .await?;
     let older = page.next;
-    let talks = page.conversations.into_iter().map(|own| Talk::new(own, &names)).collect();
-    Ok(super::html(StatusCode::OK, &List { frame, talks, older, first: filter.before.is_none() }))
+    let talks = page.conversations.into_iter().map(|own| ConversationRow::new(own, &names)).collect();
+    Ok(super::html(StatusCode::OK, &ConversationsPage { frame, talks, older, first: filter.before.is_none() }))
 }
 
 #[derive(Template)]
 #[template(path = "conversation.html")]
-struct Show {
+struct ConversationPage {
     frame: Frame,
-    talk: Talk,
-    rows: Vec<Row>,
+    talk: ConversationRow,
+    rows: Vec<RunRow>,
 }
 
 /// `GET /conversations/{id}`
@@ -95,20 +99,20 @@ pub(super) async fn show(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(conversation_id): Path<ConversationId>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let detail = pages.desk().manage(ShowConversation { conversation_id }).await?;
     let names = Names::new(&pages).await;
-    let talk = Talk::new(detail.conversation, &names);
+    let talk = ConversationRow::new(detail.conversation, &names);
     let frame = Frame::new(&pages, &visitor, Section::Conversations, talk.key()).await;
     let rows = detail.messages.into_iter().map(|run| names.row(run)).collect();
-    Ok(super::html(StatusCode::OK, &Show { frame, talk, rows }))
+    Ok(super::html(StatusCode::OK, &ConversationPage { frame, talk, rows }))
 }
 
 #[derive(Template)]
 #[template(path = "conversation-reset.html")]
 struct ResetQuestion {
     frame: Frame,
-    talk: Talk,
+    talk: ConversationRow,
 }
 
 /// `GET /conversations/{id}/reset`: the question before it.
@@ -116,9 +120,9 @@ pub(super) async fn ask_reset(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(conversation_id): Path<ConversationId>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let detail = pages.desk().manage(ShowConversation { conversation_id }).await?;
-    let talk = Talk::new(detail.conversation, &Names::new(&pages).await);
+    let talk = ConversationRow::new(detail.conversation, &Names::new(&pages).await);
     let frame = Frame::new(&pages, &visitor, Section::Conversations, "Reset this conversation?").await;
     Ok(super::html(StatusCode::OK, &ResetQuestion { frame, talk }))
 }
@@ -127,10 +131,13 @@ pub(super) async fn ask_reset(
 pub(super) async fn reset(
     State(pages): State<Pages>,
     Path(conversation_id): Path<ConversationId>,
-    fields: Fields,
-) -> Result<Redirect, Trouble> {
+    fields: FormFields,
+) -> Result<Redirect, PageError> {
     let expected_generation = fields.get("generation").parse().map_err(|_| {
-        Trouble(No { code: NoCode::Invalid, message: "The form does not say which generation is to end.".to_owned() })
+        PageError(ErrorReply {
+            code: ErrorReplyCode::Invalid,
+            message: "The form does not say which generation is to end.".to_owned(),
+        })
     })?;
     pages.desk().manage(ResetConversation { conversation_id, expected_generation }).await?;
     pages.live().changed(Topic::Runs);

@@ -13,17 +13,17 @@ use deskgate_protocol::management::{
 };
 use serde::Deserialize;
 
-use super::door::Visitor;
-use super::fields::{Fields, older};
+use super::auth::Visitor;
+use super::fields::{FormFields, older};
 use super::frame::{Frame, Section};
+use super::labels::{Shape, When};
 use super::overview::Names;
-use super::words::{Shape, When};
-use super::{Pages, Trouble};
-use crate::local::NoCode;
+use super::{PageError, Pages};
+use crate::local::ErrorReplyCode;
 use deskgate_program::visible;
 
 /// Deliveries on one page.
-const PAGE: u32 = 50;
+const DELIVERIES_PER_PAGE: u32 = 50;
 
 /// A delivery with its names.
 pub(super) struct DeliveryRow {
@@ -90,7 +90,7 @@ fn meaning(error: DeliveryErrorCode) -> &'static str {
 
 /// What the list shows. An empty field narrows nothing down.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Filter {
+pub(super) struct DeliveriesQuery {
     #[serde(default)]
     before: String,
     #[serde(default)]
@@ -101,11 +101,11 @@ pub(super) struct Filter {
     run: String,
 }
 
-impl Filter {
+impl DeliveriesQuery {
     /// What is asked for; a field that nobody could have chosen counts as empty.
     fn request(&self) -> ListDeliveries {
         ListDeliveries {
-            limit: PAGE,
+            limit: DELIVERIES_PER_PAGE,
             before: self.before.parse().ok(),
             app_id: self.app.parse().ok(),
             run_id: self.run.parse().ok(),
@@ -125,15 +125,15 @@ impl Filter {
 
 #[derive(Template)]
 #[template(path = "deliveries.html")]
-struct List {
+struct DeliveriesPage {
     frame: Frame,
     rows: Vec<DeliveryRow>,
     older: Option<String>,
-    filter: Filter,
+    filter: DeliveriesQuery,
     names: Names,
 }
 
-impl List {
+impl DeliveriesPage {
     /// Whether it shows the newest, which change.
     fn first(&self) -> bool {
         self.filter.before.is_empty()
@@ -154,8 +154,8 @@ impl List {
 pub(super) async fn list(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Query(filter): Query<Filter>,
-) -> Result<Response, Trouble> {
+    Query(filter): Query<DeliveriesQuery>,
+) -> Result<Response, PageError> {
     let (frame, names, page) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Deliveries, "Deliveries"),
         Names::new(&pages),
@@ -164,23 +164,23 @@ pub(super) async fn list(
     let page = page?;
     let older = page.next.map(|before| filter.from(before));
     let rows = page.deliveries.into_iter().map(|own| DeliveryRow::new(own, &names)).collect();
-    Ok(super::html(StatusCode::OK, &List { frame, rows, older, filter, names }))
+    Ok(super::html(StatusCode::OK, &DeliveriesPage { frame, rows, older, filter, names }))
 }
 
 #[derive(Template)]
 #[template(path = "delivery.html")]
-struct Show {
+struct DeliveryPage {
     frame: Frame,
     row: DeliveryRow,
-    attempts: Vec<Attempt>,
+    attempts: Vec<AttemptRow>,
 }
 
 /// One attempt in the table.
-struct Attempt {
+struct AttemptRow {
     attempt: DeliveryAttempt,
 }
 
-impl Attempt {
+impl AttemptRow {
     fn came(&self) -> String {
         let DeliveryAttempt { status_code, error_code, duration_ms, .. } = self.attempt;
         let unknown = if duration_ms.is_none() { "under way, or cut off" } else { "nothing" };
@@ -196,7 +196,7 @@ impl Attempt {
     }
 }
 
-async fn find(pages: &Pages, delivery_id: DeliveryId) -> Result<DeliveryDetail, Trouble> {
+async fn find(pages: &Pages, delivery_id: DeliveryId) -> Result<DeliveryDetail, PageError> {
     Ok(pages.desk().manage(ShowDelivery { delivery_id, wait_s: 0, seen: 0 }).await?)
 }
 
@@ -205,12 +205,12 @@ pub(super) async fn show(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(delivery_id): Path<DeliveryId>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let title = format!("Delivery {delivery_id}");
     let (frame, names) = tokio::join!(Frame::new(&pages, &visitor, Section::Deliveries, title), Names::new(&pages));
     let DeliveryDetail { delivery, attempts } = find(&pages, delivery_id).await?;
-    let attempts = attempts.into_iter().map(|attempt| Attempt { attempt }).collect();
-    Ok(super::html(StatusCode::OK, &Show { frame, row: DeliveryRow::new(delivery, &names), attempts }))
+    let attempts = attempts.into_iter().map(|attempt| AttemptRow { attempt }).collect();
+    Ok(super::html(StatusCode::OK, &DeliveryPage { frame, row: DeliveryRow::new(delivery, &names), attempts }))
 }
 
 #[derive(Template)]
@@ -225,7 +225,7 @@ pub(super) async fn ask_resend(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(delivery_id): Path<DeliveryId>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let (frame, names) =
         tokio::join!(Frame::new(&pages, &visitor, Section::Deliveries, "Send again?"), Names::new(&pages));
     let row = DeliveryRow::new(find(&pages, delivery_id).await?.delivery, &names);
@@ -236,7 +236,7 @@ pub(super) async fn ask_resend(
 pub(super) async fn resend(
     State(pages): State<Pages>,
     Path(delivery_id): Path<DeliveryId>,
-) -> Result<Redirect, Trouble> {
+) -> Result<Redirect, PageError> {
     pages.desk().manage(ResendDelivery { delivery_id }).await?;
     Ok(Redirect::to(&format!("/deliveries/{delivery_id}")))
 }
@@ -246,13 +246,13 @@ pub(super) async fn resend(
 struct RecoverQuestion {
     frame: Frame,
     names: Names,
-    fields: Fields,
+    fields: FormFields,
     /// What would be sent again, once that was asked.
-    found: Option<Found>,
+    found: Option<RecoveryPreview>,
     problem: Option<String>,
 }
 
-struct Found {
+struct RecoveryPreview {
     application: String,
     since: Timestamp,
     count: u32,
@@ -262,19 +262,19 @@ struct Found {
 pub(super) async fn ask_recover(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Query(filter): Query<Filter>,
+    Query(filter): Query<DeliveriesQuery>,
 ) -> Response {
     let day_ago = Timestamp::now().0 - std::time::Duration::from_secs(24 * 3600);
     let fields = [("app", filter.app), ("since", day_ago.strftime("%Y-%m-%dT%H:%M").to_string())];
-    let fields = Fields(fields.map(|(name, value)| (name.to_owned(), value)).to_vec());
+    let fields = FormFields(fields.map(|(name, value)| (name.to_owned(), value)).to_vec());
     question(&pages, &visitor, fields, None, None).await
 }
 
 async fn question(
     pages: &Pages,
     visitor: &Visitor,
-    fields: Fields,
-    found: Option<Found>,
+    fields: FormFields,
+    found: Option<RecoveryPreview>,
     problem: Option<String>,
 ) -> Response {
     let (frame, names) =
@@ -284,7 +284,11 @@ async fn question(
 }
 
 /// `POST /deliveries/recover`: first says how many there are, and does it when that was confirmed.
-pub(super) async fn recover(State(pages): State<Pages>, visitor: Visitor, fields: Fields) -> Result<Response, Trouble> {
+pub(super) async fn recover(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let request = match recovery(&fields) {
         Ok(request) => request,
         Err(problem) => return Ok(question(&pages, &visitor, fields, None, Some(problem)).await),
@@ -295,17 +299,17 @@ pub(super) async fn recover(State(pages): State<Pages>, visitor: Visitor, fields
         }
         Ok(counted) => {
             let application = Names::new(&pages).await.application(request.app_id);
-            let found = Found { application, since: request.since, count: counted.deliveries };
+            let found = RecoveryPreview { application, since: request.since, count: counted.deliveries };
             Ok(question(&pages, &visitor, fields, Some(found), None).await)
         }
-        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused | NoCode::NotFound) => {
+        Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused | ErrorReplyCode::NotFound) => {
             Ok(question(&pages, &visitor, fields, None, Some(no.message)).await)
         }
-        Err(no) => Err(Trouble(no)),
+        Err(no) => Err(PageError(no)),
     }
 }
 
-fn recovery(fields: &Fields) -> Result<RecoverDeliveries, String> {
+fn recovery(fields: &FormFields) -> Result<RecoverDeliveries, String> {
     let app_id: ApplicationId = fields.get("app").parse().map_err(|_| "Choose an application.".to_owned())?;
     let since = fields.get("since").trim();
     // As a browser's field has it, by the clock of the world.

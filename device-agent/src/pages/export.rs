@@ -8,8 +8,8 @@ use deskgate_protocol::ids::ApplicationId;
 use deskgate_protocol::management::ShowApplication;
 use futures_util::stream::try_unfold;
 
-use super::door::Visitor;
-use super::{Pages, Trouble};
+use super::auth::Visitor;
+use super::{PageError, Pages};
 use crate::local::export::Export;
 
 /// `GET /applications/{id}/export.jsonl`
@@ -17,7 +17,7 @@ pub(super) async fn download(
     State(pages): State<Pages>,
     _: Visitor,
     Path(app_id): Path<ApplicationId>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     pages.desk().manage(ShowApplication { app_id }).await?;
     let mut export = Export::new(pages.desk().clone(), app_id);
     // Whatever is wrong from the first is said on a page. Later the file breaks off, and the browser says so.

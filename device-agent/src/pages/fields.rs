@@ -8,9 +8,9 @@ use axum::http::request::Parts;
 
 /// A form's fields in their order; the guard has read them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fields(pub(super) Vec<(String, String)>);
+pub(super) struct FormFields(pub(super) Vec<(String, String)>);
 
-impl Fields {
+impl FormFields {
     /// A field; empty when it was not sent.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
@@ -38,7 +38,7 @@ pub(super) fn older(list: &str, filters: &[(&str, &String)], before: impl Displa
     format!("{list}?{filters}before={before}")
 }
 
-impl<S: Sync> FromRequestParts<S> for Fields {
+impl<S: Sync> FromRequestParts<S> for FormFields {
     type Rejection = StatusCode;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, StatusCode> {

@@ -1,9 +1,9 @@
 //! What stands around every page: where one is, how the line and access are, and what waits for the owner.
 
 use super::Pages;
-use super::door::Visitor;
-use super::words::{Line, Shape};
-use crate::local::{AgentStatus, Code, GetStatus, ListApprovals, Problem};
+use super::auth::Visitor;
+use super::labels::{LineLabel, Shape};
+use crate::local::{AgentStatus, GetStatus, HealthProblem, ListApprovals, ProblemCode};
 use crate::settings::{Mode, Theme};
 
 /// A place in the side bar.
@@ -40,7 +40,7 @@ impl Section {
 }
 
 /// One line of the side bar.
-pub(super) struct Item {
+pub(super) struct NavItem {
     pub(super) address: &'static str,
     pub(super) name: &'static str,
     pub(super) key: &'static str,
@@ -67,8 +67,8 @@ impl Frame {
     pub(super) async fn new(pages: &Pages, visitor: &Visitor, section: Section, title: impl Into<String>) -> Self {
         let settings = pages.desk().store.settings();
         let (status, approvals, theme) = tokio::join!(
-            pages.desk().ask(GetStatus {}),
-            pages.desk().ask(ListApprovals { all: false }),
+            pages.desk().request(GetStatus {}),
+            pages.desk().request(ListApprovals { all: false }),
             settings.get::<Theme>()
         );
         Self {
@@ -87,8 +87,8 @@ impl Frame {
         (self.theme != Theme::System).then(|| self.theme.as_str())
     }
 
-    pub(super) fn items(&self) -> impl Iterator<Item = Item> {
-        Section::ALL.iter().map(|(section, address, name, key)| Item {
+    pub(super) fn items(&self) -> impl Iterator<Item = NavItem> {
+        Section::ALL.iter().map(|(section, address, name, key)| NavItem {
             address,
             name,
             key,
@@ -111,8 +111,8 @@ impl Frame {
         self.status.as_ref().map_or("this computer", |status| &status.device_name)
     }
 
-    pub(super) fn line(&self) -> Line {
-        Line::of(self.status.as_ref().map(|status| &status.line))
+    pub(super) fn line(&self) -> LineLabel {
+        LineLabel::of(self.status.as_ref().map(|status| &status.line))
     }
 
     pub(super) fn mode(&self) -> &'static str {
@@ -143,17 +143,17 @@ impl Frame {
     }
 
     /// The page of what a problem is about, where something can be done about it.
-    pub(super) fn page_of(problem: &Problem) -> String {
+    pub(super) fn page_of(problem: &HealthProblem) -> String {
         match (problem.code, &problem.about) {
-            (Code::RunsUnsettled, Some(run_id)) => format!("/runs/{run_id}"),
-            (Code::RunsUnsettled, None) => "/runs?state=awaiting_reconciliation".to_owned(),
-            (Code::ApprovalExpires, Some(approval_id)) => format!("/approvals#{approval_id}"),
+            (ProblemCode::RunsUnsettled, Some(run_id)) => format!("/runs/{run_id}"),
+            (ProblemCode::RunsUnsettled, None) => "/runs?state=awaiting_reconciliation".to_owned(),
+            (ProblemCode::ApprovalExpires, Some(approval_id)) => format!("/approvals#{approval_id}"),
             _ => "/health".to_owned(),
         }
     }
 
     /// The worst problem that lasts, and how many more there are.
-    pub(super) fn banner(&self) -> Option<(&Problem, usize)> {
+    pub(super) fn banner(&self) -> Option<(&HealthProblem, usize)> {
         let problems = &self.status.as_ref()?.problems;
         // It is all there on its own page.
         let worst = problems.first().filter(|_| self.section != Section::Health)?;
@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn a_problem_leads_to_the_page_where_something_can_be_done_about_it() {
-        let page = |code: Code, about: Option<&str>| {
-            Frame::page_of(&Problem {
+        let page = |code: ProblemCode, about: Option<&str>| {
+            Frame::page_of(&HealthProblem {
                 code,
                 severity: Severity::Warn,
                 title: String::new(),
@@ -183,9 +183,9 @@ mod tests {
                 ignored: false,
             })
         };
-        assert_eq!(page(Code::RunsUnsettled, Some("run_1")), "/runs/run_1");
-        assert_eq!(page(Code::RunsUnsettled, None), "/runs?state=awaiting_reconciliation");
-        assert_eq!(page(Code::ApprovalExpires, Some("apr_1")), "/approvals#apr_1");
-        assert_eq!(page(Code::FileLoose, Some("home")), "/health");
+        assert_eq!(page(ProblemCode::RunsUnsettled, Some("run_1")), "/runs/run_1");
+        assert_eq!(page(ProblemCode::RunsUnsettled, None), "/runs?state=awaiting_reconciliation");
+        assert_eq!(page(ProblemCode::ApprovalExpires, Some("apr_1")), "/approvals#apr_1");
+        assert_eq!(page(ProblemCode::FileLoose, Some("home")), "/health");
     }
 }

@@ -6,18 +6,18 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::Pages;
-use super::door::Visitor;
-use super::frame::{Frame, Item, Section};
+use super::auth::Visitor;
+use super::frame::{Frame, NavItem, Section};
 
 #[derive(Template)]
 #[template(path = "help.html")]
-struct Help {
+struct HelpPage {
     frame: Frame,
 }
 
-impl Help {
+impl HelpPage {
     /// The places that have a key.
-    fn places(&self) -> impl Iterator<Item = Item> {
+    fn places(&self) -> impl Iterator<Item = NavItem> {
         self.frame.items()
     }
 }
@@ -25,5 +25,5 @@ impl Help {
 /// `GET /help`
 pub(super) async fn help(State(pages): State<Pages>, visitor: Visitor) -> Response {
     let frame = Frame::new(&pages, &visitor, Section::Help, "Help").await;
-    super::html(StatusCode::OK, &Help { frame })
+    super::html(StatusCode::OK, &HelpPage { frame })
 }

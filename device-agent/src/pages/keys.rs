@@ -8,23 +8,23 @@ use deskgate_definition::Service;
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::{ApplicationId, EndpointId, KeyId};
 use deskgate_protocol::management::{
-    CreateKey, CreatedKey, GetAccess, Key, ListKeys, RevokeKey, RollKey, Scope, ShowApplication,
+    CreateKey, CreatedKey, GetAccess, KeyRecord, ListKeys, RevokeKey, RollKey, Scope, ShowApplication,
 };
 
-use super::door::Visitor;
-use super::fields::Fields;
+use super::auth::Visitor;
+use super::fields::FormFields;
 use super::frame::{Frame, Section};
-use super::words::Shape;
-use super::{Pages, Trouble};
-use crate::local::{ListServices, No, NoCode};
+use super::labels::Shape;
+use super::{PageError, Pages};
+use crate::local::{ErrorReply, ErrorReplyCode, ListServices};
 
 /// A key with its state.
 pub(super) struct KeyRow {
-    pub(super) key: Key,
+    pub(super) key: KeyRecord,
 }
 
 impl KeyRow {
-    pub(super) fn new(key: Key) -> Self {
+    pub(super) fn new(key: KeyRecord) -> Self {
         Self { key }
     }
 
@@ -49,7 +49,7 @@ impl KeyRow {
 
 #[derive(Template)]
 #[template(path = "key-created.html")]
-struct Created {
+struct KeyCreatedPage {
     frame: Frame,
     application: String,
     created: CreatedKey,
@@ -66,18 +66,18 @@ pub(super) async fn stored(Path(app_id): Path<ApplicationId>) -> Redirect {
 pub(super) async fn shown_once(pages: &Pages, visitor: &Visitor, application: &str, created: CreatedKey) -> Response {
     let frame = Frame::new(pages, visitor, Section::Applications, "Key created").await;
     let address = pages.desk().manage(GetAccess {}).await.ok().map(|access| access.address);
-    super::html(StatusCode::OK, &Created { frame, application: application.to_owned(), created, address })
+    super::html(StatusCode::OK, &KeyCreatedPage { frame, application: application.to_owned(), created, address })
 }
 
 #[derive(Template)]
 #[template(path = "key-new.html")]
-struct New {
+struct NewKeyPage {
     frame: Frame,
     app_id: ApplicationId,
     application: String,
     services: Vec<(EndpointId, String, bool)>,
     scopes: Vec<(Scope, &'static str, bool)>,
-    fields: Fields,
+    fields: FormFields,
     problem: Option<String>,
 }
 
@@ -100,21 +100,21 @@ pub(super) async fn ask_new(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let every = Scope::ALL.iter().map(|scope| ("scope".to_owned(), scope.to_string())).collect();
-    new(&pages, &visitor, app_id, Fields(every), None).await
+    new(&pages, &visitor, app_id, FormFields(every), None).await
 }
 
 async fn new(
     pages: &Pages,
     visitor: &Visitor,
     app_id: ApplicationId,
-    fields: Fields,
+    fields: FormFields,
     problem: Option<String>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let application = pages.desk().manage(ShowApplication { app_id }).await?.name;
     let chosen = |name, value: &str| fields.all(name).any(|chosen| chosen == value);
-    let services = pages.desk().ask(ListServices {}).await?.into_iter().filter_map(|service: Service| {
+    let services = pages.desk().request(ListServices {}).await?.into_iter().filter_map(|service: Service| {
         let endpoint = service.endpoint_id.filter(|_| service.app_id == app_id)?;
         Some((endpoint, service.draft.name, chosen("endpoint", &endpoint.to_string())))
     });
@@ -122,11 +122,11 @@ async fn new(
     let scopes = Scope::ALL.iter().map(|scope| (*scope, allows(*scope), chosen("scope", scope.as_str()))).collect();
     let frame = Frame::new(pages, visitor, Section::Applications, "New key").await;
     let status = if problem.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
-    Ok(super::html(status, &New { frame, app_id, application, services, scopes, fields, problem }))
+    Ok(super::html(status, &NewKeyPage { frame, app_id, application, services, scopes, fields, problem }))
 }
 
 /// What the form asks for, or what is wrong with it.
-fn request(app_id: ApplicationId, fields: &Fields) -> Result<CreateKey, String> {
+fn request(app_id: ApplicationId, fields: &FormFields) -> Result<CreateKey, String> {
     let scopes = fields.all("scope").map(str::parse).collect::<Result<_, _>>().map_err(|error| format!("{error}"))?;
     let endpoints = fields.all("endpoint").map(str::parse).collect::<Result<_, _>>();
     let expires_at = match fields.filled("expires") {
@@ -156,8 +156,8 @@ pub(super) async fn create(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let request = match request(app_id, &fields) {
         Ok(request) => request,
         Err(problem) => return new(&pages, &visitor, app_id, fields, Some(problem)).await,
@@ -165,7 +165,7 @@ pub(super) async fn create(
     let application = pages.desk().manage(ShowApplication { app_id }).await?.name;
     match pages.desk().manage(request).await {
         Ok(created) => Ok(shown_once(&pages, &visitor, &application, created).await),
-        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
+        Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused) => {
             new(&pages, &visitor, app_id, fields, Some(no.message)).await
         }
         Err(no) => Err(no.into()),
@@ -177,7 +177,7 @@ pub(super) async fn create(
 struct RollQuestion {
     frame: Frame,
     app_id: ApplicationId,
-    key: Key,
+    key: KeyRecord,
 }
 
 #[derive(Template)]
@@ -185,16 +185,17 @@ struct RollQuestion {
 struct RevokeQuestion {
     frame: Frame,
     app_id: ApplicationId,
-    key: Key,
+    key: KeyRecord,
     problem: Option<String>,
 }
 
 type KeyPlace = Path<(ApplicationId, KeyId)>;
 
-async fn find(pages: &Pages, app_id: ApplicationId, key_id: KeyId) -> Result<Key, Trouble> {
+async fn find(pages: &Pages, app_id: ApplicationId, key_id: KeyId) -> Result<KeyRecord, PageError> {
     let keys = pages.desk().manage(ListKeys { app_id }).await?;
-    let missing = || No { code: NoCode::NotFound, message: "The application has no such key.".to_owned() };
-    keys.into_iter().find(|key| key.key_id == key_id).ok_or_else(|| Trouble(missing()))
+    let missing =
+        || ErrorReply { code: ErrorReplyCode::NotFound, message: "The application has no such key.".to_owned() };
+    keys.into_iter().find(|key| key.key_id == key_id).ok_or_else(|| PageError(missing()))
 }
 
 /// `GET /applications/{id}/keys/{key}/roll`: the question before it.
@@ -202,7 +203,7 @@ pub(super) async fn ask_roll(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path((app_id, key_id)): KeyPlace,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let key = find(&pages, app_id, key_id).await?;
     let frame = Frame::new(&pages, &visitor, Section::Applications, "Roll this key?").await;
     Ok(super::html(StatusCode::OK, &RollQuestion { frame, app_id, key }))
@@ -213,9 +214,10 @@ pub(super) async fn roll(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path((app_id, key_id)): KeyPlace,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let wrong = || No { code: NoCode::Invalid, message: "Choose until when the old key works.".to_owned() };
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let wrong =
+        || ErrorReply { code: ErrorReplyCode::Invalid, message: "Choose until when the old key works.".to_owned() };
     let overlap_s = overlap(&fields).ok_or_else(wrong)?;
     let application = pages.desk().manage(ShowApplication { app_id }).await?.name;
     let created = pages.desk().manage(RollKey { key_id, overlap_s }).await?;
@@ -223,7 +225,7 @@ pub(super) async fn roll(
 }
 
 /// The seconds for which what was rolled is good beside the new one.
-pub(super) fn overlap(fields: &Fields) -> Option<u32> {
+pub(super) fn overlap(fields: &FormFields) -> Option<u32> {
     match fields.get("overlap") {
         "now" => Some(0),
         "hour" => Some(3600),
@@ -238,7 +240,7 @@ pub(super) async fn ask_revoke(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path((app_id, key_id)): KeyPlace,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let key = find(&pages, app_id, key_id).await?;
     let frame = Frame::new(&pages, &visitor, Section::Applications, "Revoke this key?").await;
     Ok(super::html(StatusCode::OK, &RevokeQuestion { frame, app_id, key, problem: None }))
@@ -249,8 +251,8 @@ pub(super) async fn revoke(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path((app_id, key_id)): KeyPlace,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let key = find(&pages, app_id, key_id).await?;
     if fields.get("last4").trim() != key.last4 {
         let problem = Some(format!("Type {}, the end of the key, to confirm. Nothing was changed.", key.last4));

@@ -20,15 +20,15 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::Pages;
-use super::door::Visitor;
-use crate::local::desk::{Desk, Engine};
+use super::auth::Visitor;
+use crate::local::handler::{ActiveConnection, RequestHandler};
 
 /// Changes that a slow tab may be behind; it fetches everything when it is further.
-const BACKLOG: usize = 64;
+const CHANGE_QUEUE_LEN: usize = 64;
 /// How often the gateway is asked while somebody watches.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Runs that are compared with those of the last look.
-const COMPARED: u32 = 20;
+const RUNS_COMPARED: u32 = 20;
 
 /// What has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,17 +61,17 @@ impl Topic {
 }
 
 /// Where changes are told.
-pub(super) struct Live {
+pub(super) struct LiveUpdates {
     changes: broadcast::Sender<Topic>,
     /// How many tabs have come so far.
     tabs: Arc<AtomicU64>,
     stop: CancellationToken,
 }
 
-impl Live {
+impl LiveUpdates {
     /// Follows the agent until `stop`.
-    pub(super) fn new(desk: Desk, stop: CancellationToken) -> Self {
-        let (changes, _) = broadcast::channel(BACKLOG);
+    pub(super) fn new(desk: RequestHandler, stop: CancellationToken) -> Self {
+        let (changes, _) = broadcast::channel(CHANGE_QUEUE_LEN);
         let tabs = Arc::new(AtomicU64::new(0));
         let (follow, until) = (follow(desk, changes.clone(), Arc::clone(&tabs)), stop.clone());
         tokio::spawn(async move { until.run_until_cancelled(follow).await });
@@ -85,8 +85,8 @@ impl Live {
     }
 }
 
-async fn follow(desk: Desk, changes: broadcast::Sender<Topic>, tabs: Arc<AtomicU64>) {
-    let mut engines = desk.engine.clone();
+async fn follow(desk: RequestHandler, changes: broadcast::Sender<Topic>, tabs: Arc<AtomicU64>) {
+    let mut engines = desk.active_connection.clone();
     loop {
         let engine = engines.borrow_and_update().clone();
         let _ = changes.send(Topic::Status);
@@ -105,13 +105,18 @@ async fn follow(desk: Desk, changes: broadcast::Sender<Topic>, tabs: Arc<AtomicU
 }
 
 /// Returns when the engine's dispatcher has ended and another one is there or will be.
-async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<Topic>, tabs: &AtomicU64) {
+async fn follow_engine(
+    desk: &RequestHandler,
+    engine: ActiveConnection,
+    changes: &broadcast::Sender<Topic>,
+    tabs: &AtomicU64,
+) {
     let (mut work, mut line) = (engine.dispatcher.watch(), engine.link.status());
     let mut decisions = desk.store.decisions();
-    let mut accounts = desk.keeper.watch();
+    let mut accounts = desk.token_manager.watch();
     let (mut health, mut checks) = (desk.health.watch(), desk.checking.watch());
-    let mut seen = Seen::default();
-    let mut look = tokio::time::interval(LOOK);
+    let mut seen = GatewaySnapshot::default();
+    let mut look = tokio::time::interval(POLL_INTERVAL);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let topics = tokio::select! {
@@ -141,7 +146,7 @@ async fn follow_engine(desk: &Desk, engine: Engine, changes: &broadcast::Sender<
 
 /// What only the gateway knows, as it was at the last look.
 #[derive(Debug, Default)]
-struct Seen {
+struct GatewaySnapshot {
     /// The tabs that had come by then. A later one may show something newer, which is no change once it is undone.
     tabs: u64,
     runs: Option<Sha256Digest>,
@@ -150,11 +155,11 @@ struct Seen {
     enabled: Option<bool>,
 }
 
-impl Seen {
+impl GatewaySnapshot {
     /// Looks again, and says what is not as it was.
-    async fn compare(&mut self, desk: &Desk, tabs: u64) -> Vec<Topic> {
-        let newest = ListRuns { limit: COMPARED, ..ListRuns::default() };
-        let told = ListDeliveries { limit: COMPARED, ..ListDeliveries::default() };
+    async fn compare(&mut self, desk: &RequestHandler, tabs: u64) -> Vec<Topic> {
+        let newest = ListRuns { limit: RUNS_COMPARED, ..ListRuns::default() };
+        let told = ListDeliveries { limit: RUNS_COMPARED, ..ListDeliveries::default() };
         let hooks = desk.manage(ListWebhooks { app_id: None });
         let (newest, told, hooks, access) =
             tokio::join!(desk.manage(newest), desk.manage(told), hooks, desk.manage(GetAccess {}));

@@ -8,60 +8,61 @@ use axum::response::{IntoResponse, Redirect, Response};
 use deskgate_protocol::secret::SecretKind;
 use serde::Deserialize;
 
-use super::door::Visitor;
-use super::fields::Fields;
+use super::auth::Visitor;
+use super::fields::FormFields;
+use super::form_errors::{FormErrors, failed, without_secrets};
 use super::frame::{Frame, Section};
+use super::labels::{Shape, When};
 use super::live::Topic;
-use super::removal::Removal;
-use super::words::{Shape, When};
-use super::wrong::{Wrong, come_back, failed};
-use super::{Pages, Trouble};
+use super::removal::RemovalQuestion;
+use super::{PageError, Pages};
 use crate::local::{
-    AcceptMcpTools, GetSettings, LookAtMcpServer, NewKey, No, NoCode, RemoveMcpServer, ReviewMcpServers, SetMcpServer,
+    AcceptMcpTools, ErrorReply, ErrorReplyCode, GetSettings, LookAtMcpServer, NewKey, RemoveMcpServer,
+    ReviewMcpServers, SetMcpServer,
 };
-use crate::services::offers::{Change, Pin, ServerView};
+use crate::services::tool_pins::{PinState, ServerView, ToolChange};
 use deskgate_program::visible;
 
 /// The form's fields, by the names of the command line's flags.
-const FIELDS: &[&str] = &["name", "url", "key", "header", "key_place"];
+const MCP_SERVER_FIELDS: &[&str] = &["name", "url", "key", "header", "key_place"];
 
 /// How a server stands, in one word.
 fn state(view: &ServerView) -> (Shape, &'static str) {
-    let any = |wanted: fn(&Pin) -> bool| view.pins().any(wanted);
+    let any = |wanted: fn(&PinState) -> bool| view.pins().any(wanted);
     match &view.offer {
         _ if view.problem.is_some() => (Shape::Bad, "gave no list of tools"),
         _ if view.has_changed() => (Shape::Bad, "tools have changed"),
-        _ if any(|pin| *pin == Pin::Moved) => (Shape::Bad, "address has changed"),
+        _ if any(|pin| *pin == PinState::Moved) => (Shape::Bad, "address has changed"),
         None => (Shape::Waiting, "not looked at yet"),
-        Some(_) if any(|pin| *pin == Pin::Same) => (Shape::Good, "tools are pinned"),
+        Some(_) if any(|pin| *pin == PinState::Same) => (Shape::Good, "tools are pinned"),
         Some(_) => (Shape::Waiting, "nothing is pinned yet"),
     }
 }
 
 /// How a definition stands, and what to do about it.
-fn stands(pin: Option<&Pin>) -> (Shape, &'static str) {
+fn stands(pin: Option<&PinState>) -> (Shape, &'static str) {
     match pin {
         None => (Shape::Over, "does not use it"),
-        Some(Pin::Moved) => (Shape::Bad, "was saved with another address: save the service again"),
-        Some(Pin::Unpinned) => (Shape::Waiting, "not pinned yet: check the service"),
-        Some(Pin::NotCompared) => (Shape::Unknown, "pinned, not compared yet"),
-        Some(Pin::Same) => (Shape::Good, "pinned to these tools"),
-        Some(Pin::Changed { .. }) => (Shape::Bad, "pinned to another list"),
+        Some(PinState::Moved) => (Shape::Bad, "was saved with another address: save the service again"),
+        Some(PinState::Unpinned) => (Shape::Waiting, "not pinned yet: check the service"),
+        Some(PinState::NotCompared) => (Shape::Unknown, "pinned, not compared yet"),
+        Some(PinState::Same) => (Shape::Good, "pinned to these tools"),
+        Some(PinState::Changed { .. }) => (Shape::Bad, "pinned to another list"),
     }
 }
 
 #[derive(Template)]
 #[template(path = "mcp-servers.html")]
-struct List {
+struct McpServersPage {
     frame: Frame,
     servers: Vec<ServerView>,
 }
 
 /// `GET /mcp`
-pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
     let frame = Frame::new(&pages, &visitor, Section::Applications, "Servers of tools (MCP)").await;
-    let servers = pages.desk().ask(ReviewMcpServers {}).await?;
-    Ok(super::html(StatusCode::OK, &List { frame, servers }))
+    let servers = pages.desk().request(ReviewMcpServers {}).await?;
+    Ok(super::html(StatusCode::OK, &McpServersPage { frame, servers }))
 }
 
 /// What was just done.
@@ -73,16 +74,16 @@ pub(super) struct KeyPlace {
 
 #[derive(Template)]
 #[template(path = "mcp-server.html")]
-struct Show {
+struct McpServerPage {
     frame: Frame,
     /// `None` for a new one.
     view: Option<ServerView>,
-    fields: Fields,
-    wrong: Wrong,
+    fields: FormFields,
+    wrong: FormErrors,
     said: Option<&'static str>,
 }
 
-impl Show {
+impl McpServerPage {
     async fn new(pages: &Pages, visitor: &Visitor, view: Option<ServerView>) -> Self {
         let title =
             view.as_ref().map_or_else(|| "New server".to_owned(), |view| format!("Server {}", view.server.name));
@@ -91,28 +92,28 @@ impl Show {
         let place = match server.and_then(|server| server.key_place) {
             Some(place) => place,
             // A page is no worse than what it can know.
-            None => pages.desk().ask(GetSettings {}).await.map(|settings| settings.key_place).unwrap_or_default(),
+            None => pages.desk().request(GetSettings {}).await.map(|settings| settings.key_place).unwrap_or_default(),
         };
         let field = |name: &str, value: Option<&String>| (name.to_owned(), value.cloned().unwrap_or_default());
-        let fields = Fields(vec![
+        let fields = FormFields(vec![
             field("url", server.map(|server| &server.url)),
             // The usual one need not be named.
             field("header", server.and_then(|server| server.header.as_ref()).filter(|name| *name != "authorization")),
             ("key_place".to_owned(), place.as_str().to_owned()),
         ]);
-        Self { frame, view, fields, wrong: Wrong::default(), said: None }
+        Self { frame, view, fields, wrong: FormErrors::default(), said: None }
     }
 
     /// The page with what was wrong, and everything that was in the form but secrets.
-    fn failed(self, fields: &Fields, no: &No) -> Response {
-        let mut fields = come_back(fields);
+    fn failed(self, fields: &FormFields, no: &ErrorReply) -> Response {
+        let mut fields = without_secrets(fields);
         for (name, value) in &mut fields.0 {
             // An address may hold a password or a key where none belongs.
             if name == "key" || (name == "url" && value.contains(['@', '?', '#'])) {
                 value.clear();
             }
         }
-        let (status, wrong) = failed(no, FIELDS);
+        let (status, wrong) = failed(no, MCP_SERVER_FIELDS);
         super::html(status, &Self { fields, wrong, ..self })
     }
 
@@ -136,16 +137,18 @@ impl Show {
     }
 }
 
-async fn find(pages: &Pages, name: &str) -> Result<ServerView, Trouble> {
-    let missing =
-        || No { code: NoCode::NotFound, message: format!("There is no MCP server {name:?} on this computer.") };
-    let servers = pages.desk().ask(ReviewMcpServers {}).await?;
-    servers.into_iter().find(|view| view.server.name == name).ok_or_else(|| Trouble(missing()))
+async fn find(pages: &Pages, name: &str) -> Result<ServerView, PageError> {
+    let missing = || ErrorReply {
+        code: ErrorReplyCode::NotFound,
+        message: format!("There is no MCP server {name:?} on this computer."),
+    };
+    let servers = pages.desk().request(ReviewMcpServers {}).await?;
+    servers.into_iter().find(|view| view.server.name == name).ok_or_else(|| PageError(missing()))
 }
 
 /// `GET /mcp/new`
 pub(super) async fn ask_new(State(pages): State<Pages>, visitor: Visitor) -> Response {
-    super::html(StatusCode::OK, &Show::new(&pages, &visitor, None).await)
+    super::html(StatusCode::OK, &McpServerPage::new(&pages, &visitor, None).await)
 }
 
 /// `GET /mcp/{name}`
@@ -154,7 +157,7 @@ pub(super) async fn show(
     visitor: Visitor,
     Path(name): Path<String>,
     Query(place): Query<KeyPlace>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let said = match place.said.as_str() {
         "saved" => Some("Saved."),
         "looked" => Some("This is what it offers now."),
@@ -162,16 +165,21 @@ pub(super) async fn show(
         _ => None,
     };
     let view = find(&pages, &name).await?;
-    Ok(super::html(StatusCode::OK, &Show { said, ..Show::new(&pages, &visitor, Some(view)).await }))
+    Ok(super::html(StatusCode::OK, &McpServerPage { said, ..McpServerPage::new(&pages, &visitor, Some(view)).await }))
 }
 
 /// `POST /mcp/new`
-pub(super) async fn create(State(pages): State<Pages>, visitor: Visitor, fields: Fields) -> Result<Response, Trouble> {
+pub(super) async fn create(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let name = fields.get("name").trim().to_owned();
-    let known = pages.desk().ask(ReviewMcpServers {}).await?;
+    let known = pages.desk().request(ReviewMcpServers {}).await?;
     if known.iter().any(|view| view.server.name == name) {
-        let no = No { code: NoCode::Invalid, message: format!("name: there is a server {name} already") };
-        return Ok(Show::new(&pages, &visitor, None).await.failed(&fields, &no));
+        let no =
+            ErrorReply { code: ErrorReplyCode::Invalid, message: format!("name: there is a server {name} already") };
+        return Ok(McpServerPage::new(&pages, &visitor, None).await.failed(&fields, &no));
     }
     set(&pages, &visitor, None, name, &fields).await
 }
@@ -181,8 +189,8 @@ pub(super) async fn change(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(name): Path<String>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let view = find(&pages, &name).await?;
     set(&pages, &visitor, Some(view), name, &fields).await
 }
@@ -192,38 +200,38 @@ async fn set(
     visitor: &Visitor,
     view: Option<ServerView>,
     name: String,
-    fields: &Fields,
-) -> Result<Response, Trouble> {
+    fields: &FormFields,
+) -> Result<Response, PageError> {
     let saved = match request(name.clone(), fields) {
-        Ok(request) => pages.desk().ask(request).await,
-        Err(message) => Err(No { code: NoCode::Invalid, message }),
+        Ok(request) => pages.desk().request(request).await,
+        Err(message) => Err(ErrorReply { code: ErrorReplyCode::Invalid, message }),
     };
     match saved {
         Ok(_) => {
             pages.live().changed(Topic::Status);
             Ok(Redirect::to(&format!("/mcp/{name}?said=saved")).into_response())
         }
-        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
-            let no = No { message: format!("{}{}", place_of(&no.message), no.message), ..no };
-            Ok(Show::new(pages, visitor, view).await.failed(fields, &no))
+        Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused) => {
+            let no = ErrorReply { message: format!("{}{}", place_of(&no.message), no.message), ..no };
+            Ok(McpServerPage::new(pages, visitor, view).await.failed(fields, &no))
         }
         Err(no) => Err(no.into()),
     }
 }
 
-/// The field that an answer of the agent is about, as [`Wrong`] reads it; nothing where the answer says so itself.
+/// The field that an answer of the agent is about, as [`FormErrors`] reads it; nothing where the answer says so itself.
 fn place_of(message: &str) -> &'static str {
     match message {
         _ if message.starts_with("an MCP server's name") => "name: ",
         _ if message.starts_with("the address") || message.starts_with("a new MCP server needs") => "url: ",
         _ if message.contains("cannot be the header of a key") => "header: ",
         _ if message.contains("keyring") => "key_place: ",
-        _ if FIELDS.iter().any(|field| message.starts_with(&format!("{field}: "))) => "",
+        _ if MCP_SERVER_FIELDS.iter().any(|field| message.starts_with(&format!("{field}: "))) => "",
         _ => "key: ",
     }
 }
 
-fn request(name: String, fields: &Fields) -> Result<SetMcpServer, String> {
+fn request(name: String, fields: &FormFields) -> Result<SetMcpServer, String> {
     for place in ["name", "url", "header"] {
         if let Some(kind) = SecretKind::of(fields.get(place).trim()) {
             return Err(format!("{place}: this is {kind}, which does not belong here. It was taken out of the field"));
@@ -248,28 +256,28 @@ pub(super) async fn look(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(name): Path<String>,
-) -> Result<Response, Trouble> {
-    let view = pages.desk().ask(LookAtMcpServer { name: name.clone() }).await?;
+) -> Result<Response, PageError> {
+    let view = pages.desk().request(LookAtMcpServer { name: name.clone() }).await?;
     pages.live().changed(Topic::Status);
     match view.problem.clone() {
         None => Ok(Redirect::to(&format!("/mcp/{name}?said=looked")).into_response()),
         Some(problem) => {
-            let wrong = Wrong::new(&format!("It gave no list of tools: {problem}"), FIELDS);
-            let page = Show { wrong, ..Show::new(&pages, &visitor, Some(view)).await };
+            let wrong = FormErrors::new(&format!("It gave no list of tools: {problem}"), MCP_SERVER_FIELDS);
+            let page = McpServerPage { wrong, ..McpServerPage::new(&pages, &visitor, Some(view)).await };
             Ok(super::html(StatusCode::CONFLICT, &page))
         }
     }
 }
 
 /// A tool that is not what it was, as a person reads it.
-struct Line {
+struct ToolChangeRow {
     tool: String,
     old: String,
     new: String,
 }
 
-impl Line {
-    fn of(change: &Change) -> Self {
+impl ToolChangeRow {
+    fn of(change: &ToolChange) -> Self {
         let shown = |text: Option<String>, missing: &str| match text {
             None => missing.to_owned(),
             Some(text) => visible::block(&text, "").trim_end().to_owned(),
@@ -286,7 +294,7 @@ struct AcceptQuestion {
     name: String,
     tools_sha256: String,
     /// What is different for the drafts that it is taken over into; the same for several is said once.
-    changes: Vec<Line>,
+    changes: Vec<ToolChangeRow>,
     /// Whether a list that was pinned is not known any more.
     unknown: bool,
     /// The services whose drafts change.
@@ -298,14 +306,15 @@ pub(super) async fn ask_accept(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(name): Path<String>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let view = find(&pages, &name).await?;
-    let changed: Vec<_> = view.users.iter().filter(|user| matches!(user.draft, Some(Pin::Changed { .. }))).collect();
+    let changed: Vec<_> =
+        view.users.iter().filter(|user| matches!(user.draft, Some(PinState::Changed { .. }))).collect();
     let (Some(offer), false) = (&view.offer, changed.is_empty()) else {
         let message = "No draft is pinned to another list than the one that is offered.".to_owned();
-        return Err(Trouble(No { code: NoCode::Refused, message }));
+        return Err(PageError(ErrorReply { code: ErrorReplyCode::Refused, message }));
     };
-    let mut changes: Vec<&Change> = Vec::new();
+    let mut changes: Vec<&ToolChange> = Vec::new();
     let mut unknown = false;
     for pin in changed.iter().filter_map(|user| user.draft.as_ref()) {
         match view.changes(pin) {
@@ -319,7 +328,7 @@ pub(super) async fn ask_accept(
     let question = AcceptQuestion {
         frame: Frame::new(&pages, &visitor, Section::Applications, format!("Take over the tools of {name}?")).await,
         tools_sha256: offer.tools_sha256.to_string(),
-        changes: changes.into_iter().map(Line::of).collect(),
+        changes: changes.into_iter().map(ToolChangeRow::of).collect(),
         unknown,
         services: changed.iter().map(|user| user.service.clone()).collect(),
         name,
@@ -331,11 +340,12 @@ pub(super) async fn ask_accept(
 pub(super) async fn accept(
     State(pages): State<Pages>,
     Path(name): Path<String>,
-    fields: Fields,
-) -> Result<Redirect, Trouble> {
-    let unreadable = |_| No { code: NoCode::Invalid, message: "The form does not say which list.".to_owned() };
+    fields: FormFields,
+) -> Result<Redirect, PageError> {
+    let unreadable =
+        |_| ErrorReply { code: ErrorReplyCode::Invalid, message: "The form does not say which list.".to_owned() };
     let tools_sha256 = fields.get("tools_sha256").parse().map_err(unreadable)?;
-    pages.desk().ask(AcceptMcpTools { name: name.clone(), tools_sha256 }).await?;
+    pages.desk().request(AcceptMcpTools { name: name.clone(), tools_sha256 }).await?;
     pages.live().changed(Topic::Status);
     Ok(Redirect::to(&format!("/mcp/{name}?said=accepted")))
 }
@@ -345,15 +355,15 @@ pub(super) async fn ask_remove(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(name): Path<String>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let view = find(&pages, &name).await?;
     let services = view.users.into_iter().map(|user| user.service).collect();
-    Ok(Removal::ask(&pages, &visitor, ("server", "/mcp"), name, services).await)
+    Ok(RemovalQuestion::ask(&pages, &visitor, ("server", "/mcp"), name, services).await)
 }
 
 /// `POST /mcp/{name}/remove`
-pub(super) async fn remove(State(pages): State<Pages>, Path(name): Path<String>) -> Result<Redirect, Trouble> {
-    pages.desk().ask(RemoveMcpServer { name }).await?;
+pub(super) async fn remove(State(pages): State<Pages>, Path(name): Path<String>) -> Result<Redirect, PageError> {
+    pages.desk().request(RemoveMcpServer { name }).await?;
     pages.live().changed(Topic::Status);
     Ok(Redirect::to("/mcp"))
 }

@@ -15,23 +15,27 @@
 mod access;
 mod applications;
 mod approvals;
+mod auth;
+mod availability;
 mod callbacks;
 mod connection;
 mod conversations;
 mod deliveries;
-mod door;
 mod export;
 mod fields;
+mod form_errors;
 mod frame;
 mod health;
 mod help;
 mod keys;
+mod labels;
 mod live;
 mod mcp;
 mod overview;
 mod plot;
 mod providers;
 mod publication;
+mod qr_code;
 mod removal;
 mod retention;
 mod runs;
@@ -43,19 +47,15 @@ mod sessions;
 mod settings;
 mod sign_in;
 mod sign_in_form;
-mod squares;
 mod stages;
 mod style;
 mod timeline;
-mod usable;
-mod waits;
+mod wait_times;
 mod webhook_form;
 mod webhook_kinds;
 mod webhook_page;
 mod webhook_steps;
 mod webhooks;
-mod words;
-mod wrong;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -70,43 +70,47 @@ use deskgate_store::{self, Settings};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::local::desk::Desk;
-use crate::local::{No, NoCode};
-use door::Visitor;
+use crate::local::handler::RequestHandler;
+use crate::local::{ErrorReply, ErrorReplyCode};
+use auth::Visitor;
 use frame::{Frame, Section};
-use live::Live;
+use live::LiveUpdates;
 use sessions::Sessions;
 
 /// Where pages are the first time, if nobody else is there.
-const FIRST_PORT: u16 = 7420;
+const DEFAULT_PORT: u16 = 7420;
 /// Ports that are tried one after the other.
-const PORTS: u16 = 20;
+const MAX_PORT_ATTEMPTS: u16 = 20;
 
 /// What every page is made from. Cloning is cheap.
 #[derive(Clone)]
-pub struct Pages(Arc<Inner>);
+pub struct Pages(Arc<PagesInner>);
 
-struct Inner {
-    desk: Desk,
+struct PagesInner {
+    desk: RequestHandler,
     address: SocketAddr,
     cookie: String,
     sessions: Sessions,
-    live: Live,
+    live: LiveUpdates,
 }
 
 impl Pages {
     /// Pages at an address, until `stop`.
-    pub async fn new(desk: Desk, address: SocketAddr, stop: CancellationToken) -> Result<Self, deskgate_store::Error> {
+    pub async fn new(
+        desk: RequestHandler,
+        address: SocketAddr,
+        stop: CancellationToken,
+    ) -> Result<Self, deskgate_store::Error> {
         let sessions = Sessions::load(desk.store.settings()).await?;
         // Cookies do not know ports: two agents of one computer are told apart by their keys.
         let own = Sha256Digest::of(desk.key.public_key().fingerprint().as_bytes()).to_string();
         let cookie = format!("ui_{}", &own[..8]);
         desk.launch.set_address(address);
-        let live = Live::new(desk.clone(), stop);
-        Ok(Self(Arc::new(Inner { desk, address, cookie, sessions, live })))
+        let live = LiveUpdates::new(desk.clone(), stop);
+        Ok(Self(Arc::new(PagesInner { desk, address, cookie, sessions, live })))
     }
 
-    fn desk(&self) -> &Desk {
+    fn desk(&self) -> &RequestHandler {
         &self.0.desk
     }
 
@@ -123,7 +127,7 @@ impl Pages {
         &self.0.sessions
     }
 
-    fn live(&self) -> &Live {
+    fn live(&self) -> &LiveUpdates {
         &self.0.live
     }
 }
@@ -132,7 +136,7 @@ impl Pages {
 pub async fn listen(settings: &Settings) -> std::io::Result<TcpListener> {
     let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let known = settings.page_port().await.ok().flatten();
-    for port in known.into_iter().chain(FIRST_PORT..FIRST_PORT + PORTS).chain([0]) {
+    for port in known.into_iter().chain(DEFAULT_PORT..DEFAULT_PORT + MAX_PORT_ATTEMPTS).chain([0]) {
         if let Ok(listener) = TcpListener::bind(at(port)).await {
             let port = listener.local_addr()?.port();
             match known {
@@ -228,12 +232,12 @@ pub fn router(pages: Pages) -> Router {
         .route("/script.js", get(style::script))
         .route("/icon.svg", get(style::icon))
         .fallback(missing)
-        .layer(axum::middleware::from_fn_with_state(pages.clone(), door::guard))
+        .layer(axum::middleware::from_fn_with_state(pages.clone(), auth::guard))
         .with_state(pages)
 }
 
-async fn missing() -> Trouble {
-    Trouble(No { code: NoCode::NotFound, message: "There is no page at this address.".to_owned() })
+async fn missing() -> PageError {
+    PageError(ErrorReply { code: ErrorReplyCode::NotFound, message: "There is no page at this address.".to_owned() })
 }
 
 /// A page as an answer.
@@ -252,9 +256,9 @@ fn html(status: StatusCode, page: &impl Template) -> Response {
 
 /// Why there is no page: the agent's own words.
 #[derive(Debug)]
-struct Trouble(No);
+struct PageError(ErrorReply);
 
-impl<E: Into<No>> From<E> for Trouble {
+impl<E: Into<ErrorReply>> From<E> for PageError {
     fn from(error: E) -> Self {
         Self(error.into())
     }
@@ -262,41 +266,41 @@ impl<E: Into<No>> From<E> for Trouble {
 
 /// What the door shows in the place of a page that there is not.
 #[derive(Clone, Debug)]
-struct Told {
+struct ErrorNotice {
     title: &'static str,
     message: String,
 }
 
 #[derive(Template)]
 #[template(path = "trouble.html")]
-struct TroublePage {
+struct ErrorPage {
     frame: Frame,
     message: String,
     /// Whether it may pass by itself.
     passes: bool,
 }
 
-impl TroublePage {
+impl ErrorPage {
     /// The answer in words, with what stands around every page.
-    async fn of(pages: &Pages, visitor: &Visitor, status: StatusCode, told: Told) -> Response {
+    async fn of(pages: &Pages, visitor: &Visitor, status: StatusCode, told: ErrorNotice) -> Response {
         let frame = Frame::new(pages, visitor, Section::Help, told.title).await;
         let passes = status == StatusCode::SERVICE_UNAVAILABLE;
         html(status, &Self { frame, message: told.message, passes })
     }
 }
 
-impl IntoResponse for Trouble {
+impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         let (status, title) = match self.0.code {
-            NoCode::Invalid => (StatusCode::UNPROCESSABLE_ENTITY, "This cannot be done as it was asked"),
-            NoCode::NotFound => (StatusCode::NOT_FOUND, "Not found"),
-            NoCode::Refused => (StatusCode::CONFLICT, "Not now"),
-            NoCode::CannotReach => (StatusCode::SERVICE_UNAVAILABLE, "The gateway cannot be reached"),
-            NoCode::NotAuthorised => (StatusCode::BAD_GATEWAY, "The gateway does not let this computer in"),
-            NoCode::VersionMismatch => (StatusCode::BAD_GATEWAY, "The gateway has another version"),
-            NoCode::Failed => (StatusCode::INTERNAL_SERVER_ERROR, "The agent failed"),
+            ErrorReplyCode::Invalid => (StatusCode::UNPROCESSABLE_ENTITY, "This cannot be done as it was asked"),
+            ErrorReplyCode::NotFound => (StatusCode::NOT_FOUND, "Not found"),
+            ErrorReplyCode::Refused => (StatusCode::CONFLICT, "Not now"),
+            ErrorReplyCode::CannotReach => (StatusCode::SERVICE_UNAVAILABLE, "The gateway cannot be reached"),
+            ErrorReplyCode::NotAuthorised => (StatusCode::BAD_GATEWAY, "The gateway does not let this computer in"),
+            ErrorReplyCode::VersionMismatch => (StatusCode::BAD_GATEWAY, "The gateway has another version"),
+            ErrorReplyCode::Failed => (StatusCode::INTERNAL_SERVER_ERROR, "The agent failed"),
         };
-        let told = Told { title, message: self.0.message };
+        let told = ErrorNotice { title, message: self.0.message };
         (status, Extension(told.clone()), told.message).into_response()
     }
 }

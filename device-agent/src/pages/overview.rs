@@ -9,34 +9,34 @@ use axum::response::Response;
 use deskgate_definition::{Provider, Service};
 use deskgate_protocol::ids::{ApplicationId, EndpointId};
 use deskgate_protocol::management::{
-    Application, ApplicationState, Day, GetOverview, ListApplications, ListRuns, Overview as Numbers, Took,
+    Application, ApplicationState, Day, DurationStats, GetOverview, ListApplications, ListRuns, Overview as Numbers,
 };
 use deskgate_protocol::run::Run;
 use serde::Deserialize;
 
-use super::door::Visitor;
+use super::auth::Visitor;
 use super::frame::{Frame, Section};
+use super::labels::{Count, DurationText, RunStateLabel, Shape, When};
 use super::plot::Plot;
-use super::words::{Count, Length, Shape, StateWord, When};
-use super::{Pages, Trouble};
+use super::{PageError, Pages};
 use crate::local::ListServices;
 use crate::settings::Mode;
 
 /// Runs that are shown.
-const SHOWN: u32 = 8;
+const RUNS_SHOWN: u32 = 8;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
-struct Overview {
+struct OverviewPage {
     frame: Frame,
     hops: Vec<Hop>,
-    steps: Vec<Step>,
-    rows: Option<Vec<Row>>,
+    steps: Vec<SetupStep>,
+    rows: Option<Vec<RunRow>>,
     unsettled: usize,
     numbers: Option<Numbers>,
 }
 
-impl Overview {
+impl OverviewPage {
     /// The queue of the last day.
     fn queue(numbers: &Numbers) -> Plot {
         let most = numbers.hours.iter().map(|hour| hour.waiting).max().unwrap_or_default();
@@ -70,7 +70,7 @@ impl Overview {
 
     /// How long runs of the last week took, day by day: the lower part is half of them, the whole 95 of 100.
     fn times(numbers: &Numbers) -> Plot {
-        let of = |took: &Took| format!(": {}", Self::took(took).trim_end_matches('.'));
+        let of = |took: &DurationStats| format!(": {}", Self::took(took).trim_end_matches('.'));
         let sentence = format!(
             "Run time on each of the last 7 days{}",
             numbers.took.as_ref().map(of).unwrap_or_else(|| ": no run".to_owned())
@@ -85,7 +85,7 @@ impl Overview {
         Plot::new(sentence, &numbers.days.iter().map(column).collect::<Vec<_>>())
     }
 
-    fn took(took: &Took) -> String {
+    fn took(took: &DurationStats) -> String {
         let (half, most) = (Self::span(took.p50_ms), Self::span(took.p95_ms));
         format!("Half of them took at most {half}, 95 of 100 at most {most}.")
     }
@@ -94,7 +94,7 @@ impl Overview {
     fn span(ms: u64) -> String {
         match ms {
             0..10_000 => format!("{:.1} s", ms as f64 / 1000.0),
-            _ => Length(i64::try_from(ms / 1000).unwrap_or(i64::MAX)).to_string(),
+            _ => DurationText(i64::try_from(ms / 1000).unwrap_or(i64::MAX)).to_string(),
         }
     }
 
@@ -118,7 +118,7 @@ struct Hop {
 }
 
 /// One step to the first success.
-struct Step {
+struct SetupStep {
     text: &'static str,
     done: bool,
     command: &'static str,
@@ -127,18 +127,18 @@ struct Step {
 }
 
 /// A run in the table.
-pub(super) struct Row {
+pub(super) struct RunRow {
     pub(super) run: Run,
-    pub(super) state: StateWord,
+    pub(super) state: RunStateLabel,
     pub(super) service: String,
     pub(super) application: String,
 }
 
-impl Row {
+impl RunRow {
     /// How long it took, or takes so far.
-    pub(super) fn took(&self) -> Option<Length> {
+    pub(super) fn took(&self) -> Option<DurationText> {
         let end = self.run.finished_at.unwrap_or_else(deskgate_protocol::Timestamp::now);
-        Some(Length(end.0.as_second() - self.run.started_at?.0.as_second()))
+        Some(DurationText(end.0.as_second() - self.run.started_at?.0.as_second()))
     }
 }
 
@@ -153,7 +153,7 @@ impl Names {
     /// Those of today; what cannot be asked stays without a name.
     pub(super) async fn new(pages: &Pages) -> Self {
         let (services, applications) =
-            tokio::join!(pages.desk().ask(ListServices {}), pages.desk().manage(ListApplications {}));
+            tokio::join!(pages.desk().request(ListServices {}), pages.desk().manage(ListApplications {}));
         let named = |service: Service| Some((service.endpoint_id?, (service.draft.name, service.app_id)));
         Self {
             services: services.unwrap_or_default().into_iter().filter_map(named).collect(),
@@ -181,18 +181,18 @@ impl Names {
     }
 
     /// A run with its names.
-    pub(super) fn row(&self, run: Run) -> Row {
+    pub(super) fn row(&self, run: Run) -> RunRow {
         let (service, application) = match self.services.get(&run.endpoint_id) {
             Some((service, app_id)) => (service.clone(), self.application(*app_id)),
             None => (run.endpoint_id.to_string(), String::new()),
         };
-        Row { state: StateWord::of(&run), service, application, run }
+        RunRow { state: RunStateLabel::of(&run), service, application, run }
     }
 }
 
 /// What of the page was asked for.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Place {
+pub(super) struct OverviewQuery {
     /// The first steps, though they are done.
     #[serde(default)]
     steps: bool,
@@ -202,14 +202,14 @@ pub(super) struct Place {
 pub(super) async fn show(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Query(place): Query<Place>,
-) -> Result<Response, Trouble> {
+    Query(place): Query<OverviewQuery>,
+) -> Result<Response, PageError> {
     let desk = pages.desk();
     let (frame, names, services, listed, applications, numbers) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Overview, "Overview"),
         Names::new(&pages),
-        desk.ask(ListServices {}),
-        desk.manage(ListRuns { limit: SHOWN, ..ListRuns::default() }),
+        desk.request(ListServices {}),
+        desk.manage(ListRuns { limit: RUNS_SHOWN, ..ListRuns::default() }),
         desk.manage(ListApplications {}),
         desk.manage(GetOverview {}),
     );
@@ -229,33 +229,33 @@ pub(super) async fn show(
         None => 0,
     };
     let unsettled = standing("awaiting_reconciliation");
-    Ok(super::html(StatusCode::OK, &Overview { frame, hops, steps, rows, unsettled, numbers: numbers.ok() }))
+    Ok(super::html(StatusCode::OK, &OverviewPage { frame, hops, steps, rows, unsettled, numbers: numbers.ok() }))
 }
 
 /// The list of the first visit, until all of it is done. Each step that is open and can be done leads to its page.
-fn steps(applications: &[Application], services: &[Service], any_run: bool) -> Vec<Step> {
+fn steps(applications: &[Application], services: &[Service], any_run: bool) -> Vec<SetupStep> {
     let published = services.iter().find(|service| service.published.is_some());
     let active = applications.iter().find(|app| app.state == ApplicationState::Active);
     vec![
-        Step {
+        SetupStep {
             text: "Name an application and store its key",
             done: !applications.is_empty(),
             command: "deskgate app create Billing",
             button: Some(("New application", "/applications/new".to_owned())),
         },
-        Step {
+        SetupStep {
             text: "Describe a service",
             done: !services.is_empty(),
             command: "deskgate service create \"Summarise\" --app Billing --dir ~/project",
             button: active.map(|app| ("New service", format!("/applications/{}/services/new", app.app_id))),
         },
-        Step {
+        SetupStep {
             text: "Check and publish it",
             done: published.is_some(),
             command: "deskgate service check \"Summarise\" && deskgate service publish \"Summarise\"",
             button: services.first().map(|service| ("Check and publish", format!("/services/{}", service.draft_id))),
         },
-        Step {
+        SetupStep {
             text: "Enable access and send a test run",
             done: any_run,
             command: "deskgate access enable && deskgate service try \"Summarise\" --input \"What is in the folder?\"",

@@ -1,11 +1,11 @@
 //! Small plots, drawn by the server: bars in a row, each with its number in the table beside.
 
-use super::words::Shape;
+use super::labels::Shape;
 
 /// The measures of a plot, in its own units.
-const HEIGHT: f64 = 60.0;
-const STEP: f64 = 14.0;
-const BAR: f64 = 11.0;
+const PLOT_HEIGHT: f64 = 60.0;
+const BAR_SPACING: f64 = 14.0;
+const BAR_WIDTH: f64 = 11.0;
 
 /// Bars in a row; each is made of parts that stand on one another.
 pub(super) struct Plot {
@@ -30,12 +30,18 @@ impl Plot {
         let most = columns.iter().map(|column| sum(column)).fold(1.0, f64::max);
         let mut bars = Vec::new();
         for (place, column) in columns.iter().enumerate() {
-            let mut top = HEIGHT;
+            let mut top = PLOT_HEIGHT;
             for (shape, number) in column.iter().filter(|(_, number)| *number > 0) {
                 // What happened is seen, however little of it there was.
-                let height = (f64::from(*number) / most * HEIGHT).max(1.5);
+                let height = (f64::from(*number) / most * PLOT_HEIGHT).max(1.5);
                 top -= height;
-                bars.push(Bar { class: shape.class(), x: place as f64 * STEP, y: top.max(0.0), width: BAR, height });
+                bars.push(Bar {
+                    class: shape.class(),
+                    x: place as f64 * BAR_SPACING,
+                    y: top.max(0.0),
+                    width: BAR_WIDTH,
+                    height,
+                });
             }
         }
         Self { sentence, bars }
@@ -43,7 +49,7 @@ impl Plot {
 
     /// The width of a plot of so many columns.
     pub(super) fn width(columns: usize) -> f64 {
-        columns as f64 * STEP
+        columns as f64 * BAR_SPACING
     }
 }
 
@@ -56,7 +62,7 @@ mod tests {
         let columns = [vec![(Shape::Good, 1_000)], vec![(Shape::Good, 1)], vec![(Shape::Good, 0)]];
         let plot = Plot::new(String::new(), &columns);
         assert_eq!(plot.bars.len(), 2, "nothing is drawn for nothing");
-        assert_eq!((plot.bars[0].y, plot.bars[0].height), (0.0, HEIGHT));
+        assert_eq!((plot.bars[0].y, plot.bars[0].height), (0.0, PLOT_HEIGHT));
         assert!(plot.bars[1].height >= 1.5);
     }
 

@@ -7,66 +7,67 @@ use axum::response::{IntoResponse, Redirect, Response};
 use deskgate_definition::Provider;
 use deskgate_protocol::secret::SecretKind;
 
-use super::door::Visitor;
-use super::fields::Fields;
+use super::auth::Visitor;
+use super::fields::FormFields;
 use super::frame::{Frame, Section};
-use super::removal::Removal;
-use super::{Pages, Trouble};
+use super::removal::RemovalQuestion;
+use super::{PageError, Pages};
 use crate::local::{
-    Configured, GetSettings, Kind, ListProviders, ListServices, NewKey, No, NoCode, RemoveProvider, SetProvider,
+    ErrorReply, ErrorReplyCode, GetSettings, ListProviders, ListServices, NewKey, ProviderConfig, ProviderKind,
+    RemoveProvider, SetProvider,
 };
 
 /// The kinds with what they are called.
-const KINDS: [(Kind, &str, &str); 2] = [
-    (Kind::Anthropic, "anthropic", "Anthropic's Messages API"),
-    (Kind::Openai, "openai", "OpenAI's Chat Completions API, which most other servers speak too"),
+const KINDS: [(ProviderKind, &str, &str); 2] = [
+    (ProviderKind::Anthropic, "anthropic", "Anthropic's Messages API"),
+    (ProviderKind::Openai, "openai", "OpenAI's Chat Completions API, which most other servers speak too"),
 ];
 
-fn name_of(kind: Kind) -> &'static str {
+fn name_of(kind: ProviderKind) -> &'static str {
     KINDS.iter().find(|(known, ..)| *known == kind).map_or("", |(_, name, _)| name)
 }
 
 #[derive(Template)]
 #[template(path = "providers.html")]
-struct List {
+struct ProvidersPage {
     frame: Frame,
-    providers: Vec<Configured>,
+    providers: Vec<ProviderConfig>,
 }
 
-impl List {
-    fn kind(&self, provider: &Configured) -> &'static str {
+impl ProvidersPage {
+    fn kind(&self, provider: &ProviderConfig) -> &'static str {
         name_of(provider.kind)
     }
 
-    fn key(&self, provider: &Configured) -> String {
+    fn key(&self, provider: &ProviderConfig) -> String {
         provider.key_place.map_or("none".to_owned(), |place| format!("saved {}", place.words()))
     }
 }
 
 /// `GET /providers`
-pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, Trouble> {
+pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
     let frame = Frame::new(&pages, &visitor, Section::Applications, "Model providers").await;
-    let providers = pages.desk().ask(ListProviders {}).await?;
-    Ok(super::html(StatusCode::OK, &List { frame, providers }))
+    let providers = pages.desk().request(ListProviders {}).await?;
+    Ok(super::html(StatusCode::OK, &ProvidersPage { frame, providers }))
 }
 
 #[derive(Template)]
 #[template(path = "provider.html")]
-struct Form {
+struct ProviderPage {
     frame: Frame,
     /// `None` for a new one.
-    saved: Option<Configured>,
-    fields: Fields,
-    problem: Option<Problem>,
+    saved: Option<ProviderConfig>,
+    fields: FormFields,
+    problem: Option<FormProblem>,
 }
 
 /// What is wrong, and the control it leads to.
-struct Problem {
+struct FormProblem {
     place: &'static str,
     message: String,
 }
 
-impl Form {
+impl ProviderPage {
     /// Whether an API is the chosen one.
     fn is_kind(&self, name: &str) -> bool {
         self.fields.get("kind") == name
@@ -81,26 +82,29 @@ impl Form {
 async fn form(
     pages: &Pages,
     visitor: &Visitor,
-    saved: Option<Configured>,
-    fields: Fields,
-    problem: Option<Problem>,
+    saved: Option<ProviderConfig>,
+    fields: FormFields,
+    problem: Option<FormProblem>,
 ) -> Response {
     let title = saved.as_ref().map_or_else(|| "New provider".to_owned(), |saved| format!("Provider {}", saved.name));
     let frame = Frame::new(pages, visitor, Section::Applications, title).await;
     let status = if problem.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
-    super::html(status, &Form { frame, saved, fields, problem })
+    super::html(status, &ProviderPage { frame, saved, fields, problem })
 }
 
-async fn find(pages: &Pages, name: &str) -> Result<Configured, Trouble> {
-    let missing = || No { code: NoCode::NotFound, message: format!("There is no provider {name:?} on this computer.") };
-    let providers = pages.desk().ask(ListProviders {}).await?;
-    providers.into_iter().find(|provider| provider.name == name).ok_or_else(|| Trouble(missing()))
+async fn find(pages: &Pages, name: &str) -> Result<ProviderConfig, PageError> {
+    let missing = || ErrorReply {
+        code: ErrorReplyCode::NotFound,
+        message: format!("There is no provider {name:?} on this computer."),
+    };
+    let providers = pages.desk().request(ListProviders {}).await?;
+    providers.into_iter().find(|provider| provider.name == name).ok_or_else(|| PageError(missing()))
 }
 
 /// `GET /providers/new`
-pub(super) async fn ask_new(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, Trouble> {
-    let place = pages.desk().ask(GetSettings {}).await?.key_place;
-    let fields = Fields(vec![("key_place".to_owned(), place.as_str().to_owned())]);
+pub(super) async fn ask_new(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
+    let place = pages.desk().request(GetSettings {}).await?.key_place;
+    let fields = FormFields(vec![("key_place".to_owned(), place.as_str().to_owned())]);
     Ok(form(&pages, &visitor, None, fields, None).await)
 }
 
@@ -109,11 +113,11 @@ pub(super) async fn show(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(name): Path<String>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let saved = find(&pages, &name).await?;
     let place = match saved.key_place {
         Some(place) => place,
-        None => pages.desk().ask(GetSettings {}).await?.key_place,
+        None => pages.desk().request(GetSettings {}).await?.key_place,
     };
     let pairs = [
         ("kind", name_of(saved.kind)),
@@ -121,16 +125,20 @@ pub(super) async fn show(
         ("key_is", "keep"),
         ("key_place", place.as_str()),
     ];
-    let fields = Fields(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec());
+    let fields = FormFields(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec());
     Ok(form(&pages, &visitor, Some(saved), fields, None).await)
 }
 
 /// `POST /providers/new`
-pub(super) async fn create(State(pages): State<Pages>, visitor: Visitor, fields: Fields) -> Result<Response, Trouble> {
+pub(super) async fn create(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let name = fields.get("name").trim().to_owned();
-    let known = pages.desk().ask(ListProviders {}).await?;
+    let known = pages.desk().request(ListProviders {}).await?;
     if known.iter().any(|provider| provider.name == name) {
-        let problem = Problem { place: "name", message: format!("there is a provider {name} already") };
+        let problem = FormProblem { place: "name", message: format!("there is a provider {name} already") };
         return Ok(refuse(&pages, &visitor, None, fields, problem).await);
     }
     set(&pages, &visitor, None, name, fields).await
@@ -141,8 +149,8 @@ pub(super) async fn change(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(name): Path<String>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let saved = find(&pages, &name).await?;
     set(&pages, &visitor, Some(saved), name, fields).await
 }
@@ -150,18 +158,18 @@ pub(super) async fn change(
 async fn set(
     pages: &Pages,
     visitor: &Visitor,
-    saved: Option<Configured>,
+    saved: Option<ProviderConfig>,
     name: String,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let request = match request(name, &fields) {
         Ok(request) => request,
         Err(problem) => return Ok(refuse(pages, visitor, saved, fields, problem).await),
     };
-    match pages.desk().ask(request).await {
+    match pages.desk().request(request).await {
         Ok(_) => Ok(Redirect::to("/providers").into_response()),
-        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
-            let problem = Problem { place: place_of(&no.message), message: no.message };
+        Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused) => {
+            let problem = FormProblem { place: place_of(&no.message), message: no.message };
             Ok(refuse(pages, visitor, saved, fields, problem).await)
         }
         Err(no) => Err(no.into()),
@@ -172,9 +180,9 @@ async fn set(
 async fn refuse(
     pages: &Pages,
     visitor: &Visitor,
-    saved: Option<Configured>,
-    mut fields: Fields,
-    problem: Problem,
+    saved: Option<ProviderConfig>,
+    mut fields: FormFields,
+    problem: FormProblem,
 ) -> Response {
     fields.0.retain(|(name, value)| name != "key" && SecretKind::of(value.trim()).is_none());
     form(pages, visitor, saved, fields, Some(problem)).await
@@ -190,20 +198,20 @@ fn place_of(message: &str) -> &'static str {
     }
 }
 
-fn request(name: String, fields: &Fields) -> Result<SetProvider, Problem> {
+fn request(name: String, fields: &FormFields) -> Result<SetProvider, FormProblem> {
     for place in ["name", "base_url"] {
         if let Some(kind) = SecretKind::of(fields.get(place).trim()) {
             let message = format!("this is {kind}, which does not belong here. It was taken out of the field");
-            return Err(Problem { place, message });
+            return Err(FormProblem { place, message });
         }
     }
     let kind = KINDS.into_iter().find(|(_, name, _)| *name == fields.get("kind")).map(|(kind, ..)| kind);
-    let kind = kind.ok_or_else(|| Problem { place: "kind", message: "choose which API it speaks".to_owned() })?;
+    let kind = kind.ok_or_else(|| FormProblem { place: "kind", message: "choose which API it speaks".to_owned() })?;
     let key = match fields.filled("key") {
         Some(text) => match SecretKind::of(&text).filter(|kind| *kind != SecretKind::ModelProviderKey) {
             Some(other) => {
                 let message = format!("this is {other}, not a model provider's key");
-                return Err(Problem { place: "key", message });
+                return Err(FormProblem { place: "key", message });
             }
             None => NewKey::Replace(text),
         },
@@ -219,20 +227,20 @@ pub(super) async fn ask_remove(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(name): Path<String>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let name = find(&pages, &name).await?.name;
     let provider = Provider::Account(name.clone());
-    let mut services = pages.desk().ask(ListServices {}).await?;
+    let mut services = pages.desk().request(ListServices {}).await?;
     services.retain(|service| {
         let published = service.published.as_ref().map(|version| &version.definition);
         [Some(&service.draft), published].into_iter().flatten().any(|definition| definition.provider == provider)
     });
     let services = services.into_iter().map(|service| service.draft.name).collect();
-    Ok(Removal::ask(&pages, &visitor, ("provider", "/providers"), name, services).await)
+    Ok(RemovalQuestion::ask(&pages, &visitor, ("provider", "/providers"), name, services).await)
 }
 
 /// `POST /providers/{name}/remove`
-pub(super) async fn remove(State(pages): State<Pages>, Path(name): Path<String>) -> Result<Redirect, Trouble> {
-    pages.desk().ask(RemoveProvider { name }).await?;
+pub(super) async fn remove(State(pages): State<Pages>, Path(name): Path<String>) -> Result<Redirect, PageError> {
+    pages.desk().request(RemoveProvider { name }).await?;
     Ok(Redirect::to("/providers"))
 }

@@ -8,13 +8,13 @@ use deskgate_definition::Service;
 use deskgate_protocol::ids::DraftId;
 use deskgate_protocol::management::{ShowApplication, TryEndpoint};
 
-use super::door::Visitor;
-use super::fields::Fields;
+use super::auth::Visitor;
+use super::fields::FormFields;
 use super::frame::{Frame, Section};
 use super::live::Topic;
-use super::services::Draft;
-use super::{Pages, Trouble, stages};
-use crate::local::{No, NoCode, PublishService, ShowService};
+use super::services::ServiceEditor;
+use super::{PageError, Pages, stages};
+use crate::local::{ErrorReply, ErrorReplyCode, PublishService, ShowService};
 
 #[derive(Template)]
 #[template(path = "service-publish.html")]
@@ -29,10 +29,10 @@ pub(super) async fn ask_publish(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(draft_id): Path<DraftId>,
-) -> Result<Response, Trouble> {
-    let service = pages.desk().ask(ShowService { draft_id }).await?;
+) -> Result<Response, PageError> {
+    let service = pages.desk().request(ShowService { draft_id }).await?;
     if let Some(why) = stages::unpublishable(&service) {
-        return Draft { problem: Some(why), ..Draft::of(service) }.show(&pages, &visitor).await;
+        return ServiceEditor { problem: Some(why), ..ServiceEditor::of(service) }.show(&pages, &visitor).await;
     }
     let application = pages.desk().manage(ShowApplication { app_id: service.app_id }).await?.name;
     let title = format!("Publish {}?", service.draft.name);
@@ -46,20 +46,20 @@ pub(super) async fn publish(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(draft_id): Path<DraftId>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let service = pages.desk().ask(ShowService { draft_id }).await?;
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let service = pages.desk().request(ShowService { draft_id }).await?;
     if fields.get("definition") != service.draft.digest().to_string() {
         let problem = Some("The draft was changed while you were asked. Nothing was published.".to_owned());
-        return Draft { problem, ..Draft::of(service) }.show(&pages, &visitor).await;
+        return ServiceEditor { problem, ..ServiceEditor::of(service) }.show(&pages, &visitor).await;
     }
-    match pages.desk().ask(PublishService { draft_id }).await {
+    match pages.desk().request(PublishService { draft_id }).await {
         Ok(_) => {
             pages.live().changed(Topic::Status);
             Ok(Redirect::to(&format!("/services/{draft_id}")).into_response())
         }
-        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
-            Draft { problem: Some(no.message), ..Draft::of(service) }.show(&pages, &visitor).await
+        Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused) => {
+            ServiceEditor { problem: Some(no.message), ..ServiceEditor::of(service) }.show(&pages, &visitor).await
         }
         Err(no) => Err(no.into()),
     }
@@ -70,21 +70,24 @@ pub(super) async fn try_out(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(draft_id): Path<DraftId>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let service = pages.desk().ask(ShowService { draft_id }).await?;
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let service = pages.desk().request(ShowService { draft_id }).await?;
     let input = fields.get("input").replace("\r\n", "\n");
     let asked = match service.published.as_ref().and(service.endpoint_id) {
         Some(endpoint_id) => pages.desk().manage(TryEndpoint { endpoint_id, input: input.clone() }).await,
-        None => Err(No { code: NoCode::Refused, message: "Only what is published can be tried.".to_owned() }),
+        None => Err(ErrorReply {
+            code: ErrorReplyCode::Refused,
+            message: "Only what is published can be tried.".to_owned(),
+        }),
     };
     match asked {
         Ok(run) => {
             pages.live().changed(Topic::Runs);
             Ok(Redirect::to(&format!("/runs/{}", run.run_id)).into_response())
         }
-        Err(no) if matches!(no.code, NoCode::Invalid | NoCode::Refused) => {
-            let mut draft = Draft { problem: Some(no.message), ..Draft::of(service) };
+        Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused) => {
+            let mut draft = ServiceEditor { problem: Some(no.message), ..ServiceEditor::of(service) };
             draft.fields.0.push(("input".to_owned(), input));
             draft.show(&pages, &visitor).await
         }

@@ -4,13 +4,13 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::door::Visitor;
+use super::auth::Visitor;
 use super::frame::{Frame, Section};
 use super::{Pages, html};
 
 #[derive(Template)]
 #[template(path = "remove.html")]
-pub(super) struct Removal {
+pub(super) struct RemovalQuestion {
     frame: Frame,
     /// What it is: a provider, or a server.
     what: &'static str,
@@ -21,7 +21,7 @@ pub(super) struct Removal {
     services: Vec<String>,
 }
 
-impl Removal {
+impl RemovalQuestion {
     /// Asks about one, with the services that name it.
     pub(super) async fn ask(
         pages: &Pages,

@@ -4,35 +4,35 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
-use deskgate_store::Keep;
+use deskgate_store::RetentionSettings;
 
-use super::door::Visitor;
-use super::fields::Fields;
+use super::auth::Visitor;
+use super::fields::FormFields;
 use super::frame::{Frame, Section};
-use super::words::Count;
-use super::{Pages, Trouble, settings};
-use crate::local::{Amount, No, NoCode, Retention, ReviewRetention, SetRetention};
+use super::labels::Count;
+use super::{PageError, Pages, settings};
+use crate::local::{Amount, ErrorReply, ErrorReplyCode, Retention, ReviewRetention, SetRetention};
 
 #[derive(Template)]
 #[template(path = "retention.html")]
-struct Question {
+struct RetentionQuestion {
     frame: Frame,
-    keep: Keep,
+    keep: RetentionSettings,
     kept: Retention,
 }
 
 /// One kind of what is kept: for how long now and then, how much there is, and how much of it goes.
-struct Row {
+struct RetentionRow {
     what: &'static str,
     now: u32,
     then: u32,
     amount: Option<Amount>,
 }
 
-impl Question {
-    fn rows(&self) -> [Row; 4] {
+impl RetentionQuestion {
+    fn rows(&self) -> [RetentionRow; 4] {
         let (now, then, kept) = (&self.kept.keep, &self.keep, &self.kept);
-        let row = |what, now, then, amount| Row { what, now, then, amount };
+        let row = |what, now, then, amount| RetentionRow { what, now, then, amount };
         [
             row("Ended runs in the built-in gateway", now.runs, then.runs, kept.runs),
             row("Conversations", now.conversations, then.conversations, Some(kept.conversations)),
@@ -43,22 +43,26 @@ impl Question {
 }
 
 /// What the form asks for, or one sentence for each field that is none.
-fn keep(fields: &Fields) -> Result<Keep, No> {
+fn keep(fields: &FormFields) -> Result<RetentionSettings, ErrorReply> {
     let mut wrong = Vec::new();
     let mut days = |name: &str| {
         let text = fields.get(name).trim();
         text.parse().unwrap_or_else(|_| {
             wrong.push(format!("{name}: {text:?} is no number of days"));
-            Keep::MOST
+            RetentionSettings::MAX_DAYS
         })
     };
-    let keep = Keep {
+    let keep = RetentionSettings {
         runs: days("keep-runs"),
         conversations: days("keep-conversations"),
         journal: days("keep-journal"),
         log: days("keep-log"),
     };
-    if wrong.is_empty() { Ok(keep) } else { Err(No { code: NoCode::Invalid, message: wrong.join("\n") }) }
+    if wrong.is_empty() {
+        Ok(keep)
+    } else {
+        Err(ErrorReply { code: ErrorReplyCode::Invalid, message: wrong.join("\n") })
+    }
 }
 
 /// `GET /settings/retention`: what would go, before it does.
@@ -66,25 +70,29 @@ pub(super) async fn ask(
     State(pages): State<Pages>,
     visitor: Visitor,
     Query(fields): Query<Vec<(String, String)>>,
-) -> Result<Response, Trouble> {
-    let fields = Fields(fields);
+) -> Result<Response, PageError> {
+    let fields = FormFields(fields);
     let reviewed = match keep(&fields) {
-        Ok(keep) => pages.desk().ask(ReviewRetention { keep: Some(keep) }).await.map(|kept| (keep, kept)),
+        Ok(keep) => pages.desk().request(ReviewRetention { keep: Some(keep) }).await.map(|kept| (keep, kept)),
         Err(no) => Err(no),
     };
     match reviewed {
         Ok((keep, kept)) => {
             let frame = Frame::new(&pages, &visitor, Section::Settings, "Keep things for so long?").await;
-            Ok(super::html(StatusCode::OK, &Question { frame, keep, kept }))
+            Ok(super::html(StatusCode::OK, &RetentionQuestion { frame, keep, kept }))
         }
         Err(no) => settings::again(&pages, &visitor, Some(&fields), no).await,
     }
 }
 
 /// `POST /settings/retention`
-pub(super) async fn set(State(pages): State<Pages>, visitor: Visitor, fields: Fields) -> Result<Response, Trouble> {
+pub(super) async fn set(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let set = match keep(&fields) {
-        Ok(keep) => pages.desk().ask(SetRetention { keep }).await,
+        Ok(keep) => pages.desk().request(SetRetention { keep }).await,
         Err(no) => Err(no),
     };
     match set {

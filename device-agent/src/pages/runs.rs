@@ -9,25 +9,25 @@ use deskgate_protocol::management::{ListRuns, RunDetail, RunPage, ShowRun, StopR
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 use serde::Deserialize;
 
-use super::door::Visitor;
-use super::fields::{Fields, older};
+use super::auth::Visitor;
+use super::fields::{FormFields, older};
 use super::frame::{Frame, Section};
+use super::labels::{RunStateLabel, When};
 use super::live::Topic;
-use super::overview::{Names, Row};
+use super::overview::{Names, RunRow};
 use super::timeline::Timeline;
-use super::words::{StateWord, When};
-use super::{Pages, Trouble};
-use crate::local::{Evidence, Finding, No, NoCode, OnDisk, ReconcileRun, ShowEvidence};
+use super::{PageError, Pages};
+use crate::local::{ErrorReply, ErrorReplyCode, Evidence, OnDisk, OwnerFinding, ReconcileRun, ShowEvidence};
 use deskgate_program::visible;
 
 /// Runs on one page.
-const PAGE: u32 = 50;
+const RUNS_PER_PAGE: u32 = 50;
 
 /// What the list shows.
 ///
 /// A form sends every field; an empty one narrows nothing down.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Filter {
+pub(super) struct RunsQuery {
     #[serde(default)]
     before: String,
     #[serde(default)]
@@ -40,11 +40,11 @@ pub(super) struct Filter {
     find: String,
 }
 
-impl Filter {
+impl RunsQuery {
     /// What is asked for; a field that nobody could have chosen counts as empty.
     fn request(&self) -> ListRuns {
         ListRuns {
-            limit: PAGE,
+            limit: RUNS_PER_PAGE,
             before: self.before.parse().ok(),
             states: self.state.parse().into_iter().collect(),
             app_id: self.app.parse().ok(),
@@ -66,23 +66,23 @@ impl Filter {
 
 #[derive(Template)]
 #[template(path = "runs.html")]
-struct List {
+struct RunsPage {
     frame: Frame,
-    rows: Vec<Row>,
+    rows: Vec<RunRow>,
     older: Option<String>,
-    filter: Filter,
+    filter: RunsQuery,
     names: Names,
     problem: Option<String>,
 }
 
-impl List {
+impl RunsPage {
     /// Whether it shows the newest runs, which change.
     fn first(&self) -> bool {
         self.filter.before.is_empty()
     }
 
     fn states(&self) -> impl Iterator<Item = (RunState, &'static str, bool)> {
-        RunState::ALL.into_iter().map(|state| (state, StateWord::word(state), state.as_str() == self.filter.state))
+        RunState::ALL.into_iter().map(|state| (state, RunStateLabel::word(state), state.as_str() == self.filter.state))
     }
 }
 
@@ -90,39 +90,39 @@ impl List {
 pub(super) async fn list(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Query(filter): Query<Filter>,
-) -> Result<Response, Trouble> {
+    Query(filter): Query<RunsQuery>,
+) -> Result<Response, PageError> {
     let (frame, names) = tokio::join!(Frame::new(&pages, &visitor, Section::Runs, "Runs"), Names::new(&pages));
     let (page, problem) = match pages.desk().manage(filter.request()).await {
         Ok(page) => (page, None),
         // What was searched for is no identifier.
-        Err(no) if no.code == NoCode::Invalid => {
+        Err(no) if no.code == ErrorReplyCode::Invalid => {
             (RunPage { runs: Vec::new(), has_more: false, next: None }, Some(no.message))
         }
         Err(no) => return Err(no.into()),
     };
     let older = page.next.map(|before| filter.from(before));
     let rows = page.runs.into_iter().map(|run| names.row(run)).collect();
-    Ok(super::html(StatusCode::OK, &List { frame, rows, older, filter, names, problem }))
+    Ok(super::html(StatusCode::OK, &RunsPage { frame, rows, older, filter, names, problem }))
 }
 
 #[derive(Template)]
 #[template(path = "run.html")]
-struct Show {
+struct RunDetailPage {
     frame: Frame,
-    row: Row,
+    row: RunRow,
     timeline: Timeline,
-    steps: Vec<Step>,
-    calls: Vec<Call>,
+    steps: Vec<EventRow>,
+    calls: Vec<UnsettledCallRow>,
 }
 
 /// One event in the list of steps.
-struct Step {
+struct EventRow {
     event: RunEvent,
     about: String,
 }
 
-impl Step {
+impl EventRow {
     fn new(event: RunEvent) -> Self {
         let about = |name: &str| event.data.get(name).and_then(|value| value.as_str()).map(visible::line);
         let about = ["tool", "text", "reason", "resolution"].into_iter().find_map(about).unwrap_or_default();
@@ -130,7 +130,7 @@ impl Step {
     }
 }
 
-impl Show {
+impl RunDetailPage {
     fn run(&self) -> &Run {
         &self.row.run
     }
@@ -157,14 +157,14 @@ impl Show {
 }
 
 /// A writing call of a run that is not settled, in words.
-struct Call {
+struct UnsettledCallRow {
     tool: String,
     place: String,
     outcome: &'static str,
     on_disk: &'static str,
 }
 
-impl Call {
+impl UnsettledCallRow {
     fn new(call: &Evidence) -> Self {
         let outcome = match call.intent.ok {
             Some(true) => "It reported success.",
@@ -187,17 +187,17 @@ pub(super) async fn show(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(run_id): Path<RunId>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let (frame, names, evidence) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Runs, format!("Run {run_id}")),
         Names::new(&pages),
-        pages.desk().ask(ShowEvidence { run_id }),
+        pages.desk().request(ShowEvidence { run_id }),
     );
     let RunDetail { run, events } = pages.desk().manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
     let timeline = Timeline::new(&run, &events);
-    let steps = events.into_iter().map(Step::new).collect();
-    let calls = evidence.unwrap_or_default().iter().map(Call::new).collect();
-    let page = Show { frame, row: names.row(run), timeline, steps, calls };
+    let steps = events.into_iter().map(EventRow::new).collect();
+    let calls = evidence.unwrap_or_default().iter().map(UnsettledCallRow::new).collect();
+    let page = RunDetailPage { frame, row: names.row(run), timeline, steps, calls };
     Ok(super::html(StatusCode::OK, &page))
 }
 
@@ -214,7 +214,7 @@ pub(super) async fn ask_stop(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(run_id): Path<RunId>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let detail = pages.desk().manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
     let frame = Frame::new(&pages, &visitor, Section::Runs, "Stop this run?").await;
     let started = detail.run.phase != Phase::Accepted;
@@ -222,7 +222,7 @@ pub(super) async fn ask_stop(
 }
 
 /// `POST /runs/{id}/stop`
-pub(super) async fn stop(State(pages): State<Pages>, Path(run_id): Path<RunId>) -> Result<Redirect, Trouble> {
+pub(super) async fn stop(State(pages): State<Pages>, Path(run_id): Path<RunId>) -> Result<Redirect, PageError> {
     pages.desk().manage(StopRun { run_id }).await?;
     pages.live().changed(Topic::Runs);
     Ok(Redirect::to(&format!("/runs/{run_id}")))
@@ -232,18 +232,18 @@ pub(super) async fn stop(State(pages): State<Pages>, Path(run_id): Path<RunId>) 
 pub(super) async fn reconcile(
     State(pages): State<Pages>,
     Path(run_id): Path<RunId>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let finding = match fields.get("finding") {
-        "finished" => Finding::Finished,
-        "not_done" => Finding::NotDone,
-        "run_again" => Finding::RunAgain,
+        "finished" => OwnerFinding::Finished,
+        "not_done" => OwnerFinding::NotDone,
+        "run_again" => OwnerFinding::RunAgain,
         other => {
             let message = format!("{other:?} is none of the answers: it finished, it did not, run again.");
-            return Err(Trouble(No { code: NoCode::Invalid, message }));
+            return Err(PageError(ErrorReply { code: ErrorReplyCode::Invalid, message }));
         }
     };
-    pages.desk().ask(ReconcileRun { run_id, finding }).await?;
+    pages.desk().request(ReconcileRun { run_id, finding }).await?;
     pages.live().changed(Topic::Runs);
     Ok(Redirect::to(&format!("/runs/{run_id}")).into_response())
 }

@@ -7,37 +7,37 @@ use axum::response::{IntoResponse, Redirect, Response};
 use deskgate_protocol::secret::SecretKind;
 use serde::Deserialize;
 
-use super::door::Visitor;
+use super::auth::Visitor;
 use super::frame::{Frame, Section};
-use super::{Pages, Trouble};
-use crate::local::{Find, Found, NoCode, Thing, ThingKind};
+use super::{PageError, Pages};
+use crate::local::{ErrorReplyCode, Find, HitKind, SearchHit, SearchResults};
 use deskgate_program::visible;
 
 /// What is looked for.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Looked {
+pub(super) struct SearchQuery {
     #[serde(default)]
     q: String,
 }
 
 #[derive(Template)]
 #[template(path = "search.html")]
-struct Results {
+struct SearchPage {
     frame: Frame,
-    found: Found,
+    found: SearchResults,
     problem: Option<String>,
 }
 
-impl Results {
+impl SearchPage {
     /// What was found, by kind.
-    fn kinds(&self) -> Vec<(&'static str, Vec<&Thing>)> {
+    fn kinds(&self) -> Vec<(&'static str, Vec<&SearchHit>)> {
         let all = [
-            (ThingKind::Application, "Applications"),
-            (ThingKind::Service, "Services"),
-            (ThingKind::Approval, "Approvals"),
-            (ThingKind::Key, "Keys"),
-            (ThingKind::Run, "Runs"),
-            (ThingKind::Conversation, "Conversations"),
+            (HitKind::Application, "Applications"),
+            (HitKind::Service, "Services"),
+            (HitKind::Approval, "Approvals"),
+            (HitKind::Key, "Keys"),
+            (HitKind::Run, "Runs"),
+            (HitKind::Conversation, "Conversations"),
         ];
         let of = |kind| self.found.things.iter().filter(|thing| thing.kind == kind).collect::<Vec<_>>();
         all.into_iter().map(|(kind, word)| (word, of(kind))).filter(|(_, things)| !things.is_empty()).collect()
@@ -48,11 +48,11 @@ impl Results {
 pub(super) async fn show(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Query(looked): Query<Looked>,
-) -> Result<Response, Trouble> {
-    let (found, problem) = match pages.desk().ask(Find { text: looked.q.clone() }).await {
+    Query(looked): Query<SearchQuery>,
+) -> Result<Response, PageError> {
+    let (found, problem) = match pages.desk().request(Find { text: looked.q.clone() }).await {
         Ok(found) => (found, None),
-        Err(no) if no.code == NoCode::Invalid => (Found::default(), Some(no.message)),
+        Err(no) if no.code == ErrorReplyCode::Invalid => (SearchResults::default(), Some(no.message)),
         Err(no) => return Err(no.into()),
     };
     if let Some(thing) = found.meant() {
@@ -62,5 +62,5 @@ pub(super) async fn show(
     let mut frame = Frame::new(&pages, &visitor, Section::Help, "Search").await;
     frame.search = search;
     let status = if problem.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
-    Ok(super::html(status, &Results { frame, found, problem }))
+    Ok(super::html(status, &SearchPage { frame, found, problem }))
 }

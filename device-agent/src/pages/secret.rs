@@ -5,15 +5,15 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use deskgate_protocol::Timestamp;
 
-use super::fields::Fields;
+use super::fields::FormFields;
 use super::frame::Frame;
-use super::webhook_kinds::Kind;
-use super::words::When;
+use super::labels::When;
+use super::webhook_kinds::WebhookKind;
 
 /// The page with a secret's text. It is an answer, not a page with an address: nobody can come back to it.
 #[derive(Template)]
 #[template(path = "secret-shown.html")]
-pub(super) struct Shown {
+pub(super) struct SecretPage {
     pub(super) frame: Frame,
     /// Who needs it.
     pub(super) lead: String,
@@ -23,11 +23,11 @@ pub(super) struct Shown {
     /// What the secret before it is good for, and until when.
     pub(super) old: Option<(&'static str, Timestamp)>,
     /// The address to register with it, and how.
-    pub(super) register: Option<(String, &'static Kind)>,
+    pub(super) register: Option<(String, &'static WebhookKind)>,
     pub(super) back: String,
 }
 
-impl Shown {
+impl SecretPage {
     pub(super) fn page(&self) -> Response {
         super::html(StatusCode::OK, self)
     }
@@ -44,7 +44,7 @@ pub(super) struct RollQuestion {
     pub(super) back: String,
     /// Whether the other side makes the secret always; absent if it never does.
     pub(super) given: Option<bool>,
-    pub(super) fields: Fields,
+    pub(super) fields: FormFields,
     pub(super) problem: Option<String>,
 }
 

@@ -5,22 +5,22 @@
 
 use std::path::{Path, PathBuf};
 
-use deskgate_definition::approvals::{Action, OnDenial, Rule};
+use deskgate_definition::approvals::{OnDenial, Rule, RuleAction};
 use deskgate_definition::{
-    Approvals, Definition, FieldError, InvalidDefinition, Limits, McpServer, Network, Provider, Skill, ToolName,
+    ApprovalPolicy, Definition, FieldError, InvalidDefinition, McpServer, Network, Provider, RunLimits, Skill, ToolName,
 };
 use deskgate_protocol::secret::SecretKind;
 
-use super::fields::Fields;
+use super::fields::FormFields;
 use crate::local::ConfiguredServer;
 
 /// The fields that hold text that a person may have pasted.
-const TEXTS: [&str; 8] =
+const TEXT_FIELDS: [&str; 8] =
     ["name", "description", "working_directory", "model", "instructions", "rules", "protected", "skills"];
 /// Units of time that the form offers, with their seconds.
 pub(super) const UNITS: [(&str, u32); 4] = [("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1)];
 /// Tools whose calls ask first unless a rule says otherwise.
-const ASKS: [ToolName; 3] = [ToolName::Edit, ToolName::Write, ToolName::Bash];
+const ASKING_TOOLS: [ToolName; 3] = [ToolName::Edit, ToolName::Write, ToolName::Bash];
 
 /// What a new service has before anybody wrote anything.
 pub(super) fn blank() -> Definition {
@@ -31,18 +31,18 @@ pub(super) fn blank() -> Definition {
         provider: Provider::Scripted,
         model: "folder".to_owned(),
         instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
-        tools: ToolName::WORKSPACE.to_vec(),
+        tools: ToolName::WORKSPACE_TOOLS.to_vec(),
         skills: Vec::new(),
         mcp: Vec::new(),
-        approvals: Approvals::default(),
+        approvals: ApprovalPolicy::default(),
         protected: Vec::new(),
         network: Network::None,
-        limits: Limits::default_for(&ToolName::WORKSPACE, &[]),
+        limits: RunLimits::default_for(&ToolName::WORKSPACE_TOOLS, &[]),
     }
 }
 
 /// A definition as the form shows it.
-pub(super) fn fields(definition: &Definition) -> Fields {
+pub(super) fn fields(definition: &Definition) -> FormFields {
     let mut fields = Vec::new();
     let mut set = |name: &str, value: String| fields.push((name.to_owned(), value));
     set("name", definition.name.clone());
@@ -54,8 +54,11 @@ pub(super) fn fields(definition: &Definition) -> Fields {
     set("kind", if definition.tools.is_empty() { "conversation" } else { "workspace" }.to_owned());
     definition.tools.iter().for_each(|tool| set("tool", tool.to_string()));
     set("network", definition.network.as_str().to_owned());
-    let (unasked, others): (Vec<_>, Vec<_>) =
-        definition.approvals.rules.iter().partition(|rule| ASKS.iter().any(|tool| **rule == runs_unasked(*tool)));
+    let (unasked, others): (Vec<_>, Vec<_>) = definition
+        .approvals
+        .rules
+        .iter()
+        .partition(|rule| ASKING_TOOLS.iter().any(|tool| **rule == runs_unasked(*tool)));
     unasked.iter().for_each(|rule| set("unasked", rule.tool.clone()));
     set("rules", lines(&others));
     let (unit, seconds) = unit_of(definition.approvals.expiry_s);
@@ -72,31 +75,31 @@ pub(super) fn fields(definition: &Definition) -> Fields {
     let limits = &definition.limits;
     set("max_turns", limits.max_turns.to_string());
     set("max_duration_s", limits.max_duration_s.to_string());
-    let usual = Limits::default_for(&definition.tools, &definition.mcp).concurrency;
+    let usual = RunLimits::default_for(&definition.tools, &definition.mcp).concurrency;
     set("concurrency", if limits.concurrency == usual { String::new() } else { limits.concurrency.to_string() });
     set("max_output_tokens", limits.max_output_tokens.map(|tokens| tokens.to_string()).unwrap_or_default());
     set("context_tokens", limits.context_tokens.map(|tokens| tokens.to_string()).unwrap_or_default());
-    Fields(fields)
+    FormFields(fields)
 }
 
 /// What was sent as a definition, or everything that is wrong with it. `before` is what the draft was.
 pub(super) async fn definition(
-    fields: &Fields,
+    fields: &FormFields,
     before: &Definition,
     servers: &[ConfiguredServer],
 ) -> Result<Definition, Vec<FieldError>> {
     let (fields, before, servers) = (fields.clone(), before.clone(), servers.to_vec());
-    let read = move || Reader { fields: &fields, before: &before, wrong: Vec::new() }.read(&servers);
+    let read = move || FormReader { fields: &fields, before: &before, wrong: Vec::new() }.read(&servers);
     // Folders and skills are looked at on the disk.
     let read = tokio::task::spawn_blocking(read).await;
     read.unwrap_or_else(|_| Err(vec![wrong("name", "the form could not be read; send it again")]))
 }
 
 /// Takes secrets out of what was sent, and says where they were.
-pub(super) fn take_out_secrets(fields: &mut Fields) -> Vec<FieldError> {
+pub(super) fn take_out_secrets(fields: &mut FormFields) -> Vec<FieldError> {
     let mut found = Vec::new();
     for (name, value) in &mut fields.0 {
-        let Some(name) = TEXTS.into_iter().find(|text| text == name) else { continue };
+        let Some(name) = TEXT_FIELDS.into_iter().find(|text| text == name) else { continue };
         if let Some(kind) = SecretKind::of(value.trim()) {
             let message =
                 format!("this is {kind}. It was taken out of the field: nothing of a service may hold a secret");
@@ -112,7 +115,7 @@ fn wrong(field: &'static str, message: impl Into<String>) -> FieldError {
 }
 
 fn runs_unasked(tool: ToolName) -> Rule {
-    Rule { action: Action::Allow, tool: tool.to_string(), path: None }
+    Rule { action: RuleAction::Allow, tool: tool.to_string(), path: None }
 }
 
 fn lines<T: ToString>(items: &[T]) -> String {
@@ -130,13 +133,13 @@ fn in_order_of<T: PartialEq + Clone>(before: &[T], now: Vec<T>) -> Vec<T> {
     if same { before.to_vec() } else { now }
 }
 
-struct Reader<'a> {
-    fields: &'a Fields,
+struct FormReader<'a> {
+    fields: &'a FormFields,
     before: &'a Definition,
     wrong: Vec<FieldError>,
 }
 
-impl Reader<'_> {
+impl FormReader<'_> {
     fn read(mut self, servers: &[ConfiguredServer]) -> Result<Definition, Vec<FieldError>> {
         let tools = self.tools();
         let mcp = self.servers(servers);
@@ -217,7 +220,7 @@ impl Reader<'_> {
         skills
     }
 
-    fn approvals(&mut self) -> Approvals {
+    fn approvals(&mut self) -> ApprovalPolicy {
         let mut rules = Vec::new();
         for line in self.lines("rules") {
             match line.parse() {
@@ -225,7 +228,8 @@ impl Reader<'_> {
                 Err(problem) => self.wrong.push(wrong("approvals", format!("{line}: {problem}"))),
             }
         }
-        let unasked = ASKS.into_iter().filter(|tool| self.fields.all("unasked").any(|name| name == tool.as_str()));
+        let unasked =
+            ASKING_TOOLS.into_iter().filter(|tool| self.fields.all("unasked").any(|name| name == tool.as_str()));
         rules.extend(unasked.map(runs_unasked));
         let unit =
             UNITS.into_iter().find(|(unit, _)| *unit == self.fields.get("expiry_unit")).map_or(1, |(_, unit)| unit);
@@ -234,16 +238,16 @@ impl Reader<'_> {
             "end" => OnDenial::EndRun,
             _ => OnDenial::TellAssistant,
         };
-        Approvals { rules: in_order_of(&self.before.approvals.rules, rules), expiry_s, on_denial }
+        ApprovalPolicy { rules: in_order_of(&self.before.approvals.rules, rules), expiry_s, on_denial }
     }
 
-    fn limits(&mut self, tools: &[ToolName], mcp: &[McpServer]) -> Limits {
-        Limits {
+    fn limits(&mut self, tools: &[ToolName], mcp: &[McpServer]) -> RunLimits {
+        RunLimits {
             max_turns: self.number("limits", "model calls in one run", "max_turns"),
             max_duration_s: self.number("limits", "seconds in one run", "max_duration_s"),
             concurrency: match self.fields.filled("concurrency") {
                 Some(_) => self.number("limits", "runs at the same time", "concurrency"),
-                None => Limits::default_for(tools, mcp).concurrency,
+                None => RunLimits::default_for(tools, mcp).concurrency,
             },
             max_output_tokens: self.tokens("tokens written in one run", "max_output_tokens"),
             context_tokens: self.tokens("tokens in one call", "context_tokens"),
@@ -290,14 +294,14 @@ mod tests {
                 url: "https://shop.example/".to_owned(),
                 tools_sha256: None,
             }],
-            approvals: Approvals {
+            approvals: ApprovalPolicy {
                 rules: vec![rule("allow Write"), rule("deny Read:keys"), rule("allow Write:docs")],
                 expiry_s: 5400,
                 on_denial: OnDenial::EndRun,
             },
             protected: vec!["*.lock".to_owned()],
             network: Network::Host,
-            limits: Limits { concurrency: 3, context_tokens: Some(4096), ..Limits::default() },
+            limits: RunLimits { concurrency: 3, context_tokens: Some(4096), ..RunLimits::default() },
         }
     }
 

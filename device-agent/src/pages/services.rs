@@ -6,30 +6,30 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
-use deskgate_definition::{Check, Definition, FieldError, Service, ToolName, Verdict};
+use deskgate_definition::{Check, CheckResult, Definition, FieldError, Service, ToolName};
 use deskgate_program::visible;
 use deskgate_protocol::ids::{ApplicationId, DraftId};
 use deskgate_protocol::management::{Application, ShowApplication};
 
-use super::door::Visitor;
-use super::fields::Fields;
+use super::auth::Visitor;
+use super::availability::{self, Availability};
+use super::fields::FormFields;
+use super::form_errors::FieldAttributes;
 use super::frame::{Frame, Section};
+use super::labels::{Shape, When};
 use super::live::Topic;
 use super::service_form::{self, UNITS, blank};
-use super::stages::{self, Difference, Step};
-use super::usable::{self, Usable};
-use super::words::{Shape, When};
-use super::wrong::Marks;
-use super::{Pages, Trouble};
+use super::stages::{self, Difference, StageStep};
+use super::{PageError, Pages};
 use crate::local::{
-    CheckService, Configured, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders,
-    LookAtFolder, ShowService,
+    CheckService, ConfiguredServer, CreateService, EditService, ListMcpServers, ListProviders, LookAtFolder,
+    ProviderConfig, ShowService,
 };
-use crate::services::{Checking, Folder};
+use crate::services::{Folder, RunningCheck};
 
 #[derive(Template)]
 #[template(path = "service.html")]
-struct Editor {
+struct ServicePage {
     frame: Frame,
     app: Application,
     /// `None` until it is saved for the first time.
@@ -37,12 +37,12 @@ struct Editor {
     /// What stands in the field of the folder; absent while nothing does.
     folder: Option<Folder>,
     /// The check of it that runs now.
-    checking: Option<Checking>,
-    fields: Fields,
+    checking: Option<RunningCheck>,
+    fields: FormFields,
     wrong: Vec<FieldError>,
     /// What stood in the way of the last step.
     problem: Option<String>,
-    providers: Vec<Configured>,
+    providers: Vec<ProviderConfig>,
     servers: Vec<ConfiguredServer>,
 }
 
@@ -56,7 +56,7 @@ const TOOLS: [(ToolName, &str); 5] = [
 ];
 
 /// The fields of a definition in the order of the page, with the control that each error leads to, and what people call it.
-const PLACES: [(&str, &str, &str); 13] = [
+const FIELD_ANCHORS: [(&str, &str, &str); 13] = [
     ("name", "name", "Name"),
     ("description", "description", "Description"),
     ("working_directory", "working_directory", "Folder"),
@@ -72,7 +72,7 @@ const PLACES: [(&str, &str, &str); 13] = [
     ("limits", "max_turns", "Limits"),
 ];
 
-impl Editor {
+impl ServicePage {
     fn step(&self) -> String {
         match &self.service {
             Some(service) => format!("/services/{}", service.draft_id),
@@ -81,15 +81,15 @@ impl Editor {
     }
 
     /// What a control says of itself to those who do not see the page.
-    fn marks(&self, field: &'static str) -> Marks {
-        Marks { field, wrong: self.error(field).is_some() }
+    fn marks(&self, field: &'static str) -> FieldAttributes {
+        FieldAttributes { field, wrong: self.error(field).is_some() }
     }
 
     fn unpublishable(&self) -> Option<String> {
         self.service.as_ref().and_then(stages::unpublishable)
     }
 
-    fn bar(&self) -> Vec<Step> {
+    fn bar(&self) -> Vec<StageStep> {
         self.service.as_ref().map(|service| stages::bar(service, self.frame.access())).unwrap_or_default()
     }
 
@@ -118,12 +118,12 @@ impl Editor {
         Some((shape, visible::line(&folder.words(FolderPath::new(self.fields.get("working_directory").trim())))))
     }
 
-    fn usable_skills(&self) -> Vec<Usable> {
-        self.service.as_ref().map(usable::skills).unwrap_or_default()
+    fn usable_skills(&self) -> Vec<Availability> {
+        self.service.as_ref().map(availability::skills).unwrap_or_default()
     }
 
-    fn usable_servers(&self) -> Vec<Usable> {
-        self.service.as_ref().map(usable::servers).unwrap_or_default()
+    fn usable_servers(&self) -> Vec<Availability> {
+        self.service.as_ref().map(availability::servers).unwrap_or_default()
     }
 
     /// Whether the draft was changed since its checks: they say nothing of it any more.
@@ -136,11 +136,11 @@ impl Editor {
     /// How a check ended, in shape and word.
     fn verdict(&self, check: &Check) -> (Shape, &'static str) {
         match check.verdict {
-            Verdict::Pass if self.outdated() => (Shape::Unknown, "was PASS"),
-            Verdict::Fail if self.outdated() => (Shape::Unknown, "was FAIL"),
-            Verdict::Pass => (Shape::Good, "PASS"),
-            Verdict::Fail => (Shape::Bad, "FAIL"),
-            Verdict::Skip => (Shape::Over, "SKIP"),
+            CheckResult::Pass if self.outdated() => (Shape::Unknown, "was PASS"),
+            CheckResult::Fail if self.outdated() => (Shape::Unknown, "was FAIL"),
+            CheckResult::Pass => (Shape::Good, "PASS"),
+            CheckResult::Fail => (Shape::Bad, "FAIL"),
+            CheckResult::Skip => (Shape::Over, "SKIP"),
         }
     }
 
@@ -151,24 +151,26 @@ impl Editor {
 
     /// Each error with the control it leads to and the name of that.
     fn errors(&self) -> Vec<(&'static str, &'static str, &str)> {
-        let place = |error: &FieldError| PLACES.iter().position(|(field, ..)| *field == error.field);
+        let place = |error: &FieldError| FIELD_ANCHORS.iter().position(|(field, ..)| *field == error.field);
         let mut errors: Vec<_> = self.wrong.iter().collect();
         errors.sort_by_key(|error| place(error));
-        let shown = |error: &FieldError| place(error).map_or(("name", "Service"), |at| (PLACES[at].1, PLACES[at].2));
+        let shown = |error: &FieldError| {
+            place(error).map_or(("name", "Service"), |at| (FIELD_ANCHORS[at].1, FIELD_ANCHORS[at].2))
+        };
         errors.into_iter().map(|error| (shown(error).0, shown(error).1, error.message.as_str())).collect()
     }
 }
 
 /// What an editor is shown with, beside what is asked for it.
-pub(super) struct Draft {
+pub(super) struct ServiceEditor {
     pub(super) app_id: ApplicationId,
     pub(super) service: Option<Service>,
-    pub(super) fields: Fields,
+    pub(super) fields: FormFields,
     pub(super) wrong: Vec<FieldError>,
     pub(super) problem: Option<String>,
 }
 
-impl Draft {
+impl ServiceEditor {
     /// As it is saved.
     pub(super) fn of(service: Service) -> Self {
         let fields = service_form::fields(&service.draft);
@@ -176,18 +178,18 @@ impl Draft {
     }
 
     /// The page.
-    pub(super) async fn show(self, pages: &Pages, visitor: &Visitor) -> Result<Response, Trouble> {
+    pub(super) async fn show(self, pages: &Pages, visitor: &Visitor) -> Result<Response, PageError> {
         let Self { app_id, service, fields, wrong, problem } = self;
         let title = service.as_ref().map_or_else(|| "New service".to_owned(), |service| service.draft.name.clone());
         let desk = pages.desk();
         let (frame, app, providers, servers) = tokio::join!(
             Frame::new(pages, visitor, Section::Applications, title),
             desk.manage(ShowApplication { app_id }),
-            desk.ask(ListProviders {}),
-            desk.ask(ListMcpServers {}),
+            desk.request(ListProviders {}),
+            desk.request(ListMcpServers {}),
         );
         let folder = match fields.filled("working_directory").map(PathBuf::from) {
-            Some(path) => desk.ask(LookAtFolder { path }).await.ok(),
+            Some(path) => desk.request(LookAtFolder { path }).await.ok(),
             None => None,
         };
         let status = match (wrong.is_empty(), &problem) {
@@ -199,7 +201,7 @@ impl Draft {
         let checking = service.as_ref().and_then(|service| pages.desk().checking.of(service.draft_id));
         Ok(super::html(
             status,
-            &Editor { frame, app, service, folder, checking, fields, wrong, problem, providers, servers },
+            &ServicePage { frame, app, service, folder, checking, fields, wrong, problem, providers, servers },
         ))
     }
 }
@@ -209,9 +211,9 @@ pub(super) async fn ask_new(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let fields = service_form::fields(&blank());
-    Draft { app_id, service: None, fields, wrong: Vec::new(), problem: None }.show(&pages, &visitor).await
+    ServiceEditor { app_id, service: None, fields, wrong: Vec::new(), problem: None }.show(&pages, &visitor).await
 }
 
 /// `POST /applications/{id}/services/new`
@@ -219,17 +221,17 @@ pub(super) async fn create(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
-    mut fields: Fields,
-) -> Result<Response, Trouble> {
+    mut fields: FormFields,
+) -> Result<Response, PageError> {
     let definition = match read(&pages, &mut fields, &blank()).await? {
         Ok(definition) => definition,
         Err(wrong) => {
-            return Draft { app_id, service: None, fields, wrong, problem: None }.show(&pages, &visitor).await;
+            return ServiceEditor { app_id, service: None, fields, wrong, problem: None }.show(&pages, &visitor).await;
         }
     };
     // What has no application could never be published.
     pages.desk().manage(ShowApplication { app_id }).await?;
-    let service = pages.desk().ask(CreateService { app_id, definition }).await?;
+    let service = pages.desk().request(CreateService { app_id, definition }).await?;
     saved(&pages, service.draft_id, &fields).await
 }
 
@@ -238,9 +240,9 @@ pub(super) async fn show(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(draft_id): Path<DraftId>,
-) -> Result<Response, Trouble> {
-    let service = pages.desk().ask(ShowService { draft_id }).await?;
-    Draft::of(service).show(&pages, &visitor).await
+) -> Result<Response, PageError> {
+    let service = pages.desk().request(ShowService { draft_id }).await?;
+    ServiceEditor::of(service).show(&pages, &visitor).await
 }
 
 /// `POST /services/{id}`: saves the draft, and checks it if that was the button.
@@ -248,50 +250,52 @@ pub(super) async fn edit(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(draft_id): Path<DraftId>,
-    mut fields: Fields,
-) -> Result<Response, Trouble> {
-    let service = pages.desk().ask(ShowService { draft_id }).await?;
+    mut fields: FormFields,
+) -> Result<Response, PageError> {
+    let service = pages.desk().request(ShowService { draft_id }).await?;
     let definition = match read(&pages, &mut fields, &service.draft).await? {
         Ok(definition) if fields.get("was") == service.draft.digest().to_string() => definition,
         Ok(_) => {
             let problem = "The draft was changed elsewhere after you opened it. Nothing was saved; what you wrote stands \
                            below. Save again to replace that change.";
             let problem = Some(problem.to_owned());
-            return Draft { fields, problem, ..Draft::of(service) }.show(&pages, &visitor).await;
+            return ServiceEditor { fields, problem, ..ServiceEditor::of(service) }.show(&pages, &visitor).await;
         }
-        Err(wrong) => return Draft { fields, wrong, ..Draft::of(service) }.show(&pages, &visitor).await,
+        Err(wrong) => {
+            return ServiceEditor { fields, wrong, ..ServiceEditor::of(service) }.show(&pages, &visitor).await;
+        }
     };
     if definition != service.draft {
-        pages.desk().ask(EditService { draft_id, definition }).await?;
+        pages.desk().request(EditService { draft_id, definition }).await?;
     }
     saved(&pages, draft_id, &fields).await
 }
 
 async fn read(
     pages: &Pages,
-    fields: &mut Fields,
+    fields: &mut FormFields,
     before: &Definition,
-) -> Result<Result<Definition, Vec<FieldError>>, Trouble> {
+) -> Result<Result<Definition, Vec<FieldError>>, PageError> {
     let secrets = service_form::take_out_secrets(fields);
     if !secrets.is_empty() {
         return Ok(Err(secrets));
     }
-    let servers = pages.desk().ask(ListMcpServers {}).await?;
+    let servers = pages.desk().request(ListMcpServers {}).await?;
     Ok(service_form::definition(fields, before, &servers).await)
 }
 
-async fn saved(pages: &Pages, draft_id: DraftId, fields: &Fields) -> Result<Response, Trouble> {
+async fn saved(pages: &Pages, draft_id: DraftId, fields: &FormFields) -> Result<Response, PageError> {
     pages.live().changed(Topic::Status);
     if fields.get("then") == "check" {
-        pages.desk().ask(CheckService { draft_id, follower: None }).await?;
+        pages.desk().request(CheckService { draft_id, follower: None }).await?;
         return Ok(Redirect::to(&format!("/services/{draft_id}#checks")).into_response());
     }
     Ok(Redirect::to(&format!("/services/{draft_id}")).into_response())
 }
 
 /// `POST /services/{id}/check`: the draft as it is saved. Takes as long as the checks do.
-pub(super) async fn check(State(pages): State<Pages>, Path(draft_id): Path<DraftId>) -> Result<Redirect, Trouble> {
-    pages.desk().ask(CheckService { draft_id, follower: None }).await?;
+pub(super) async fn check(State(pages): State<Pages>, Path(draft_id): Path<DraftId>) -> Result<Redirect, PageError> {
+    pages.desk().request(CheckService { draft_id, follower: None }).await?;
     pages.live().changed(Topic::Status);
     Ok(Redirect::to(&format!("/services/{draft_id}#checks")))
 }

@@ -12,7 +12,7 @@ use sha2::Sha256;
 use tokio::sync::Mutex;
 
 /// Browsers that are signed in at once; the oldest gives way.
-const SESSIONS: usize = 16;
+const MAX_SESSIONS: usize = 16;
 
 /// The sessions.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Sessions {
     pub(super) async fn begin(&self) -> Result<String, deskgate_store::Error> {
         let value = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
         let mut known = self.known.lock().await;
-        if known.len() == SESSIONS {
+        if known.len() == MAX_SESSIONS {
             known.remove(0);
         }
         known.push(Sha256Digest::of(value.as_bytes()));

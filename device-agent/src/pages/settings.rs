@@ -7,22 +7,22 @@ use axum::response::{IntoResponse, Redirect, Response};
 use deskgate_protocol::control::RefusedCode;
 use serde::Deserialize;
 
-use super::door::Visitor;
-use super::fields::Fields;
+use super::auth::Visitor;
+use super::fields::FormFields;
+use super::form_errors::{FormErrors, failed, without_secrets};
 use super::frame::{Frame, Section};
+use super::labels::Shape;
 use super::live::Topic;
-use super::words::Shape;
-use super::wrong::{Wrong, come_back, failed};
-use super::{Pages, Trouble};
+use super::{PageError, Pages};
 use crate::local::{
-    ChangeSettings, GetAutostart, GetNotifications, GetSettings, KeptAwake, LineView, No, NoCode, SetAutostart,
-    SetNotifications, SettingsView, autostart,
+    AwakeStatus, ChangeSettings, ErrorReply, ErrorReplyCode, GetAutostart, GetNotifications, GetSettings, LineView,
+    SetAutostart, SetNotifications, SettingsView, autostart,
 };
 use crate::settings::{KeepAwake, Notifications, Theme};
 use deskgate_program::visible;
 
 /// The form's fields, by the names that the agent calls them.
-const FIELDS: &[&str] = &[
+const SETTINGS_FIELDS: &[&str] = &[
     "device-name",
     "slots",
     "pages-port",
@@ -37,36 +37,36 @@ const FIELDS: &[&str] = &[
 
 /// What was just done.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Place {
+pub(super) struct SettingsQuery {
     #[serde(default)]
     said: String,
 }
 
 #[derive(Template)]
 #[template(path = "settings.html")]
-struct Show {
+struct SettingsPage {
     frame: Frame,
     settings: SettingsView,
-    fields: Fields,
-    wrong: Wrong,
+    fields: FormFields,
+    wrong: FormErrors,
     said: Option<&'static str>,
     /// Or why that cannot be told.
-    autostart: Result<autostart::State, String>,
+    autostart: Result<autostart::AutostartState, String>,
     notifications: Notifications,
 }
 
-impl Show {
-    async fn new(pages: &Pages, visitor: &Visitor) -> Result<Self, Trouble> {
+impl SettingsPage {
+    async fn new(pages: &Pages, visitor: &Visitor) -> Result<Self, PageError> {
         let desk = pages.desk();
         let (frame, settings, autostart, notifications) = tokio::join!(
             Frame::new(pages, visitor, Section::Settings, "Settings"),
-            desk.ask(GetSettings {}),
-            desk.ask(GetAutostart {}),
-            desk.ask(GetNotifications {}),
+            desk.request(GetSettings {}),
+            desk.request(GetAutostart {}),
+            desk.request(GetNotifications {}),
         );
         let (settings, autostart, notifications) = (settings?, autostart.map_err(|no| no.message), notifications?);
         let field = |name: &str, value: String| (name.to_owned(), value);
-        let fields = Fields(vec![
+        let fields = FormFields(vec![
             field("device-name", settings.device_name.clone()),
             field("slots", settings.slots.chosen.to_string()),
             field("pages-port", settings.pages_port.chosen.to_string()),
@@ -74,8 +74,8 @@ impl Show {
             field("keep-awake", settings.keep_awake.as_str().to_owned()),
         ]);
         let kept = settings.keep.parts().map(|(name, days)| field(name, days.to_string()));
-        let fields = Fields([fields.0, kept.to_vec()].concat());
-        Ok(Self { frame, settings, fields, wrong: Wrong::default(), said: None, autostart, notifications })
+        let fields = FormFields([fields.0, kept.to_vec()].concat());
+        Ok(Self { frame, settings, fields, wrong: FormErrors::default(), said: None, autostart, notifications })
     }
 
     fn themes(&self) -> [(Theme, &'static str, bool); 3] {
@@ -135,16 +135,16 @@ impl Show {
     /// Whether runs keep the computer awake.
     fn awake(&self) -> (Shape, String) {
         match self.frame.status.as_ref().map(|status| &status.kept_awake) {
-            Some(KeptAwake::Yes) => {
+            Some(AwakeStatus::Yes) => {
                 (Shape::Good, "Yes: it does not fall asleep by itself while runs are at work.".to_owned())
             }
-            Some(KeptAwake::NotNeeded) => (
+            Some(AwakeStatus::NotNeeded) => (
                 Shape::Waiting,
                 "Nothing is at work now. During runs it is kept awake as chosen, where the system allows it."
                     .to_owned(),
             ),
-            Some(KeptAwake::NotWanted) => (Shape::Paused, "No, as you chose: sleep can interrupt runs.".to_owned()),
-            Some(KeptAwake::No { why }) => (Shape::Bad, format!("No, sleep can interrupt runs: {why}")),
+            Some(AwakeStatus::NotWanted) => (Shape::Paused, "No, as you chose: sleep can interrupt runs.".to_owned()),
+            Some(AwakeStatus::No { why }) => (Shape::Bad, format!("No, sleep can interrupt runs: {why}")),
             None => (Shape::Unknown, "Not known while the agent connects.".to_owned()),
         }
     }
@@ -154,8 +154,8 @@ impl Show {
 pub(super) async fn show(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Query(place): Query<Place>,
-) -> Result<Response, Trouble> {
+    Query(place): Query<SettingsQuery>,
+) -> Result<Response, PageError> {
     let said = match place.said.as_str() {
         "saved" => Some("Saved."),
         "enabled" => Some("The agent starts when you log in."),
@@ -164,15 +164,19 @@ pub(super) async fn show(
         "disabled" => Some("The agent does not start by itself any more."),
         _ => None,
     };
-    let page = Show::new(&pages, &visitor).await?;
-    Ok(super::html(StatusCode::OK, &Show { said, ..page }))
+    let page = SettingsPage::new(&pages, &visitor).await?;
+    Ok(super::html(StatusCode::OK, &SettingsPage { said, ..page }))
 }
 
 /// `POST /settings`
-pub(super) async fn change(State(pages): State<Pages>, visitor: Visitor, fields: Fields) -> Result<Response, Trouble> {
+pub(super) async fn change(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let changed = match request(&fields) {
-        Ok(request) => pages.desk().ask(request).await,
-        Err(message) => Err(No { code: NoCode::Invalid, message }),
+        Ok(request) => pages.desk().request(request).await,
+        Err(message) => Err(ErrorReply { code: ErrorReplyCode::Invalid, message }),
     };
     match changed {
         Ok(_) => {
@@ -184,7 +188,7 @@ pub(super) async fn change(State(pages): State<Pages>, visitor: Visitor, fields:
 }
 
 /// What the form asks for, or one sentence for each field that is none.
-fn request(fields: &Fields) -> Result<ChangeSettings, String> {
+fn request(fields: &FormFields) -> Result<ChangeSettings, String> {
     let text = |name| fields.get(name).trim();
     let slots = text("slots").parse().map_err(|_| format!("slots: {:?} is no number of runs", text("slots")));
     let port = text("pages-port").parse().map_err(|_| format!("pages-port: {:?} is no port", text("pages-port")));
@@ -210,25 +214,25 @@ fn request(fields: &Fields) -> Result<ChangeSettings, String> {
 pub(super) async fn again(
     pages: &Pages,
     visitor: &Visitor,
-    fields: Option<&Fields>,
-    no: No,
-) -> Result<Response, Trouble> {
-    let page = Show::new(pages, visitor).await?;
-    let (status, wrong) = failed(&no, FIELDS);
-    let mut sent = fields.map(come_back).unwrap_or_default();
+    fields: Option<&FormFields>,
+    no: ErrorReply,
+) -> Result<Response, PageError> {
+    let page = SettingsPage::new(pages, visitor).await?;
+    let (status, wrong) = failed(&no, SETTINGS_FIELDS);
+    let mut sent = fields.map(without_secrets).unwrap_or_default();
     sent.0.extend(page.fields.0);
     let fields = sent;
-    Ok(super::html(status, &Show { fields, wrong, ..page }))
+    Ok(super::html(status, &SettingsPage { fields, wrong, ..page }))
 }
 
 /// `POST /settings/autostart`
 pub(super) async fn set_autostart(
     State(pages): State<Pages>,
     visitor: Visitor,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let enabled = fields.get("enabled") == "yes";
-    match pages.desk().ask(SetAutostart { enabled }).await {
+    match pages.desk().request(SetAutostart { enabled }).await {
         Ok(_) => {
             let said = if enabled { "enabled" } else { "disabled" };
             Ok(Redirect::to(&format!("/settings?said={said}")).into_response())
@@ -238,9 +242,9 @@ pub(super) async fn set_autostart(
 }
 
 /// `POST /settings/notifications`: a box that is not ticked is not sent.
-pub(super) async fn set_notifications(State(pages): State<Pages>, fields: Fields) -> Result<Redirect, Trouble> {
+pub(super) async fn set_notifications(State(pages): State<Pages>, fields: FormFields) -> Result<Redirect, PageError> {
     let ticked = |name| Some(fields.get(name) == "yes");
-    pages.desk().ask(SetNotifications { on: ticked("approvals"), hide_details: ticked("hide-details") }).await?;
+    pages.desk().request(SetNotifications { on: ticked("approvals"), hide_details: ticked("hide-details") }).await?;
     Ok(Redirect::to("/settings?said=saved"))
 }
 
@@ -248,11 +252,11 @@ pub(super) async fn set_notifications(State(pages): State<Pages>, fields: Fields
 pub(super) async fn move_keys(
     State(pages): State<Pages>,
     visitor: Visitor,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let moved = match fields.get("secrets").parse() {
-        Ok(place) => pages.desk().ask(ChangeSettings { key_place: Some(place), ..ChangeSettings::default() }).await,
-        Err(why) => Err(No { code: NoCode::Invalid, message: format!("secrets: {why}") }),
+        Ok(place) => pages.desk().request(ChangeSettings { key_place: Some(place), ..ChangeSettings::default() }).await,
+        Err(why) => Err(ErrorReply { code: ErrorReplyCode::Invalid, message: format!("secrets: {why}") }),
     };
     match moved {
         Ok(_) => {

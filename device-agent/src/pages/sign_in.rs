@@ -8,15 +8,15 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 
-use super::door::Visitor;
-use super::fields::Fields;
-use super::sign_in_form::SignIn;
-use super::{Pages, Trouble};
+use super::auth::Visitor;
+use super::fields::FormFields;
+use super::sign_in_form::SignInPage;
+use super::{PageError, Pages};
 use crate::local::launch::is_page;
 
 /// The page's address in a launch link.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Link {
+pub(super) struct LaunchQuery {
     #[serde(default)]
     code: String,
     /// The page that it leads to.
@@ -25,15 +25,15 @@ pub(super) struct Link {
 }
 
 /// `GET /sign-in`
-pub(super) async fn show(Query(link): Query<Link>) -> Response {
-    super::html(StatusCode::OK, &SignIn { code: &link.code, to: &link.to, wrong: false })
+pub(super) async fn show(Query(link): Query<LaunchQuery>) -> Response {
+    super::html(StatusCode::OK, &SignInPage { code: &link.code, to: &link.to, wrong: false })
 }
 
 /// `POST /sign-in`
-pub(super) async fn enter(State(pages): State<Pages>, fields: Fields) -> Result<Response, Trouble> {
+pub(super) async fn enter(State(pages): State<Pages>, fields: FormFields) -> Result<Response, PageError> {
     if !pages.desk().launch.redeem(fields.get("code")) {
         tracing::warn!("a launch code was not good");
-        return Ok(super::html(StatusCode::FORBIDDEN, &SignIn { code: "", to: fields.get("to"), wrong: true }));
+        return Ok(super::html(StatusCode::FORBIDDEN, &SignInPage { code: "", to: fields.get("to"), wrong: true }));
     }
     let session = pages.sessions().begin().await?;
     // Without an end the cookie ends with the browser; other ports of this host get it too, which its name allows for.
@@ -45,7 +45,7 @@ pub(super) async fn enter(State(pages): State<Pages>, fields: Fields) -> Result<
 }
 
 /// `POST /sign-out`: every browser at once.
-pub(super) async fn leave(State(pages): State<Pages>, _: Visitor) -> Result<Redirect, Trouble> {
+pub(super) async fn leave(State(pages): State<Pages>, _: Visitor) -> Result<Redirect, PageError> {
     pages.sessions().end_all().await?;
     Ok(Redirect::to("/"))
 }

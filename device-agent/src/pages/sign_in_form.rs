@@ -6,7 +6,7 @@ use axum::response::Response;
 
 #[derive(Template)]
 #[template(path = "sign-in.html")]
-pub(super) struct SignIn<'a> {
+pub(super) struct SignInPage<'a> {
     pub(super) code: &'a str,
     pub(super) to: &'a str,
     pub(super) wrong: bool,
@@ -14,5 +14,5 @@ pub(super) struct SignIn<'a> {
 
 /// The page for whoever comes without a link.
 pub(super) fn page() -> Response {
-    super::html(StatusCode::UNAUTHORIZED, &SignIn { code: "", to: "", wrong: false })
+    super::html(StatusCode::UNAUTHORIZED, &SignInPage { code: "", to: "", wrong: false })
 }

@@ -1,15 +1,15 @@
 //! What a service's page says beside its form: how far the service has come, what it may do once it is published, and
 //! what a new draft changes.
 
-use deskgate_definition::approvals::Action;
-use deskgate_definition::{Definition, Network, Provider, Service, Stage, ToolName, Verdict};
+use deskgate_definition::approvals::RuleAction;
+use deskgate_definition::{CheckResult, Definition, Network, Provider, Service, ServiceStage, ToolName};
 use deskgate_program::visible;
 use serde_json::Value;
 
-use super::words::Shape;
+use super::labels::Shape;
 
 /// One stage of the bar.
-pub(super) struct Step {
+pub(super) struct StageStep {
     pub(super) name: &'static str,
     pub(super) shape: Shape,
     /// What is to be known about it; empty when it is reached.
@@ -17,15 +17,15 @@ pub(super) struct Step {
 }
 
 /// The bar: Draft, Checked, Published, Enabled. `access` is unknown while the gateway cannot be asked.
-pub(super) fn bar(service: &Service, access: Option<bool>) -> Vec<Step> {
-    let step = |name, shape, about: &str| Step { name, shape, about: about.to_owned() };
+pub(super) fn bar(service: &Service, access: Option<bool>) -> Vec<StageStep> {
+    let step = |name, shape, about: &str| StageStep { name, shape, about: about.to_owned() };
     let checked = match (service.stage(), failures(service)) {
-        (Stage::Checked | Stage::Published, _) => step("Checked", Shape::Good, ""),
-        (Stage::Draft, 0) => step("Checked", Shape::Waiting, "not yet, or changed since"),
-        (Stage::Draft, failed) => step("Checked", Shape::Bad, &format!("{failed} failed")),
+        (ServiceStage::Checked | ServiceStage::Published, _) => step("Checked", Shape::Good, ""),
+        (ServiceStage::Draft, 0) => step("Checked", Shape::Waiting, "not yet, or changed since"),
+        (ServiceStage::Draft, failed) => step("Checked", Shape::Bad, &format!("{failed} failed")),
     };
     let published = match (service.stage(), &service.published) {
-        (Stage::Published, _) => step("Published", Shape::Good, ""),
+        (ServiceStage::Published, _) => step("Published", Shape::Good, ""),
         (_, Some(version)) => {
             step("Published", Shape::Waiting, &format!("version {} is, this draft not", version.version))
         }
@@ -44,7 +44,7 @@ pub(super) fn bar(service: &Service, access: Option<bool>) -> Vec<Step> {
 /// How many checks of exactly this draft failed.
 fn failures(service: &Service) -> usize {
     let report = service.checks.as_ref().filter(|report| report.definition_sha256 == service.draft.digest());
-    report.map_or(0, |report| report.checks.iter().filter(|check| check.verdict == Verdict::Fail).count())
+    report.map_or(0, |report| report.checks.iter().filter(|check| check.verdict == CheckResult::Fail).count())
 }
 
 /// Why the draft cannot be published now; `None` when it can.
@@ -52,12 +52,12 @@ pub(super) fn unpublishable(service: &Service) -> Option<String> {
     let paused = service.published.as_ref().is_some_and(|version| version.paused.is_some());
     match (service.stage(), failures(service)) {
         // Publishing again is what ends a pause.
-        (Stage::Published, _) if paused => None,
-        (Stage::Published, _) => Some("This draft is what is published.".to_owned()),
-        (Stage::Checked, _) => None,
-        (Stage::Draft, 0) => Some("Inactive until this draft has been checked.".to_owned()),
-        (Stage::Draft, 1) => Some("Inactive: 1 check failed.".to_owned()),
-        (Stage::Draft, failed) => Some(format!("Inactive: {failed} checks failed.")),
+        (ServiceStage::Published, _) if paused => None,
+        (ServiceStage::Published, _) => Some("This draft is what is published.".to_owned()),
+        (ServiceStage::Checked, _) => None,
+        (ServiceStage::Draft, 0) => Some("Inactive until this draft has been checked.".to_owned()),
+        (ServiceStage::Draft, 1) => Some("Inactive: 1 check failed.".to_owned()),
+        (ServiceStage::Draft, failed) => Some(format!("Inactive: {failed} checks failed.")),
     }
 }
 
@@ -100,7 +100,7 @@ pub(super) fn summary(definition: &Definition, application: &str) -> Vec<String>
 fn rules(definition: &Definition) -> String {
     let of =
         |action| definition.approvals.rules.iter().filter(move |rule| rule.action == action).map(ToString::to_string);
-    let rules: Vec<_> = Action::ALL.into_iter().flat_map(of).collect();
+    let rules: Vec<_> = RuleAction::ALL.into_iter().flat_map(of).collect();
     match rules.is_empty() {
         true => "Reading runs by itself; whatever else it wants to do asks you first.".to_owned(),
         false => format!(
@@ -155,7 +155,7 @@ fn shown(value: Option<&Value>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use deskgate_definition::Approvals;
+    use deskgate_definition::ApprovalPolicy;
 
     fn plain() -> Definition {
         let mut definition = super::super::service_form::blank();
@@ -176,7 +176,8 @@ mod tests {
         let runs = Definition { tools: vec![ToolName::Bash], network: Network::Host, ..plain() };
         assert!(text(&runs).contains("may run commands in") && text(&runs).contains("whole network"));
         let rule = "allow Bash".parse().expect("a rule");
-        let unasked = Definition { approvals: Approvals { rules: vec![rule], ..Approvals::default() }, ..runs };
+        let unasked =
+            Definition { approvals: ApprovalPolicy { rules: vec![rule], ..ApprovalPolicy::default() }, ..runs };
         assert!(text(&unasked).contains("Your rules: allow Bash."));
         let model = Definition { provider: Provider::Account("work".to_owned()), model: "m-1".to_owned(), ..plain() };
         assert!(text(&model).contains("goes to m-1 of the provider work"));

@@ -5,11 +5,11 @@ use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse;
 
 /// The path of the style sheet.
-pub(super) const SHEET: &str = "/style.css";
+pub(super) const STYLESHEET_PATH: &str = "/style.css";
 
 /// Whether a path is answered without a session.
 pub(super) fn is_open(path: &str) -> bool {
-    matches!(path, SHEET | "/script.js" | "/icon.svg" | "/sign-in")
+    matches!(path, STYLESHEET_PATH | "/script.js" | "/icon.svg" | "/sign-in")
 }
 
 /// `GET /style.css`

@@ -5,19 +5,19 @@ use std::collections::HashMap;
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::run::{EventType, Run, RunEvent};
 
-use super::words::Length;
+use super::labels::DurationText;
 use deskgate_program::visible;
 
 /// Spans that are drawn; the table has them all.
-const DRAWN: usize = 40;
+const MAX_SPANS_DRAWN: usize = 40;
 /// The picture's measures, in its own units.
-const LABELS: f64 = 190.0;
-const WIDTH: f64 = 1000.0;
-const ROW: usize = 22;
+const LABEL_WIDTH: f64 = 190.0;
+const TIMELINE_WIDTH: f64 = 1000.0;
+const ROW_HEIGHT: usize = 22;
 /// The key of the model's spans.
-const MODEL: &str = "model";
+const MODEL_SPAN: &str = "model";
 /// Of the model's spans, shorter ones are left out.
-const SHORTEST_MS: i64 = 50;
+const MIN_SPAN_MS: i64 = 50;
 
 /// One stretch of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,9 +32,9 @@ pub(super) struct Span {
 
 impl Span {
     /// How long, or how long so far.
-    pub(super) fn length(&self) -> Length {
+    pub(super) fn length(&self) -> DurationText {
         let to = self.to.unwrap_or_else(Timestamp::now);
-        Length(to.0.as_second() - self.from.0.as_second())
+        DurationText(to.0.as_second() - self.from.0.as_second())
     }
 }
 
@@ -47,13 +47,13 @@ pub(super) struct Timeline {
 
 /// In whose hands the run was and is, event by event.
 #[derive(Default)]
-struct Hands {
+struct TimelineBuilder {
     ended: Vec<Span>,
     /// By what their end will name.
     open: HashMap<String, Span>,
 }
 
-impl Hands {
+impl TimelineBuilder {
     fn see(&mut self, event: &RunEvent) {
         let at = event.created_at;
         let about = |member: &str| event.data.get(member).and_then(|value| value.as_str()).unwrap_or_default();
@@ -63,7 +63,7 @@ impl Hands {
                 for key in self.open.keys().cloned().collect::<Vec<_>>() {
                     self.end(&key, at);
                 }
-                self.begin(MODEL, "Model".to_owned(), "model", at);
+                self.begin(MODEL_SPAN, "Model".to_owned(), "model", at);
             }
             EventType::ToolStarted => self.lend(about("call_id"), visible::line(about("tool")), "tool", at),
             EventType::RunAwaitingApproval => {
@@ -80,14 +80,14 @@ impl Hands {
 
     /// The model goes on when nobody else has anything in hand.
     fn lend(&mut self, key: &str, name: String, kind: &'static str, at: Timestamp) {
-        self.end(MODEL, at);
+        self.end(MODEL_SPAN, at);
         self.begin(key, name, kind, at);
     }
 
     fn give_back(&mut self, key: &str, at: Timestamp) {
         self.end(key, at);
         if self.open.is_empty() {
-            self.begin(MODEL, "Model".to_owned(), "model", at);
+            self.begin(MODEL_SPAN, "Model".to_owned(), "model", at);
         }
     }
 
@@ -100,7 +100,7 @@ impl Hands {
         // Between two calls of one turn the model has nothing to do.
         self.ended.extend(
             span.filter(|span| {
-                span.kind != "model" || at.0.as_millisecond() - span.from.0.as_millisecond() > SHORTEST_MS
+                span.kind != "model" || at.0.as_millisecond() - span.from.0.as_millisecond() > MIN_SPAN_MS
             }),
         );
     }
@@ -117,7 +117,7 @@ pub(super) struct Bar<'a> {
 impl Timeline {
     /// Of a run and those of its events that are known.
     pub(super) fn new(run: &Run, events: &[RunEvent]) -> Self {
-        let mut hands = Hands::default();
+        let mut hands = TimelineBuilder::default();
         let waited_until = run.started_at.or(run.finished_at);
         hands.begin("waiting", "Waiting".to_owned(), "waiting", run.created_at);
         if let Some(at) = waited_until {
@@ -137,22 +137,22 @@ impl Timeline {
         let whole = (self.to.0.as_millisecond() - self.from.0.as_millisecond()).max(1) as f64;
         let place = move |at: Timestamp| {
             let since = (at.0.as_millisecond() - self.from.0.as_millisecond()) as f64;
-            LABELS + (since / whole).clamp(0.0, 1.0) * (WIDTH - LABELS)
+            LABEL_WIDTH + (since / whole).clamp(0.0, 1.0) * (TIMELINE_WIDTH - LABEL_WIDTH)
         };
-        self.spans.iter().take(DRAWN).enumerate().map(move |(row, span)| {
+        self.spans.iter().take(MAX_SPANS_DRAWN).enumerate().map(move |(row, span)| {
             let x = place(span.from);
-            Bar { span, x, y: row * ROW, width: (place(span.to.unwrap_or(self.to)) - x).max(2.0) }
+            Bar { span, x, y: row * ROW_HEIGHT, width: (place(span.to.unwrap_or(self.to)) - x).max(2.0) }
         })
     }
 
     /// The picture's height, in its own units.
     pub(super) fn height(&self) -> usize {
-        self.spans.len().min(DRAWN) * ROW
+        self.spans.len().min(MAX_SPANS_DRAWN) * ROW_HEIGHT
     }
 
     /// How many spans the picture leaves out.
     pub(super) fn left_out(&self) -> usize {
-        self.spans.len().saturating_sub(DRAWN)
+        self.spans.len().saturating_sub(MAX_SPANS_DRAWN)
     }
 
     /// The picture in a sentence.
@@ -160,7 +160,7 @@ impl Timeline {
         let spans = self.spans.iter().map(|span| format!("{} {}", span.name, span.length()));
         format!(
             "Timeline over {}: {}",
-            Length(self.to.0.as_second() - self.from.0.as_second()),
+            DurationText(self.to.0.as_second() - self.from.0.as_second()),
             spans.collect::<Vec<_>>().join(", ")
         )
     }
@@ -173,14 +173,14 @@ mod tests {
 
     use super::*;
 
-    const RUN: &str = "run_01920000000070008000000000000001";
+    const RUN_ID: &str = "run_01920000000070008000000000000001";
 
     fn at(second: u32) -> Timestamp {
         format!("2026-01-01T00:00:{second:02}.000Z").parse().expect("a time")
     }
 
     fn event(second: u32, kind: EventType, data: Value) -> RunEvent {
-        let run_id: RunId = RUN.parse().expect("an identifier");
+        let run_id: RunId = RUN_ID.parse().expect("an identifier");
         RunEvent { event_id: EventId::new(), run_id, sequence: 1, kind, created_at: at(second), data }
     }
 
@@ -201,7 +201,7 @@ mod tests {
             event(10, EventType::ToolCompleted, called),
         ];
         let run = json!({
-            "run_id": RUN, "endpoint_id": "ep_01920000000070008000000000000002", "endpoint_version": 1,
+            "run_id": RUN_ID, "endpoint_id": "ep_01920000000070008000000000000002", "endpoint_version": 1,
             "phase": "started", "state": "running", "attempt": 1, "metadata": {}, "last_sequence": 6,
             "created_at": at(0), "queue_expires_at": at(50), "started_at": at(2), "links": { "self": "", "events": "" },
         });

@@ -7,12 +7,12 @@ use deskgate_protocol::management::{
 };
 use deskgate_protocol::secret::SecretKind;
 
-use super::fields::Fields;
-use super::webhook_kinds::Kind;
-use crate::local::{No, NoCode};
+use super::fields::FormFields;
+use super::webhook_kinds::WebhookKind;
+use crate::local::{ErrorReply, ErrorReplyCode};
 
 /// The fields that a sentence can be about, each with what it is called on the page.
-const NAMES: [(&str, &str); 20] = [
+const WEBHOOK_FIELD_LABELS: [(&str, &str); 20] = [
     ("name", "Name"),
     ("service", "Service"),
     ("secret", "Secret"),
@@ -36,11 +36,11 @@ const NAMES: [(&str, &str); 20] = [
 ];
 
 /// The same without what they are called.
-pub(super) const FIELDS: &[&str] = &{
-    let mut fields = [""; NAMES.len()];
+pub(super) const WEBHOOK_FIELDS: &[&str] = &{
+    let mut fields = [""; WEBHOOK_FIELD_LABELS.len()];
     let mut place = 0;
-    while place < NAMES.len() {
-        fields[place] = NAMES[place].0;
+    while place < WEBHOOK_FIELD_LABELS.len() {
+        fields[place] = WEBHOOK_FIELD_LABELS[place].0;
         place += 1;
     }
     fields
@@ -48,11 +48,11 @@ pub(super) const FIELDS: &[&str] = &{
 
 /// What a field is called on the page.
 pub(super) fn label(field: &str) -> &'static str {
-    NAMES.iter().find(|(name, _)| *name == field).map_or("", |(_, label)| label)
+    WEBHOOK_FIELD_LABELS.iter().find(|(name, _)| *name == field).map_or("", |(_, label)| label)
 }
 
 /// The fields of settings.
-pub(super) fn fields(settings: &WebhookSettings) -> Fields {
+pub(super) fn fields(settings: &WebhookSettings) -> FormFields {
     let WebhookSettings { name, endpoint_id, scheme, filter, mapping, requests_per_second, keep_bodies } = settings;
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let labels = mapping.metadata.iter().map(|(name, path)| format!("{name}={path}"));
@@ -79,39 +79,41 @@ pub(super) fn fields(settings: &WebhookSettings) -> Fields {
             ("event-type-from", text(&plain.event_type)),
         ]);
     }
-    Fields(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    FormFields(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 /// The settings in a form, or one sentence for each field that has none.
-pub(super) fn settings(fields: &Fields, kind: &Kind) -> Result<WebhookSettings, No> {
-    let mut form = Form { fields, wrong: Vec::new() };
+pub(super) fn settings(fields: &FormFields, kind: &WebhookKind) -> Result<WebhookSettings, ErrorReply> {
+    let mut form = WebhookForm { fields, wrong: Vec::new() };
     let settings = form.settings(kind);
     let wrong = form.wrong;
-    settings.filter(|_| wrong.is_empty()).ok_or_else(|| No { code: NoCode::Invalid, message: wrong.join("\n") })
+    settings
+        .filter(|_| wrong.is_empty())
+        .ok_or_else(|| ErrorReply { code: ErrorReplyCode::Invalid, message: wrong.join("\n") })
 }
 
 /// The event in a form: one that was received, or the one that is written there.
-pub(super) fn sample(fields: &Fields) -> Result<WebhookSample, No> {
+pub(super) fn sample(fields: &FormFields) -> Result<WebhookSample, ErrorReply> {
     if let Ok(receipt_id) = fields.get("receipt").parse() {
         return Ok(WebhookSample::Receipt { receipt_id });
     }
-    let mut form = Form { fields, wrong: Vec::new() };
+    let mut form = WebhookForm { fields, wrong: Vec::new() };
     let headers = form.pairs("with-header", ':', "a header is written as Name: value, one in a line");
     let (wrong, body) = (form.wrong, fields.get("body").to_owned());
     match wrong.is_empty() {
         true => Ok(WebhookSample::Given { headers, body }),
-        false => Err(No { code: NoCode::Invalid, message: wrong.join("\n") }),
+        false => Err(ErrorReply { code: ErrorReplyCode::Invalid, message: wrong.join("\n") }),
     }
 }
 
 /// A form that is read, and what is wrong with it.
-struct Form<'a> {
-    fields: &'a Fields,
+struct WebhookForm<'a> {
+    fields: &'a FormFields,
     wrong: Vec<String>,
 }
 
-impl Form<'_> {
-    fn settings(&mut self, kind: &Kind) -> Option<WebhookSettings> {
+impl WebhookForm<'_> {
+    fn settings(&mut self, kind: &WebhookKind) -> Option<WebhookSettings> {
         self.no_secrets();
         let mapping = WebhookMapping {
             text: self.text("text"),
@@ -139,7 +141,7 @@ impl Form<'_> {
         })
     }
 
-    fn scheme(&mut self, kind: &Kind) -> Option<WebhookScheme> {
+    fn scheme(&mut self, kind: &WebhookKind) -> Option<WebhookScheme> {
         Some(match kind.word {
             "standard" => WebhookScheme::StandardWebhooks {},
             "github" => WebhookScheme::Github {},
@@ -162,7 +164,7 @@ impl Form<'_> {
     /// Only the field of the secret may hold one.
     fn no_secrets(&mut self) {
         for (name, value) in
-            self.fields.0.iter().filter(|(name, _)| name != "secret" && FIELDS.contains(&name.as_str()))
+            self.fields.0.iter().filter(|(name, _)| name != "secret" && WEBHOOK_FIELDS.contains(&name.as_str()))
         {
             if let Some(kind) = SecretKind::of(value.trim()) {
                 self.wrong
@@ -205,7 +207,7 @@ mod tests {
     use super::super::webhook_kinds;
     use super::*;
 
-    fn form(change: &[(&str, &str)]) -> Fields {
+    fn form(change: &[(&str, &str)]) -> FormFields {
         let kind = webhook_kinds::named("hmac").expect("known");
         let endpoint = "ep_0192f1c047117000800000000000000a";
         let mut fields = kind.fresh();
@@ -238,7 +240,7 @@ mod tests {
             read(&[("service", ""), ("rate", "many"), ("label", "n"), ("encoding", "morse")]).expect_err("wrong");
         let named: Vec<_> = wrong.lines().filter_map(|line| Some(line.split_once(": ")?.0)).collect();
         assert_eq!(named, ["label", "service", "rate", "encoding"], "{wrong}");
-        assert!(named.iter().all(|name| FIELDS.contains(name) && !label(name).is_empty()));
+        assert!(named.iter().all(|name| WEBHOOK_FIELDS.contains(name) && !label(name).is_empty()));
         let secret = read(&[("name", "dgk_canary")]).expect_err("a secret");
         assert!(secret.starts_with("name: this is") && !secret.contains("canary"), "{secret}");
     }

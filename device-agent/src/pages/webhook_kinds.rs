@@ -3,11 +3,11 @@
 
 use deskgate_protocol::management::WebhookScheme;
 
-use super::fields::Fields;
+use super::fields::FormFields;
 
 /// One way.
 #[derive(Debug)]
-pub(super) struct Kind {
+pub(super) struct WebhookKind {
     /// As `deskgate hook create --scheme` calls it.
     pub(super) word: &'static str,
     pub(super) name: &'static str,
@@ -24,8 +24,8 @@ pub(super) struct Kind {
 }
 
 /// All of them, the best known first.
-pub(super) static ALL: [Kind; 4] = [
-    Kind {
+pub(super) static ALL: [WebhookKind; 4] = [
+    WebhookKind {
         word: "github",
         name: "GitHub",
         about: "Issues, pull requests, pushes and more of a repository or an organisation.",
@@ -61,7 +61,7 @@ pub(super) static ALL: [Kind; 4] = [
 }"#,
         ),
     },
-    Kind {
+    WebhookKind {
         word: "stripe",
         name: "Stripe",
         about: "Payments, invoices and subscriptions.",
@@ -89,7 +89,7 @@ pub(super) static ALL: [Kind; 4] = [
 }"#,
         ),
     },
-    Kind {
+    WebhookKind {
         word: "standard",
         name: "Standard Webhooks",
         about: "Systems that sign as standardwebhooks.com says, also those that send through Svix.",
@@ -115,7 +115,7 @@ pub(super) static ALL: [Kind; 4] = [
 }"#,
         ),
     },
-    Kind {
+    WebhookKind {
         word: "hmac",
         name: "Plain HMAC",
         about: "Anything else that puts an HMAC of the body into a header.",
@@ -146,12 +146,12 @@ pub(super) static ALL: [Kind; 4] = [
 ];
 
 /// The one that is called so.
-pub(super) fn named(word: &str) -> Option<&'static Kind> {
+pub(super) fn named(word: &str) -> Option<&'static WebhookKind> {
     ALL.iter().find(|kind| kind.word == word)
 }
 
 /// The one of a webhook.
-pub(super) fn of(scheme: &WebhookScheme) -> &'static Kind {
+pub(super) fn of(scheme: &WebhookScheme) -> &'static WebhookKind {
     let place = match scheme {
         WebhookScheme::Github {} => 0,
         WebhookScheme::Stripe {} => 1,
@@ -161,12 +161,12 @@ pub(super) fn of(scheme: &WebhookScheme) -> &'static Kind {
     &ALL[place]
 }
 
-impl Kind {
+impl WebhookKind {
     /// What the form of a new webhook begins with.
-    pub(super) fn fresh(&self) -> Fields {
+    pub(super) fn fresh(&self) -> FormFields {
         let own = self.begins.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let rate = [("rate".to_owned(), "10".to_owned())];
-        Fields(own.chain(rate).chain(self.sample()).collect())
+        FormFields(own.chain(rate).chain(self.sample()).collect())
     }
 
     /// An event to look at.

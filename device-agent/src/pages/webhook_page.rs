@@ -9,29 +9,29 @@ use deskgate_protocol::management::{
     TrialOutcome, Webhook, WebhookDetail, WebhookReceipt, WebhookSettings, WebhookTrial,
 };
 
-use super::door::Visitor;
-use super::fields::Fields;
+use super::auth::Visitor;
+use super::fields::FormFields;
+use super::form_errors::{FieldAttributes, FormErrors, failed, without_secrets};
 use super::frame::{Frame, Section};
-use super::webhook_form::{self, FIELDS};
-use super::webhook_kinds::{self, Kind};
-use super::words::{Shape, When};
-use super::wrong::{Marks, Wrong, come_back, failed};
-use super::{Pages, Trouble};
-use crate::local::{ListServices, No, NoCode};
+use super::labels::{Shape, When};
+use super::webhook_form::{self, WEBHOOK_FIELDS};
+use super::webhook_kinds::{self, WebhookKind};
+use super::{PageError, Pages};
+use crate::local::{ErrorReply, ErrorReplyCode, ListServices};
 use deskgate_program::visible;
 
 /// A service that events can be for.
-pub(super) struct Target {
+pub(super) struct TargetService {
     pub(super) endpoint_id: EndpointId,
     pub(super) name: String,
 }
 
 /// The services of an application that callers can use.
-pub(super) async fn targets(pages: &Pages, app_id: ApplicationId) -> Result<Vec<Target>, No> {
-    let services = pages.desk().ask(ListServices {}).await?;
+pub(super) async fn targets(pages: &Pages, app_id: ApplicationId) -> Result<Vec<TargetService>, ErrorReply> {
+    let services = pages.desk().request(ListServices {}).await?;
     let of_app = services.into_iter().filter(|service| service.app_id == app_id && service.published.is_some());
     Ok(of_app
-        .filter_map(|service| Some(Target { endpoint_id: service.endpoint_id?, name: service.draft.name }))
+        .filter_map(|service| Some(TargetService { endpoint_id: service.endpoint_id?, name: service.draft.name }))
         .collect())
 }
 
@@ -40,11 +40,11 @@ pub(super) fn state(hook: &Webhook) -> (Shape, &'static str) {
 }
 
 /// Something that a webhook received, in the table.
-struct Received {
+struct ReceiptRow {
     receipt: WebhookReceipt,
 }
 
-impl Received {
+impl ReceiptRow {
     fn state(&self) -> (Shape, &'static str) {
         match self.receipt.outcome {
             ReceiptOutcome::Accepted => (Shape::Good, "Accepted"),
@@ -79,25 +79,25 @@ impl Received {
 enum Preview {
     Would(WebhookTrial),
     /// Nobody can say, as something in the form cannot be read.
-    Cannot(Wrong),
+    Cannot(FormErrors),
 }
 
 #[derive(Template)]
 #[template(path = "webhook.html")]
-struct Page {
+struct WebhookPage {
     frame: Frame,
     app: Application,
-    kind: &'static Kind,
+    kind: &'static WebhookKind,
     /// `None` for a new one.
     hook: Option<Webhook>,
-    received: Vec<Received>,
-    targets: Vec<Target>,
-    fields: Fields,
-    wrong: Wrong,
+    received: Vec<ReceiptRow>,
+    targets: Vec<TargetService>,
+    fields: FormFields,
+    wrong: FormErrors,
     preview: Preview,
 }
 
-impl Page {
+impl WebhookPage {
     fn active(&self) -> bool {
         self.app.state == ApplicationState::Active
     }
@@ -150,8 +150,8 @@ impl Page {
         self.wrong.at(field).or(tried)
     }
 
-    fn marks(&self, field: &'static str) -> Marks {
-        Marks { field, wrong: self.error(field).is_some() }
+    fn marks(&self, field: &'static str) -> FieldAttributes {
+        FieldAttributes { field, wrong: self.error(field).is_some() }
     }
 
     fn label(field: &str) -> &'static str {
@@ -175,13 +175,13 @@ impl Page {
 }
 
 /// A webhook that is there, or the kind of a new one.
-pub(super) enum Subject {
-    New(ApplicationId, &'static Kind),
+pub(super) enum EditedWebhook {
+    New(ApplicationId, &'static WebhookKind),
     Saved(Box<WebhookDetail>),
 }
 
-impl Subject {
-    pub(super) fn kind(&self) -> &'static Kind {
+impl EditedWebhook {
+    pub(super) fn kind(&self) -> &'static WebhookKind {
         match self {
             Self::New(_, kind) => kind,
             Self::Saved(detail) => webhook_kinds::of(&detail.webhook.settings.scheme),
@@ -189,7 +189,7 @@ impl Subject {
     }
 
     /// What would become of the event in the form, if it were saved so.
-    async fn preview(&self, pages: &Pages, fields: &Fields) -> Result<Preview, No> {
+    async fn preview(&self, pages: &Pages, fields: &FormFields) -> Result<Preview, ErrorReply> {
         let hook_id = match self {
             Self::New(..) => None,
             Self::Saved(detail) => Some(detail.webhook.hook_id),
@@ -206,7 +206,7 @@ impl Subject {
         };
         match tried {
             Ok(trial) => Ok(Preview::Would(trial)),
-            Err(no) if is_about_the_form(&no) => Ok(Preview::Cannot(failed(&no, FIELDS).1)),
+            Err(no) if is_about_the_form(&no) => Ok(Preview::Cannot(failed(&no, WEBHOOK_FIELDS).1)),
             Err(no) => Err(no),
         }
     }
@@ -215,9 +215,9 @@ impl Subject {
         self,
         pages: &Pages,
         visitor: &Visitor,
-        fields: Fields,
-        (status, wrong): (StatusCode, Wrong),
-    ) -> Result<Response, Trouble> {
+        fields: FormFields,
+        (status, wrong): (StatusCode, FormErrors),
+    ) -> Result<Response, PageError> {
         let (app_id, title) = match &self {
             Self::New(app_id, kind) => (*app_id, format!("New webhook: {}", kind.name)),
             Self::Saved(detail) => (detail.webhook.app_id, detail.webhook.settings.name.clone()),
@@ -233,13 +233,18 @@ impl Subject {
             Self::New(..) => (None, Vec::new()),
             Self::Saved(detail) => (Some(detail.webhook), detail.receipts),
         };
-        let received = received.into_iter().map(|receipt| Received { receipt }).collect();
-        Ok(super::html(status, &Page { frame, app, kind, hook, received, targets, fields, wrong, preview }))
+        let received = received.into_iter().map(|receipt| ReceiptRow { receipt }).collect();
+        Ok(super::html(status, &WebhookPage { frame, app, kind, hook, received, targets, fields, wrong, preview }))
     }
 
     /// The form as it was sent, with what would become of its event.
-    pub(super) async fn tried(self, pages: &Pages, visitor: &Visitor, fields: &Fields) -> Result<Response, Trouble> {
-        self.page(pages, visitor, come_back(fields), (StatusCode::OK, Wrong::default())).await
+    pub(super) async fn tried(
+        self,
+        pages: &Pages,
+        visitor: &Visitor,
+        fields: &FormFields,
+    ) -> Result<Response, PageError> {
+        self.page(pages, visitor, without_secrets(fields), (StatusCode::OK, FormErrors::default())).await
     }
 
     /// The form as it was sent, with what is wrong, or what is in the way.
@@ -247,16 +252,16 @@ impl Subject {
         self,
         pages: &Pages,
         visitor: &Visitor,
-        fields: &Fields,
-        no: No,
-    ) -> Result<Response, Trouble> {
+        fields: &FormFields,
+        no: ErrorReply,
+    ) -> Result<Response, PageError> {
         if !is_about_the_form(&no) {
             return Err(no.into());
         }
-        self.page(pages, visitor, come_back(fields), failed(&no, FIELDS)).await
+        self.page(pages, visitor, without_secrets(fields), failed(&no, WEBHOOK_FIELDS)).await
     }
 }
 
-fn is_about_the_form(no: &No) -> bool {
-    matches!(no.code, NoCode::Invalid | NoCode::Refused | NoCode::NotFound)
+fn is_about_the_form(no: &ErrorReply) -> bool {
+    matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused | ErrorReplyCode::NotFound)
 }

@@ -9,14 +9,14 @@ use deskgate_protocol::management::{
     EnableWebhook, RemoveWebhook, RollWebhookSecret, SecretText, ShowWebhook, Webhook, WebhookWithSecret,
 };
 
-use super::door::Visitor;
-use super::fields::Fields;
+use super::auth::Visitor;
+use super::fields::FormFields;
+use super::form_errors::without_secrets;
 use super::frame::{Frame, Section};
 use super::live::Topic;
-use super::secret::{RollQuestion, Shown};
-use super::wrong::come_back;
-use super::{Pages, Trouble, webhook_kinds};
-use crate::local::{No, NoCode};
+use super::secret::{RollQuestion, SecretPage};
+use super::{PageError, Pages, webhook_kinds};
+use crate::local::{ErrorReply, ErrorReplyCode};
 
 /// A webhook's secret if one was made, and its page otherwise.
 pub(super) async fn with_secret(pages: &Pages, visitor: &Visitor, made: WebhookWithSecret) -> Response {
@@ -24,7 +24,7 @@ pub(super) async fn with_secret(pages: &Pages, visitor: &Visitor, made: WebhookW
     let back = format!("/webhooks/{}", webhook.hook_id);
     let Some(secret) = secret else { return Redirect::to(&back).into_response() };
     let kind = webhook_kinds::of(&webhook.settings.scheme);
-    let shown = Shown {
+    let shown = SecretPage {
         frame: Frame::new(pages, visitor, Section::Applications, "Signing secret").await,
         lead: "The other system signs its events with it, and only what it signed counts.".to_owned(),
         secret: secret.0.to_string(),
@@ -40,14 +40,14 @@ pub(super) async fn with_secret(pages: &Pages, visitor: &Visitor, made: WebhookW
 pub(super) async fn switch(
     State(pages): State<Pages>,
     Path(hook_id): Path<HookId>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     pages.desk().manage(EnableWebhook { hook_id, enabled: fields.get("enabled") == "yes" }).await?;
     pages.live().changed(Topic::Webhooks);
     Ok(to_hook(hook_id))
 }
 
-async fn find(pages: &Pages, hook_id: HookId) -> Result<Webhook, Trouble> {
+async fn find(pages: &Pages, hook_id: HookId) -> Result<Webhook, PageError> {
     Ok(pages.desk().manage(ShowWebhook { hook_id }).await?.webhook)
 }
 
@@ -56,16 +56,16 @@ pub(super) async fn ask_roll(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(hook_id): Path<HookId>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let hook = find(&pages, hook_id).await?;
-    Ok(roll_question(&pages, &visitor, &hook, Fields::default(), None).await)
+    Ok(roll_question(&pages, &visitor, &hook, FormFields::default(), None).await)
 }
 
 async fn roll_question(
     pages: &Pages,
     visitor: &Visitor,
     hook: &Webhook,
-    fields: Fields,
+    fields: FormFields,
     problem: Option<String>,
 ) -> Response {
     let frame = Frame::new(pages, visitor, Section::Applications, "Roll the signing secret?").await;
@@ -82,21 +82,21 @@ pub(super) async fn roll(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(hook_id): Path<HookId>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let secret = fields.filled("secret").map(SecretText::from);
     let rolled = match super::keys::overlap(&fields) {
         Some(overlap_s) => pages.desk().manage(RollWebhookSecret { hook_id, overlap_s, secret }).await,
         None => {
             let message = "Choose until when the old secret counts too.".to_owned();
-            Err(No { code: NoCode::Invalid, message })
+            Err(ErrorReply { code: ErrorReplyCode::Invalid, message })
         }
     };
     match rolled {
         Ok(rolled) => Ok(with_secret(&pages, &visitor, rolled).await),
-        Err(no) if no.code == NoCode::Invalid => {
+        Err(no) if no.code == ErrorReplyCode::Invalid => {
             let hook = find(&pages, hook_id).await?;
-            Ok(roll_question(&pages, &visitor, &hook, come_back(&fields), Some(no.message)).await)
+            Ok(roll_question(&pages, &visitor, &hook, without_secrets(&fields), Some(no.message)).await)
         }
         Err(no) => Err(no.into()),
     }
@@ -122,7 +122,7 @@ pub(super) async fn ask_remove(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(hook_id): Path<HookId>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let hook = find(&pages, hook_id).await?;
     Ok(remove_question(&pages, &visitor, hook, None).await)
 }
@@ -132,8 +132,8 @@ pub(super) async fn remove(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(hook_id): Path<HookId>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let hook = find(&pages, hook_id).await?;
     if fields.get("name").trim() != hook.settings.name {
         let problem = format!("Type the webhook's name, {}, to confirm. Nothing was changed.", hook.settings.name);

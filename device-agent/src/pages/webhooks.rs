@@ -11,28 +11,28 @@ use deskgate_protocol::management::{
 };
 use serde::Deserialize;
 
-use super::door::Visitor;
-use super::fields::Fields;
+use super::auth::Visitor;
+use super::fields::FormFields;
+use super::form_errors::FormErrors;
 use super::frame::{Frame, Section};
+use super::labels::When;
 use super::live::Topic;
-use super::webhook_kinds::{self, Kind};
-use super::webhook_page::{Subject, Target, state, targets};
+use super::webhook_kinds::{self, WebhookKind};
+use super::webhook_page::{EditedWebhook, TargetService, state, targets};
 use super::webhook_steps::{self, to_hook, to_list};
-use super::words::When;
-use super::wrong::Wrong;
-use super::{Pages, Trouble, webhook_form};
-use crate::local::{No, NoCode};
+use super::{PageError, Pages, webhook_form};
+use crate::local::{ErrorReply, ErrorReplyCode};
 
 #[derive(Template)]
 #[template(path = "webhooks.html")]
-struct List {
+struct WebhooksPage {
     frame: Frame,
     app: Application,
     hooks: Vec<Webhook>,
-    targets: Vec<Target>,
+    targets: Vec<TargetService>,
 }
 
-impl List {
+impl WebhooksPage {
     fn active(&self) -> bool {
         self.app.state == ApplicationState::Active
     }
@@ -48,26 +48,29 @@ pub(super) async fn list(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, PageError> {
     let (frame, app, hooks, targets) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Applications, "Webhooks"),
         pages.desk().manage(ShowApplication { app_id }),
         pages.desk().manage(ListWebhooks { app_id: Some(app_id) }),
         targets(&pages, app_id)
     );
-    Ok(super::html(StatusCode::OK, &List { frame, app: app?, hooks: hooks?, targets: targets? }))
+    Ok(super::html(StatusCode::OK, &WebhooksPage { frame, app: app?, hooks: hooks?, targets: targets? }))
 }
 
 /// What a new webhook's page was asked for.
 #[derive(Debug, Deserialize)]
-pub(super) struct Scheme {
+pub(super) struct NewWebhookQuery {
     #[serde(default)]
     scheme: String,
 }
 
-fn kind(word: &str) -> Result<&'static Kind, Trouble> {
-    let unknown = || No { code: NoCode::Invalid, message: "Choose how the other system signs its events.".to_owned() };
-    webhook_kinds::named(word).ok_or_else(|| Trouble(unknown()))
+fn kind(word: &str) -> Result<&'static WebhookKind, PageError> {
+    let unknown = || ErrorReply {
+        code: ErrorReplyCode::Invalid,
+        message: "Choose how the other system signs its events.".to_owned(),
+    };
+    webhook_kinds::named(word).ok_or_else(|| PageError(unknown()))
 }
 
 /// `GET /applications/{id}/webhooks/new`
@@ -75,8 +78,8 @@ pub(super) async fn ask_new(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
-    Query(asked): Query<Scheme>,
-) -> Result<Response, Trouble> {
+    Query(asked): Query<NewWebhookQuery>,
+) -> Result<Response, PageError> {
     let Ok(kind) = kind(&asked.scheme) else { return Ok(to_list(app_id)) };
     let mut fields = kind.fresh();
     let first = targets(&pages, app_id).await?.into_iter().next();
@@ -85,7 +88,7 @@ pub(super) async fn ask_new(
         // The list says what is missing.
         None => return Ok(to_list(app_id)),
     }
-    Subject::New(app_id, kind).page(&pages, &visitor, fields, (StatusCode::OK, Wrong::default())).await
+    EditedWebhook::New(app_id, kind).page(&pages, &visitor, fields, (StatusCode::OK, FormErrors::default())).await
 }
 
 /// `POST /applications/{id}/webhooks/new`: tries it, or creates it and shows its secret, this once.
@@ -93,10 +96,10 @@ pub(super) async fn create(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
+    fields: FormFields,
+) -> Result<Response, PageError> {
     let kind = kind(fields.get("scheme"))?;
-    let subject = Subject::New(app_id, kind);
+    let subject = EditedWebhook::New(app_id, kind);
     if fields.get("then") == "try" {
         return subject.tried(&pages, &visitor, &fields).await;
     }
@@ -118,7 +121,7 @@ pub(super) async fn create(
 
 /// The event that a webhook's page shows first.
 #[derive(Debug, Deserialize)]
-pub(super) struct Chosen {
+pub(super) struct WebhookQuery {
     #[serde(default)]
     receipt: String,
 }
@@ -128,8 +131,8 @@ pub(super) async fn show(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(hook_id): Path<HookId>,
-    Query(chosen): Query<Chosen>,
-) -> Result<Response, Trouble> {
+    Query(chosen): Query<WebhookQuery>,
+) -> Result<Response, PageError> {
     let detail = pages.desk().manage(ShowWebhook { hook_id }).await?;
     let mut fields = webhook_form::fields(&detail.webhook.settings);
     fields.0.extend(webhook_kinds::of(&detail.webhook.settings.scheme).sample());
@@ -138,7 +141,7 @@ pub(super) async fn show(
     if let Some(receipt) = asked.or_else(|| detail.receipts.iter().find(kept)) {
         fields.0.push(("receipt".to_owned(), receipt.receipt_id.to_string()));
     }
-    Subject::Saved(detail.into()).page(&pages, &visitor, fields, (StatusCode::OK, Wrong::default())).await
+    EditedWebhook::Saved(detail.into()).page(&pages, &visitor, fields, (StatusCode::OK, FormErrors::default())).await
 }
 
 /// `POST /webhooks/{id}`: tries what is in the form, or saves it.
@@ -146,9 +149,9 @@ pub(super) async fn change(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(hook_id): Path<HookId>,
-    fields: Fields,
-) -> Result<Response, Trouble> {
-    let subject = Subject::Saved(pages.desk().manage(ShowWebhook { hook_id }).await?.into());
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let subject = EditedWebhook::Saved(pages.desk().manage(ShowWebhook { hook_id }).await?.into());
     if fields.get("then") == "try" {
         return subject.tried(&pages, &visitor, &fields).await;
     }

@@ -5,15 +5,15 @@
 use std::time::Duration;
 
 /// The two clocks are not read in the same moment; less than this is no sleep.
-const NO_SLEEP: Duration = Duration::from_millis(500);
+const MIN_SLEEP: Duration = Duration::from_millis(500);
 
 /// Tells how long the computer slept since it was last asked.
 #[derive(Debug)]
-pub(super) struct Clocks {
+pub(super) struct SleepClocks {
     apart: Duration,
 }
 
-impl Clocks {
+impl SleepClocks {
     /// Counts from now on.
     pub(super) fn now() -> Self {
         Self { apart: apart() }
@@ -26,7 +26,7 @@ impl Clocks {
 
     fn grown_to(&mut self, apart: Duration) -> Duration {
         let grown = apart.saturating_sub(self.apart);
-        if grown < NO_SLEEP {
+        if grown < MIN_SLEEP {
             return Duration::ZERO;
         }
         self.apart = apart;
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn each_sleep_is_told_once_and_readings_a_moment_apart_are_none() {
-        let mut clocks = Clocks { apart: Duration::from_secs(100) };
+        let mut clocks = SleepClocks { apart: Duration::from_secs(100) };
         assert_eq!(clocks.grown_to(Duration::from_millis(100_400)), Duration::ZERO);
         assert_eq!(clocks.grown_to(Duration::from_secs(130)), Duration::from_secs(30));
         assert_eq!(clocks.grown_to(Duration::from_secs(130)), Duration::ZERO);
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_computer_that_is_awake_has_not_slept() {
-        let mut clocks = Clocks::now();
+        let mut clocks = SleepClocks::now();
         std::thread::yield_now();
         assert_eq!(clocks.slept(), Duration::ZERO);
     }

@@ -10,8 +10,8 @@ use tokio::time::timeout;
 use zbus::zvariant::OwnedFd;
 
 /// A local service answers at once, or is broken.
-const ANSWER: Duration = Duration::from_secs(5);
-const WHO: &str = "Deskgate";
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+const INHIBITOR_NAME: &str = "Deskgate";
 
 #[zbus::proxy(
     interface = "org.freedesktop.login1.Manager",
@@ -32,13 +32,13 @@ trait Manager {
 
 /// An inhibitor; dropping it ends it.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct InhibitorLock {
     _descriptor: OwnedFd,
 }
 
 /// What logind says.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Signal {
+pub(super) enum SleepSignal {
     Sleep,
     Wake,
 }
@@ -48,7 +48,7 @@ pub(super) enum Signal {
 pub(super) struct Logind {
     manager: ManagerProxy<'static>,
     signals: PrepareForSleepStream,
-    delay: Option<Lock>,
+    delay: Option<InhibitorLock>,
 }
 
 impl Logind {
@@ -73,12 +73,12 @@ impl Logind {
     }
 
     /// The inhibitor that holds off the sleep which is about to begin.
-    pub(super) fn take_delay(&mut self) -> Option<Lock> {
+    pub(super) fn take_delay(&mut self) -> Option<InhibitorLock> {
         self.delay.take()
     }
 
     /// Keeps the computer from sleeping because nobody touches it.
-    pub(super) async fn keep_awake(&self) -> Result<Lock, String> {
+    pub(super) async fn keep_awake(&self) -> Result<InhibitorLock, String> {
         self.inhibit("idle", "A run is being executed", "block").await
     }
 
@@ -87,18 +87,18 @@ impl Logind {
         in_time(self.manager.on_external_power()).await
     }
 
-    async fn inhibit(&self, what: &str, why: &str, mode: &str) -> Result<Lock, String> {
-        let descriptor = in_time(self.manager.inhibit(what, WHO, why, mode)).await?;
-        Ok(Lock { _descriptor: descriptor })
+    async fn inhibit(&self, what: &str, why: &str, mode: &str) -> Result<InhibitorLock, String> {
+        let descriptor = in_time(self.manager.inhibit(what, INHIBITOR_NAME, why, mode)).await?;
+        Ok(InhibitorLock { _descriptor: descriptor })
     }
 
     /// The next signal; `None` when the bus is gone. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Option<Signal> {
+    pub(super) async fn next(&mut self) -> Option<SleepSignal> {
         loop {
             let signal = self.signals.next().await?;
             match signal.args() {
-                Ok(arguments) if arguments.start => return Some(Signal::Sleep),
-                Ok(_) => return Some(Signal::Wake),
+                Ok(arguments) if arguments.start => return Some(SleepSignal::Sleep),
+                Ok(_) => return Some(SleepSignal::Wake),
                 Err(error) => tracing::debug!(%error, "a signal of logind that is not understood"),
             }
         }
@@ -106,7 +106,7 @@ impl Logind {
 }
 
 async fn in_time<T>(work: impl Future<Output = zbus::Result<T>>) -> Result<T, String> {
-    match timeout(ANSWER, work).await {
+    match timeout(REPLY_TIMEOUT, work).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => Err(format!("the system's login service (logind): {error}")),
         Err(_) => Err("the system's login service (logind) does not answer".to_owned()),

@@ -13,7 +13,7 @@ mod logind;
 #[path = "without_logind.rs"]
 mod logind;
 
-mod wish;
+mod keep_awake;
 
 use std::time::Duration;
 
@@ -21,20 +21,20 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use clocks::Clocks;
-use logind::{Logind, Signal};
-pub use wish::KeepAwake;
+use clocks::SleepClocks;
+pub use keep_awake::KeepAwake;
+use logind::{Logind, SleepSignal};
 
 /// Between two looks at the clocks. They stand still during sleep, so wake is noticed this late at most.
-const LOOK: Duration = Duration::from_secs(2);
+const CLOCK_POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Until logind is looked for again after it was not there.
-const LOOK_FOR_LOGIND: Duration = Duration::from_secs(60);
+const LOGIND_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What happened.
 #[derive(Debug)]
-pub enum News {
+pub enum PowerEvent {
     /// The computer goes to sleep when this is dropped, or a few seconds after it was said.
-    Sleep(Delay),
+    Sleep(SleepDelay),
     /// It is awake, or did not fall asleep after all.
     Wake {
         /// How long it slept; zero if that cannot be told.
@@ -44,14 +44,14 @@ pub enum News {
 
 /// Holds sleep off for the moment it takes to prepare for it.
 #[derive(Debug)]
-pub struct Delay {
-    _held: Option<logind::Lock>,
+pub struct SleepDelay {
+    _held: Option<logind::InhibitorLock>,
 }
 
 /// Whether the computer is kept from falling asleep by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum KeptAwake {
+pub enum AwakeStatus {
     /// Nothing is at work.
     NotNeeded,
     /// Its owner does not want it.
@@ -70,25 +70,25 @@ pub enum KeptAwake {
 pub struct Power {
     logind: Result<Logind, String>,
     looked_at: Instant,
-    awake: Option<logind::Lock>,
+    awake: Option<logind::InhibitorLock>,
     busy: bool,
     /// Between the two words of logind: sleep is not held off any more, and must not be.
     asleep: bool,
     /// A failure to hold off sleep was told to the log, and not mended since.
     complained: bool,
-    clocks: Clocks,
+    clocks: SleepClocks,
     look: tokio::time::Interval,
-    shown: watch::Sender<KeptAwake>,
+    shown: watch::Sender<AwakeStatus>,
     wish: watch::Receiver<KeepAwake>,
 }
 
 impl Power {
     /// Looks for logind; without it only wake is noticed. `shown` tells whether the computer is kept awake, now and
     /// after each change; `wish` says when it is to be.
-    pub async fn new(shown: watch::Sender<KeptAwake>, wish: watch::Receiver<KeepAwake>) -> Self {
-        let mut look = interval(LOOK);
+    pub async fn new(shown: watch::Sender<AwakeStatus>, wish: watch::Receiver<KeepAwake>) -> Self {
+        let mut look = interval(CLOCK_POLL_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let clocks = Clocks::now();
+        let clocks = SleepClocks::now();
         let logind = Logind::connect().await;
         if let Err(why) = &logind {
             tracing::info!(why, "sleep is noticed only afterwards, and this computer is not kept awake");
@@ -104,17 +104,17 @@ impl Power {
         self.busy = busy;
         let wish = *self.wish.borrow_and_update();
         let state = match (busy, wish) {
-            (false, _) => KeptAwake::NotNeeded,
-            (true, KeepAwake::Never) => KeptAwake::NotWanted,
+            (false, _) => AwakeStatus::NotNeeded,
+            (true, KeepAwake::Never) => AwakeStatus::NotWanted,
             (true, wish) => match self.stay_awake(wish).await {
-                Ok(()) => KeptAwake::Yes,
-                Err(why) => KeptAwake::No { why },
+                Ok(()) => AwakeStatus::Yes,
+                Err(why) => AwakeStatus::No { why },
             },
         };
-        if state != KeptAwake::Yes {
+        if state != AwakeStatus::Yes {
             self.awake = None;
         }
-        if let KeptAwake::No { why } = &state
+        if let AwakeStatus::No { why } = &state
             && *self.shown.borrow() != state
         {
             tracing::warn!(why, "this computer may fall asleep during a run");
@@ -140,12 +140,12 @@ impl Power {
 
     /// Waits for news. Cancel-safe: nothing is awaited between what happened and its return, and what a look did not
     /// finish is done by the next one.
-    pub async fn next(&mut self) -> News {
+    pub async fn next(&mut self) -> PowerEvent {
         loop {
             tokio::select! {
                 signal = signal(&mut self.logind) => return match signal {
-                    Some(Signal::Sleep) => self.falls_asleep(),
-                    Some(Signal::Wake) => self.woke(),
+                    Some(SleepSignal::Sleep) => self.falls_asleep(),
+                    Some(SleepSignal::Wake) => self.woke(),
                     None => {
                         self.lose("the system's login service went away".to_owned());
                         // Nobody says any more that the computer woke, so nobody may wait for it.
@@ -156,7 +156,7 @@ impl Power {
                     let slept = self.clocks.slept();
                     if !slept.is_zero() {
                         self.asleep = false;
-                        return News::Wake { slept };
+                        return PowerEvent::Wake { slept };
                     }
                     self.look_for_logind().await;
                     self.hold_off_next_sleep().await;
@@ -170,16 +170,16 @@ impl Power {
         }
     }
 
-    fn falls_asleep(&mut self) -> News {
+    fn falls_asleep(&mut self) -> PowerEvent {
         self.asleep = true;
-        News::Sleep(Delay { _held: self.logind.as_mut().ok().and_then(Logind::take_delay) })
+        PowerEvent::Sleep(SleepDelay { _held: self.logind.as_mut().ok().and_then(Logind::take_delay) })
     }
 
-    fn woke(&mut self) -> News {
+    fn woke(&mut self) -> PowerEvent {
         self.asleep = false;
         // The next sleep is held off at once.
         self.look.reset_immediately();
-        News::Wake { slept: self.clocks.slept() }
+        PowerEvent::Wake { slept: self.clocks.slept() }
     }
 
     async fn hold_off_next_sleep(&mut self) {
@@ -206,7 +206,7 @@ impl Power {
     }
 
     async fn look_for_logind(&mut self) {
-        if self.logind.is_ok() || self.looked_at.elapsed() < LOOK_FOR_LOGIND {
+        if self.logind.is_ok() || self.looked_at.elapsed() < LOGIND_RETRY_INTERVAL {
             return;
         }
         self.logind = Logind::connect().await;
@@ -215,7 +215,7 @@ impl Power {
     }
 }
 
-async fn signal(logind: &mut Result<Logind, String>) -> Option<Signal> {
+async fn signal(logind: &mut Result<Logind, String>) -> Option<SleepSignal> {
     match logind {
         Ok(logind) => logind.next().await,
         Err(_) => std::future::pending().await,

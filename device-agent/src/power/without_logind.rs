@@ -2,12 +2,12 @@
 
 /// There is none to have.
 #[derive(Debug)]
-pub(super) enum Lock {}
+pub(super) enum InhibitorLock {}
 
 /// What would be said.
 #[derive(Clone, Copy, Debug)]
 #[allow(dead_code, reason = "the words of the real one")]
-pub(super) enum Signal {
+pub(super) enum SleepSignal {
     Sleep,
     Wake,
 }
@@ -25,11 +25,11 @@ impl Logind {
         match *self {}
     }
 
-    pub(super) fn take_delay(&mut self) -> Option<Lock> {
+    pub(super) fn take_delay(&mut self) -> Option<InhibitorLock> {
         match *self {}
     }
 
-    pub(super) async fn keep_awake(&self) -> Result<Lock, String> {
+    pub(super) async fn keep_awake(&self) -> Result<InhibitorLock, String> {
         match *self {}
     }
 
@@ -37,7 +37,7 @@ impl Logind {
         match *self {}
     }
 
-    pub(super) async fn next(&mut self) -> Option<Signal> {
+    pub(super) async fn next(&mut self) -> Option<SleepSignal> {
         match *self {}
     }
 }

@@ -2,23 +2,23 @@
 
 use std::path::Path;
 
-use deskgate_definition::{Check, Definition, Provider, Report, Skill, ToolName, Verdict};
+use deskgate_definition::{Check, CheckReport, CheckResult, Definition, Provider, Skill, ToolName};
 use deskgate_protocol::Timestamp;
 
-use super::Computer;
+use super::CheckEnvironment;
 use super::probe::{try_provider, try_sandbox, try_tool};
 
 /// Who hears of each check as it ends.
-pub type Tell<'a> = dyn Fn(&Check) + Sync + 'a;
+pub type CheckObserver<'a> = dyn Fn(&Check) + Sync + 'a;
 
 /// Checks as they are made, each of which is told.
 pub(super) struct Findings<'a> {
     pub(super) all: Vec<Check>,
-    tell: &'a Tell<'a>,
+    tell: &'a CheckObserver<'a>,
 }
 
 impl<'a> Findings<'a> {
-    pub(super) fn new(tell: &'a Tell<'a>) -> Self {
+    pub(super) fn new(tell: &'a CheckObserver<'a>) -> Self {
         Self { all: Vec::new(), tell }
     }
 
@@ -33,21 +33,24 @@ impl<'a> Findings<'a> {
 }
 
 /// The checks of the folder, in their order.
-const DIRECTORY: [&str; 4] =
+const DIRECTORY_CHECKS: [&str; 4] =
     ["directory exists", "directory is a folder", "directory is narrow enough", "directory is readable"];
-const MODEL: &str = "provider and model";
-const INSTRUCTIONS: &str = "instructions";
-const SANDBOX: &str = "sandbox confines";
-const WRITABLE: &str = "directory is writable";
+const MODEL_CHECK: &str = "provider and model";
+const INSTRUCTIONS_CHECK: &str = "instructions";
+const SANDBOX_CHECK: &str = "sandbox confines";
+const WRITABLE_CHECK: &str = "directory is writable";
 
 /// What [`check`] asks of a definition, in its order.
 pub(super) fn names(definition: &Definition) -> Vec<String> {
-    let mut names =
-        [&DIRECTORY[..], &[MODEL, INSTRUCTIONS]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let mut names = [&DIRECTORY_CHECKS[..], &[MODEL_CHECK, INSTRUCTIONS_CHECK]]
+        .concat()
+        .into_iter()
+        .map(str::to_owned)
+        .collect::<Vec<_>>();
     names.extend(definition.tools.iter().filter(|tool| **tool != ToolName::Bash).map(name_of_tool));
-    names.extend(definition.tools.contains(&ToolName::Bash).then(|| SANDBOX.to_owned()));
+    names.extend(definition.tools.contains(&ToolName::Bash).then(|| SANDBOX_CHECK.to_owned()));
     names.extend(definition.skills.iter().map(name_of_skill));
-    names.push(WRITABLE.to_owned());
+    names.push(WRITABLE_CHECK.to_owned());
     names
 }
 
@@ -60,23 +63,23 @@ fn name_of_skill(skill: &Skill) -> String {
 }
 
 /// Makes every check of a definition. `tell` hears of each as it ends.
-pub async fn check(definition: &Definition, computer: &Computer, tell: &Tell<'_>) -> Report {
-    let Computer { home, own, accounts, .. } = computer;
+pub async fn check(definition: &Definition, computer: &CheckEnvironment, tell: &CheckObserver<'_>) -> CheckReport {
+    let CheckEnvironment { home, own_folder: own, accounts, .. } = computer;
     let directory = definition.working_directory.clone();
     let (home, keys) = (home.clone(), own.clone());
     let mut checks = Findings::new(tell);
     let found = tokio::task::spawn_blocking(move || check_directory(&directory, home.as_deref(), &keys)).await;
     checks.extend(found.unwrap_or_else(|_| vec![fail("directory", "the check itself failed", "run the check again")]));
-    let usable = checks.all.iter().all(|check| check.verdict == Verdict::Pass);
+    let usable = checks.all.iter().all(|check| check.verdict == CheckResult::Pass);
     let tried =
         try_provider(accounts, &definition.provider, &definition.model, definition.limits.max_output_tokens).await;
     checks.push(match tried {
-        Ok(found) => pass(MODEL, &found),
-        Err(cause) => fail(MODEL, &cause, next_for(&definition.provider)),
+        Ok(found) => pass(MODEL_CHECK, &found),
+        Err(cause) => fail(MODEL_CHECK, &cause, next_for(&definition.provider)),
     });
     checks.push(match definition.instructions.trim().is_empty() {
-        false => pass(INSTRUCTIONS, "the service has a task"),
-        true => fail(INSTRUCTIONS, "they are empty", "write what the assistant is to do"),
+        false => pass(INSTRUCTIONS_CHECK, "the service has a task"),
+        true => fail(INSTRUCTIONS_CHECK, "they are empty", "write what the assistant is to do"),
     });
     for tool in definition.tools.iter().filter(|tool| **tool != ToolName::Bash) {
         let name = name_of_tool(tool);
@@ -95,12 +98,12 @@ pub async fn check(definition: &Definition, computer: &Computer, tell: &Tell<'_>
     let read = tokio::task::spawn_blocking(move || skills.iter().map(check_skill).collect::<Vec<_>>()).await;
     checks.extend(read.unwrap_or_else(|_| vec![fail("skills", "the check itself failed", "run the check again")]));
     checks.push(check_writable(definition, usable, own).await);
-    Report { definition_sha256: definition.digest(), checked_at: Timestamp::now(), checks: checks.all }
+    CheckReport { definition_sha256: definition.digest(), checked_at: Timestamp::now(), checks: checks.all }
 }
 
 /// Writing is tried where it is wanted only: a folder that is only read is left as it is.
 async fn check_writable(definition: &Definition, usable: bool, own: &Path) -> Check {
-    let name = WRITABLE;
+    let name = WRITABLE_CHECK;
     if !definition.tools.iter().any(|tool| tool.writes()) {
         return skip(name, "no writing tool is selected");
     }
@@ -115,7 +118,7 @@ async fn check_writable(definition: &Definition, usable: bool, own: &Path) -> Ch
 
 /// Whether commands can be kept in, tried by a command that wants out.
 async fn check_sandbox(definition: &Definition, usable: bool, own: &Path) -> Check {
-    let name = SANDBOX;
+    let name = SANDBOX_CHECK;
     if !usable {
         return skip(name, "the working directory cannot be used");
     }
@@ -148,7 +151,7 @@ fn next_for(provider: &Provider) -> &'static str {
 
 /// The checks of the folder, up to the first that fails: the rest would only repeat its cause.
 fn check_directory(directory: &Path, home: Option<&Path>, own: &Path) -> Vec<Check> {
-    let [exists, folder, narrow, readable] = DIRECTORY;
+    let [exists, folder, narrow, readable] = DIRECTORY_CHECKS;
     let mut checks = Vec::new();
     let shown = directory.display();
     let real = match directory.canonicalize() {
@@ -188,29 +191,29 @@ fn check_directory(directory: &Path, home: Option<&Path>, own: &Path) -> Vec<Che
 }
 
 pub(super) fn pass(name: &str, cause: &str) -> Check {
-    Check { name: name.to_owned(), verdict: Verdict::Pass, cause: cause.to_owned(), next: None }
+    Check { name: name.to_owned(), verdict: CheckResult::Pass, cause: cause.to_owned(), next: None }
 }
 
 pub(super) fn skip(name: &str, cause: &str) -> Check {
-    Check { name: name.to_owned(), verdict: Verdict::Skip, cause: cause.to_owned(), next: None }
+    Check { name: name.to_owned(), verdict: CheckResult::Skip, cause: cause.to_owned(), next: None }
 }
 
 pub(super) fn fail(name: &str, cause: &str, next: &str) -> Check {
-    Check { name: name.to_owned(), verdict: Verdict::Fail, cause: cause.to_owned(), next: Some(next.to_owned()) }
+    Check { name: name.to_owned(), verdict: CheckResult::Fail, cause: cause.to_owned(), next: Some(next.to_owned()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use deskgate_assistant::accounts::Accounts;
-    use deskgate_assistant::mcp::Servers;
+    use deskgate_assistant::mcp::McpServers;
     use deskgate_assistant::mcp::connections::Connections;
-    use deskgate_definition::{Approvals, Limits, Network};
+    use deskgate_assistant::providers::Providers;
+    use deskgate_definition::{ApprovalPolicy, Network, RunLimits};
 
-    fn computer(home: Option<&Path>) -> Computer {
+    fn computer(home: Option<&Path>) -> CheckEnvironment {
         let nowhere = Path::new("/nonexistent");
-        let (accounts, servers) = (Accounts::new(nowhere.into()), Servers::new(Connections::new(nowhere.into())));
-        Computer { home: home.map(Path::to_owned), own: nowhere.into(), accounts, servers }
+        let (accounts, servers) = (Providers::new(nowhere.into()), McpServers::new(Connections::new(nowhere.into())));
+        CheckEnvironment { home: home.map(Path::to_owned), own_folder: nowhere.into(), accounts, servers }
     }
 
     fn definition(folder: &Path) -> Definition {
@@ -221,18 +224,18 @@ mod tests {
             provider: Provider::Scripted,
             model: "folder".to_owned(),
             instructions: "Answer.".to_owned(),
-            tools: ToolName::WORKSPACE.to_vec(),
+            tools: ToolName::WORKSPACE_TOOLS.to_vec(),
             skills: Vec::new(),
             mcp: Vec::new(),
-            approvals: Approvals::default(),
+            approvals: ApprovalPolicy::default(),
             protected: Vec::new(),
             network: Network::None,
-            limits: Limits::default(),
+            limits: RunLimits::default(),
         }
     }
 
     /// The report, each check of which was told by a name that was known before.
-    async fn made(definition: &Definition, computer: &Computer) -> Report {
+    async fn made(definition: &Definition, computer: &CheckEnvironment) -> CheckReport {
         let told = std::sync::Mutex::new(Vec::new());
         let report = check(definition, computer, &|check| told.lock().expect("no panic").push(check.clone())).await;
         assert_eq!(told.into_inner().expect("no panic"), report.checks);
@@ -241,8 +244,8 @@ mod tests {
         report
     }
 
-    fn failed(report: &Report) -> Vec<&str> {
-        let failed = report.checks.iter().filter(|check| check.verdict == Verdict::Fail);
+    fn failed(report: &CheckReport) -> Vec<&str> {
+        let failed = report.checks.iter().filter(|check| check.verdict == CheckResult::Fail);
         assert!(failed.clone().all(|check| check.next.is_some()), "each failure says what to do next");
         failed.map(|check| check.name.as_str()).collect()
     }
@@ -252,7 +255,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("temporary folder");
         let report = made(&definition(folder.path()), &computer(None)).await;
         assert!(report.passed(), "{report:?}");
-        let passed = |name: &str| report.checks.iter().any(|c| c.name == name && c.verdict == Verdict::Pass);
+        let passed = |name: &str| report.checks.iter().any(|c| c.name == name && c.verdict == CheckResult::Pass);
         let tools = ["tool Read", "tool Grep", "tool Glob", "tool Edit", "tool Write"];
         assert!(tools.into_iter().chain(["directory is writable"]).all(passed));
         assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), 0, "nothing is left of the trial");
@@ -280,7 +283,7 @@ mod tests {
         let own = tempfile::tempdir().expect("temporary folder");
         let inside = own.path().join("invoices");
         std::fs::create_dir(&inside).expect("created");
-        let computer = Computer { own: own.path().to_owned(), ..computer(None) };
+        let computer = CheckEnvironment { own_folder: own.path().to_owned(), ..computer(None) };
         for folder in [own.path(), &inside] {
             let report = made(&definition(folder), &computer).await;
             assert_eq!(failed(&report), ["directory is narrow enough"], "{}", folder.display());

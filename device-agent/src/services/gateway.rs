@@ -1,11 +1,11 @@
 //! What services need of the gateway: one typed call.
 
-use deskgate_protocol::management::{Call, ManagementError};
+use deskgate_protocol::management::{ManagementCall, ManagementError};
 
 /// Asks the gateway over the control channel.
-pub trait Gateway: Send + Sync {
+pub trait GatewayClient: Send + Sync {
     /// Sends a request and waits for the reply that belongs to it.
-    fn call<C: Call + Send>(&self, request: C) -> impl Future<Output = Result<C::Reply, CallError>> + Send;
+    fn call<C: ManagementCall + Send>(&self, request: C) -> impl Future<Output = Result<C::Reply, CallError>> + Send;
 }
 
 /// Why a call has no reply.

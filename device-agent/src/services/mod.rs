@@ -12,23 +12,23 @@
 pub mod checks;
 pub mod folder;
 pub mod gateway;
-pub mod offers;
 pub mod probe;
 pub mod progress;
 mod publish;
 mod servers;
+pub mod tool_pins;
 
 use std::path::PathBuf;
 
-use deskgate_assistant::accounts::Accounts;
-use deskgate_assistant::mcp::Servers;
-use deskgate_definition::{Check, Definition, InvalidDefinition, Report, Service};
+use deskgate_assistant::mcp::McpServers;
+use deskgate_assistant::providers::Providers;
+use deskgate_definition::{Check, CheckReport, Definition, InvalidDefinition, Service};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::{ApplicationId, DraftId};
 
 pub use folder::Folder;
-pub use gateway::{CallError, Gateway};
-pub use progress::{Checking, Progress};
+pub use gateway::{CallError, GatewayClient};
+pub use progress::{CheckProgress, RunningCheck};
 
 /// Why a step with a service was not done.
 #[derive(Debug, thiserror::Error)]
@@ -68,34 +68,34 @@ pub enum Error {
 
 /// What checks look at on this computer.
 #[derive(Clone, Debug)]
-pub struct Computer {
+pub struct CheckEnvironment {
     /// The folder of the person at the desktop, which no service may be given whole.
     pub home: Option<PathBuf>,
     /// The agent's own folder, which no service may be given at all.
-    pub own: PathBuf,
+    pub own_folder: PathBuf,
     /// The model providers.
-    pub accounts: Accounts,
+    pub accounts: Providers,
     /// The MCP servers.
-    pub servers: Servers,
+    pub servers: McpServers,
 }
 
 /// What a person does with the services of this device.
 #[derive(Clone, Debug)]
-pub struct ServiceDesk<G> {
+pub struct ServiceManager<G> {
     store: deskgate_store::Services,
     gateway: G,
-    computer: Computer,
-    progress: Progress,
+    computer: CheckEnvironment,
+    progress: CheckProgress,
 }
 
-impl<G: Gateway> ServiceDesk<G> {
+impl<G: GatewayClient> ServiceManager<G> {
     /// A desk for the services in `store`.
-    pub fn new(store: deskgate_store::Services, gateway: G, computer: Computer) -> Self {
-        Self { store, gateway, computer, progress: Progress::default() }
+    pub fn new(store: deskgate_store::Services, gateway: G, computer: CheckEnvironment) -> Self {
+        Self { store, gateway, computer, progress: CheckProgress::default() }
     }
 
     /// Shows there what its checks find.
-    pub fn showing(self, progress: Progress) -> Self {
+    pub fn with_progress(self, progress: CheckProgress) -> Self {
         Self { progress, ..self }
     }
 
@@ -128,17 +128,17 @@ impl<G: Gateway> ServiceDesk<G> {
 
     /// Makes every check of the draft and keeps what they found. Lists of tools of other servers are pinned in the draft
     /// as they are found: what is published next is what was looked at here.
-    pub async fn check(&self, draft_id: DraftId) -> Result<Report, Error> {
+    pub async fn check(&self, draft_id: DraftId) -> Result<CheckReport, Error> {
         self.check_for(None, draft_id).await
     }
 
     /// The same, followed by whoever asked, under a number of their own.
-    pub async fn check_for(&self, follower: Option<u64>, draft_id: DraftId) -> Result<Report, Error> {
+    pub async fn check_for(&self, follower: Option<u64>, draft_id: DraftId) -> Result<CheckReport, Error> {
         let service = self.show(draft_id).await?;
         let mut draft = service.draft.clone();
         let names = checks::names(&draft).into_iter().chain(servers::names(&draft)).collect();
         let shown = self.progress.begin(draft_id, names, follower);
-        let tell = |check: &Check| shown.found(check);
+        let tell = |check: &Check| shown.record(check);
         let found = servers::pin(&mut draft, &self.computer.servers, &self.store, &tell).await?;
         if draft != service.draft && !self.store.replace_draft(draft_id, &service.draft, &draft).await? {
             return Err(Error::Edited(draft_id));

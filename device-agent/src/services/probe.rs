@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_assistant::accounts::Accounts;
+use deskgate_assistant::providers::Providers;
 use deskgate_assistant::{self, Assistant, Message, ModelEvent, ModelRequest};
 use deskgate_definition::{Definition, Network, Provider, ToolName};
 use deskgate_tools::Toolbox;
-use deskgate_tools::engine::workspace::Ground;
+use deskgate_tools::engine::workspace::WorkspaceOptions;
 use deskgate_tools::sandbox::probe;
 use futures_util::StreamExt;
 use serde_json::json;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// How long a model may take for one word.
-const ANSWER: Duration = Duration::from_secs(60);
+const MODEL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Starts a sandbox as a run of this service would, and tries to get out of it. `Ok` says in a few words what was
 /// done; otherwise why no command may run there, and the one thing to do next.
@@ -24,7 +24,7 @@ pub async fn try_sandbox(definition: &Definition, own: &Path) -> Result<String, 
     let (definition, own) = (definition.clone(), own.to_owned());
     let tried = tokio::task::spawn_blocking(move || {
         let Definition { working_directory, protected, network, .. } = &definition;
-        probe(Ground { directory: working_directory, own: &own, protected, network: *network })
+        probe(WorkspaceOptions { directory: working_directory, own_folder: &own, protected, network: *network })
     });
     match tried.await {
         Ok(Ok(attempts)) => Ok(format!("{attempts} attempts to get out of it failed")),
@@ -95,9 +95,9 @@ async fn open(directory: &Path, own: &Path) -> Result<Toolbox, String> {
     let (directory, own) = (directory.to_owned(), own.to_owned());
     let opened = tokio::task::spawn_blocking(move || {
         Toolbox::open(
-            &ToolName::WORKSPACE,
+            &ToolName::WORKSPACE_TOOLS,
             &[],
-            Ground { directory: &directory, own: &own, protected: &[], network: Network::None },
+            WorkspaceOptions { directory: &directory, own_folder: &own, protected: &[], network: Network::None },
         )
     })
     .await;
@@ -110,7 +110,7 @@ async fn open(directory: &Path, own: &Path) -> Result<Toolbox, String> {
 ///
 /// It is asked with the service's own limit of output tokens, for some servers refuse one that their model cannot keep.
 pub async fn try_provider(
-    accounts: &Accounts,
+    accounts: &Providers,
     provider: &Provider,
     model: &str,
     max_output_tokens: Option<u64>,
@@ -124,9 +124,9 @@ pub async fn try_provider(
     if *provider == Provider::Scripted {
         return Ok("the scripted assistant is ready; it needs no account and asks no model".to_owned());
     }
-    match timeout(ANSWER, answers(assistant.as_ref(), max_output_tokens)).await {
+    match timeout(MODEL_TIMEOUT, answers(assistant.as_ref(), max_output_tokens)).await {
         Ok(answered) => answered.map(|()| format!("{model} answered")),
-        Err(_) => Err(format!("{model} did not answer within {} s", ANSWER.as_secs())),
+        Err(_) => Err(format!("{model} did not answer within {} s", MODEL_TIMEOUT.as_secs())),
     }
 }
 

@@ -10,15 +10,15 @@ use tokio::sync::watch;
 
 /// The checks that run now. Clones show the same ones.
 #[derive(Clone, Debug, Default)]
-pub struct Progress {
-    now: watch::Sender<HashMap<DraftId, Checking>>,
+pub struct CheckProgress {
+    now: watch::Sender<HashMap<DraftId, RunningCheck>>,
     /// How many there ever were.
     begun: Arc<AtomicU64>,
 }
 
 /// A check that runs.
 #[derive(Clone, Debug, Default)]
-pub struct Checking {
+pub struct RunningCheck {
     /// What it asks, as far as that is known before it begins, in the order of its report.
     pub names: Vec<String>,
     /// What it has found, in the order that it was found in.
@@ -29,7 +29,7 @@ pub struct Checking {
     number: u64,
 }
 
-impl Checking {
+impl RunningCheck {
     /// What it has still to find.
     pub fn rest(&self) -> impl Iterator<Item = &str> {
         let missing = |name: &&String| !self.found.iter().any(|check| check.name == **name);
@@ -37,22 +37,22 @@ impl Checking {
     }
 }
 
-impl Progress {
+impl CheckProgress {
     /// The check of a draft; `None` while none runs.
-    pub fn of(&self, draft_id: DraftId) -> Option<Checking> {
+    pub fn of(&self, draft_id: DraftId) -> Option<RunningCheck> {
         self.now.borrow().get(&draft_id).cloned()
     }
 
     /// Changes whenever a check begins, finds something or ends.
-    pub fn watch(&self) -> watch::Receiver<HashMap<DraftId, Checking>> {
+    pub fn watch(&self) -> watch::Receiver<HashMap<DraftId, RunningCheck>> {
         self.now.subscribe()
     }
 
     /// What the check of a draft that was asked for with this number has found beyond the first `known`, as soon as there is
     /// something. Waits for a check that has not begun yet; cancel-safe.
-    pub async fn beyond(&self, draft_id: DraftId, follower: u64, known: usize) -> Vec<Check> {
+    pub async fn wait_for_more(&self, draft_id: DraftId, follower: u64, known: usize) -> Vec<Check> {
         let mut changes = self.watch();
-        let more = |all: &HashMap<DraftId, Checking>| {
+        let more = |all: &HashMap<DraftId, RunningCheck>| {
             all.get(&draft_id).is_some_and(|it| it.follower == Some(follower) && it.found.len() > known)
         };
         match changes.wait_for(more).await {
@@ -63,26 +63,26 @@ impl Progress {
     }
 
     /// Begins to show a check. A newer one of the same draft is shown in its place.
-    pub(super) fn begin(&self, draft_id: DraftId, names: Vec<String>, follower: Option<u64>) -> Shown {
+    pub(super) fn begin(&self, draft_id: DraftId, names: Vec<String>, follower: Option<u64>) -> ProgressGuard {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         self.now.send_modify(|all| {
-            all.insert(draft_id, Checking { names, found: Vec::new(), follower, number });
+            all.insert(draft_id, RunningCheck { names, found: Vec::new(), follower, number });
         });
-        Shown { progress: self.clone(), draft_id, number }
+        ProgressGuard { progress: self.clone(), draft_id, number }
     }
 }
 
 /// A check that is shown until this is dropped.
 #[derive(Debug)]
-pub(super) struct Shown {
-    progress: Progress,
+pub(super) struct ProgressGuard {
+    progress: CheckProgress,
     draft_id: DraftId,
     number: u64,
 }
 
-impl Shown {
+impl ProgressGuard {
     /// Shows what was found.
-    pub(super) fn found(&self, check: &Check) {
+    pub(super) fn record(&self, check: &Check) {
         self.progress.now.send_if_modified(|all| {
             let own = all.get_mut(&self.draft_id).filter(|it| it.number == self.number);
             own.map(|it| it.found.push(check.clone())).is_some()
@@ -90,7 +90,7 @@ impl Shown {
     }
 }
 
-impl Drop for Shown {
+impl Drop for ProgressGuard {
     fn drop(&mut self) {
         self.progress.now.send_if_modified(|all| {
             let own = all.get(&self.draft_id).is_some_and(|it| it.number == self.number);
@@ -106,21 +106,21 @@ mod tests {
 
     #[tokio::test]
     async fn each_finding_is_told_once_and_a_newer_check_takes_the_place_of_an_older_one() {
-        let (progress, draft_id) = (Progress::default(), DraftId::new());
+        let (progress, draft_id) = (CheckProgress::default(), DraftId::new());
         let names = |found: Vec<Check>| found.into_iter().map(|check| check.name).collect::<Vec<_>>();
         let watching = progress.clone();
-        let first = tokio::spawn(async move { watching.beyond(draft_id, 7, 0).await });
+        let first = tokio::spawn(async move { watching.wait_for_more(draft_id, 7, 0).await });
         let older = progress.begin(draft_id, vec!["one".to_owned(), "two".to_owned()], Some(7));
-        older.found(&pass("one", ""));
+        older.record(&pass("one", ""));
         assert_eq!(names(first.await.expect("no panic")), ["one"]);
-        older.found(&pass("two", ""));
-        assert_eq!(names(progress.beyond(draft_id, 7, 1).await), ["two"]);
+        older.record(&pass("two", ""));
+        assert_eq!(names(progress.wait_for_more(draft_id, 7, 1).await), ["two"]);
         let newer = progress.begin(draft_id, vec!["one".to_owned()], Some(8));
-        newer.found(&pass("one", ""));
-        let mut of_older = std::pin::pin!(progress.beyond(draft_id, 7, 0));
+        newer.record(&pass("one", ""));
+        let mut of_older = std::pin::pin!(progress.wait_for_more(draft_id, 7, 0));
         assert!(futures_util::poll!(of_older.as_mut()).is_pending(), "what another check finds is not told here");
-        assert_eq!(names(progress.beyond(draft_id, 8, 0).await), ["one"]);
-        older.found(&pass("three", ""));
+        assert_eq!(names(progress.wait_for_more(draft_id, 8, 0).await), ["one"]);
+        older.record(&pass("three", ""));
         drop(older);
         assert!(progress.of(draft_id).is_some_and(|it| it.found.len() == 1), "the newer one is shown");
         drop(newer);
@@ -129,12 +129,12 @@ mod tests {
 
     #[test]
     fn a_check_that_outlives_a_newer_one_is_not_taken_for_the_newest() {
-        let (progress, draft_id) = (Progress::default(), DraftId::new());
+        let (progress, draft_id) = (CheckProgress::default(), DraftId::new());
         let begin = || progress.begin(draft_id, Vec::new(), None);
         let oldest = begin();
         drop(begin());
         let _newest = begin();
-        oldest.found(&pass("one", ""));
+        oldest.record(&pass("one", ""));
         drop(oldest);
         assert!(progress.of(draft_id).is_some_and(|it| it.found.is_empty()));
     }

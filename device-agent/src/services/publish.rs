@@ -4,14 +4,14 @@
 //! chosen before too. So a request whose answer was lost is repeated as it was and publishes once,
 //! and an offer for a version whose confirmation is still under way finds its definition.
 
-use deskgate_definition::{Service, Verdict};
+use deskgate_definition::{CheckResult, Service};
 use deskgate_protocol::ids::DraftId;
 use deskgate_protocol::management::{ListEndpoints, ManagementErrorCode, PublishEndpoint};
-use deskgate_store::services::{Freeze, Frozen};
+use deskgate_store::services::{FreezeOutcome, FrozenVersion};
 
-use super::{CallError, Error, Gateway, ServiceDesk};
+use super::{CallError, Error, GatewayClient, ServiceManager};
 
-impl<G: Gateway> ServiceDesk<G> {
+impl<G: GatewayClient> ServiceManager<G> {
     /// Publishes the draft. Refused unless every check of exactly this definition passed. Doing it
     /// again without a change publishes nothing new.
     pub async fn publish(&self, draft_id: DraftId) -> Result<Service, Error> {
@@ -20,23 +20,23 @@ impl<G: Gateway> ServiceDesk<G> {
             Some(report) if report.definition_sha256 == service.draft.digest() => report,
             _ => return Err(Error::NotChecked(draft_id)),
         };
-        if let Some(failed) = report.checks.iter().find(|check| check.verdict == Verdict::Fail) {
+        if let Some(failed) = report.checks.iter().find(|check| check.verdict == CheckResult::Fail) {
             let next = failed.next.clone().unwrap_or_default();
             return Err(Error::CheckFailed { draft_id, cause: failed.cause.clone(), next });
         }
         loop {
             match self.store.freeze(draft_id, &service.draft, report).await? {
-                Freeze::Gone => return Err(Error::NotFound(draft_id)),
-                Freeze::Frozen(frozen) => {
+                FreezeOutcome::Gone => return Err(Error::NotFound(draft_id)),
+                FreezeOutcome::Frozen(frozen) => {
                     self.announce(&service, frozen).await?;
                     return self.show(draft_id).await;
                 }
-                Freeze::Unsettled(other) => self.settle(other).await?,
+                FreezeOutcome::Unsettled(other) => self.settle(other).await?,
             }
         }
     }
 
-    async fn announce(&self, service: &Service, frozen: Frozen) -> Result<(), Error> {
+    async fn announce(&self, service: &Service, frozen: FrozenVersion) -> Result<(), Error> {
         let request = PublishEndpoint {
             app_id: service.app_id,
             endpoint_id: frozen.endpoint_id,
@@ -58,7 +58,7 @@ impl<G: Gateway> ServiceDesk<G> {
 
     /// An earlier publication of another content was never answered: the gateway knows whether it
     /// happened.
-    async fn settle(&self, frozen: Frozen) -> Result<(), Error> {
+    async fn settle(&self, frozen: FrozenVersion) -> Result<(), Error> {
         let endpoints = self.gateway.call(ListEndpoints {}).await?;
         let happened = endpoints.iter().find(|endpoint| {
             endpoint.endpoint_id == frozen.endpoint_id

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use deskgate_assistant::mcp::{self, Servers};
+use deskgate_assistant::mcp::{self, McpServers};
 use deskgate_definition::{Check, Definition, McpServer};
 
-use super::checks::{Findings, Tell, fail, pass, skip};
-use super::offers;
+use super::checks::{CheckObserver, Findings, fail, pass, skip};
+use super::tool_pins;
 
 /// How many names of tools a check shows.
-const SHOWN: usize = 20;
+const TOOL_NAMES_SHOWN: usize = 20;
 
 /// What [`pin`] asks of a definition.
 pub(super) fn names(definition: &Definition) -> Vec<String> {
@@ -24,9 +24,9 @@ fn name(server: &McpServer, what: &str) -> String {
 /// Looks at every server of a definition, and pins its list of tools there if none was. `tell` hears of each check.
 pub(super) async fn pin(
     definition: &mut Definition,
-    servers: &Servers,
+    servers: &McpServers,
     store: &deskgate_store::Services,
-    tell: &Tell<'_>,
+    tell: &CheckObserver<'_>,
 ) -> Result<Vec<Check>, deskgate_store::Error> {
     let mut checks = Findings::new(tell);
     for server in &mut definition.mcp {
@@ -42,7 +42,7 @@ pub(super) async fn pin(
 
 async fn look(
     server: &mut McpServer,
-    servers: &Servers,
+    servers: &McpServers,
     store: &deskgate_store::Services,
 ) -> Result<[Check; 2], deskgate_store::Error> {
     let (answers, pinned) = (name(server, "answers"), name(server, "tools are pinned"));
@@ -53,10 +53,10 @@ async fn look(
             return Ok([fail(&answers, &error.to_string(), next), skip(&pinned, "it gave no list of tools")]);
         }
     };
-    offers::remember(store, &server.name, &server.url, &listing).await?;
+    tool_pins::remember(store, &server.name, &server.url, &listing).await?;
     let names = listing.names();
-    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
-    let more = if names.len() > SHOWN { ", …" } else { "" };
+    let shown = names.iter().take(TOOL_NAMES_SHOWN).copied().collect::<Vec<_>>().join(", ");
+    let more = if names.len() > TOOL_NAMES_SHOWN { ", …" } else { "" };
     let answered = pass(&answers, &format!("it lists {} tools", names.len()));
     // What tools say of themselves is read by the model: another list is the owner's to look at, not a check's.
     if *server.tools_sha256.get_or_insert(listing.digest()) != listing.digest() {
@@ -68,6 +68,6 @@ async fn look(
 
 /// Servers that the project's own file names are shown, and not used.
 fn in_project(folder: &Path) -> Vec<Check> {
-    let shown = |found: mcp::project::Found| skip(&format!(".mcp.json: {}", found.name), &found.why);
-    mcp::project::found(folder).into_iter().map(shown).collect()
+    let shown = |found: mcp::project::ProjectServer| skip(&format!(".mcp.json: {}", found.name), &found.why);
+    mcp::project::find_servers(folder).into_iter().map(shown).collect()
 }

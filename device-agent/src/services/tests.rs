@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use deskgate_assistant::mcp::Servers;
+use deskgate_assistant::mcp::McpServers;
 use deskgate_assistant::mcp::connections::Connections;
-use deskgate_definition::{Approvals, Limits, Network, Provider, Stage, ToolName};
+use deskgate_definition::{ApprovalPolicy, Network, Provider, RunLimits, ServiceStage, ToolName};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::{
-    Call, ManagementError, ManagementErrorCode, ManagementRequest, PublishEndpoint, PublishedEndpoint,
+    ManagementCall, ManagementError, ManagementErrorCode, ManagementRequest, PublishEndpoint, PublishedEndpoint,
 };
 use deskgate_store::Store;
 
@@ -24,10 +24,10 @@ enum Fate {
 }
 
 #[derive(Clone, Default)]
-struct FakeGateway(Arc<Mutex<State>>);
+struct FakeGateway(Arc<Mutex<FakeGatewayState>>);
 
 #[derive(Default)]
-struct State {
+struct FakeGatewayState {
     asked: Vec<PublishEndpoint>,
     published: Vec<PublishedEndpoint>,
     fates: VecDeque<Fate>,
@@ -49,8 +49,8 @@ impl FakeGateway {
     }
 }
 
-impl Gateway for FakeGateway {
-    async fn call<C: Call + Send>(&self, request: C) -> Result<C::Reply, CallError> {
+impl GatewayClient for FakeGateway {
+    async fn call<C: ManagementCall + Send>(&self, request: C) -> Result<C::Reply, CallError> {
         let mut state = self.0.lock().expect("no panic");
         let reply = match request.into() {
             ManagementRequest::ListEndpoints(_) => serde_json::to_value(&state.published),
@@ -100,22 +100,22 @@ impl Gateway for FakeGateway {
     }
 }
 
-struct Desk {
+struct TestServices {
     home: tempfile::TempDir,
     store: Store,
     gateway: FakeGateway,
-    desk: ServiceDesk<FakeGateway>,
+    desk: ServiceManager<FakeGateway>,
 }
 
-impl Desk {
+impl TestServices {
     async fn new() -> Self {
         let home = tempfile::tempdir().expect("temporary folder");
         let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
         let gateway = FakeGateway::default();
-        let accounts = Accounts::new(home.path().join("providers"));
-        let servers = Servers::new(Connections::new(home.path().join("mcp")));
-        let computer = Computer { home: None, own: "/nonexistent".into(), accounts, servers };
-        let desk = ServiceDesk::new(store.services(), gateway.clone(), computer);
+        let accounts = Providers::new(home.path().join("providers"));
+        let servers = McpServers::new(Connections::new(home.path().join("mcp")));
+        let computer = CheckEnvironment { home: None, own_folder: "/nonexistent".into(), accounts, servers };
+        let desk = ServiceManager::new(store.services(), gateway.clone(), computer);
         Self { home, store, gateway, desk }
     }
 
@@ -127,13 +127,13 @@ impl Desk {
             provider: Provider::Scripted,
             model: "folder".to_owned(),
             instructions: instructions.to_owned(),
-            tools: ToolName::WORKSPACE.to_vec(),
+            tools: ToolName::WORKSPACE_TOOLS.to_vec(),
             skills: Vec::new(),
             mcp: Vec::new(),
-            approvals: Approvals::default(),
+            approvals: ApprovalPolicy::default(),
             protected: Vec::new(),
             network: Network::None,
-            limits: Limits::default(),
+            limits: RunLimits::default(),
         }
     }
 
@@ -151,15 +151,15 @@ impl Desk {
 
 #[tokio::test]
 async fn a_service_goes_from_draft_to_checked_to_published() {
-    let desk = Desk::new().await;
+    let desk = TestServices::new().await;
     let service = desk.desk.create(ApplicationId::new(), desk.definition("First.")).await.expect("saved");
     let id = service.draft_id;
-    assert_eq!((service.stage(), service.endpoint_id), (Stage::Draft, None));
+    assert_eq!((service.stage(), service.endpoint_id), (ServiceStage::Draft, None));
     assert!(matches!(desk.desk.publish(id).await, Err(Error::NotChecked(_))));
     desk.desk.check(id).await.expect("checked");
-    assert_eq!(desk.desk.show(id).await.expect("there").stage(), Stage::Checked);
+    assert_eq!(desk.desk.show(id).await.expect("there").stage(), ServiceStage::Checked);
     let published = desk.desk.publish(id).await.expect("published");
-    assert_eq!(published.stage(), Stage::Published);
+    assert_eq!(published.stage(), ServiceStage::Published);
     let endpoint = published.endpoint_id.expect("chosen");
     let found = desk.store.services().published(endpoint, 1).await.expect("readable");
     assert_eq!(found, Some((published.draft.clone(), published.draft.digest())));
@@ -169,17 +169,17 @@ async fn a_service_goes_from_draft_to_checked_to_published() {
 
 #[tokio::test]
 async fn a_draft_that_changed_after_its_checks_is_not_published() {
-    let desk = Desk::new().await;
+    let desk = TestServices::new().await;
     let id = desk.checked().await;
     desk.desk.edit(id, desk.definition("Changed.")).await.expect("saved");
-    assert_eq!(desk.desk.show(id).await.expect("there").stage(), Stage::Draft);
+    assert_eq!(desk.desk.show(id).await.expect("there").stage(), ServiceStage::Draft);
     assert!(matches!(desk.desk.publish(id).await, Err(Error::NotChecked(_))));
     assert_eq!(desk.gateway.published(), []);
 }
 
 #[tokio::test]
 async fn a_draft_with_a_failed_check_is_not_published_and_the_next_step_is_named() {
-    let desk = Desk::new().await;
+    let desk = TestServices::new().await;
     let service = desk.desk.create(ApplicationId::new(), desk.definition(" ")).await.expect("saved");
     assert!(!desk.desk.check(service.draft_id).await.expect("checked").passed());
     let error = desk.desk.publish(service.draft_id).await.expect_err("no instructions").to_string();
@@ -190,12 +190,12 @@ async fn a_draft_with_a_failed_check_is_not_published_and_the_next_step_is_named
 #[tokio::test]
 async fn a_publication_whose_answer_was_lost_is_repeated_and_happens_once() {
     for fate in [Fate::RequestLost, Fate::AnswerLost] {
-        let desk = Desk::new().await;
+        let desk = TestServices::new().await;
         let id = desk.checked().await;
         desk.gateway.fate(fate);
         assert!(matches!(desk.desk.publish(id).await, Err(Error::Gateway(CallError::LineLost))));
         let unsure = desk.desk.show(id).await.expect("there");
-        assert_eq!(unsure.stage(), Stage::Checked, "nothing is shown as published that is not confirmed");
+        assert_eq!(unsure.stage(), ServiceStage::Checked, "nothing is shown as published that is not confirmed");
         let endpoint = unsure.endpoint_id.expect("chosen before the request went out");
         let held = desk.store.services().published(endpoint, 1).await.expect("readable");
         assert!(held.is_some(), "an offer may come before the confirmation");
@@ -209,7 +209,7 @@ async fn a_publication_whose_answer_was_lost_is_repeated_and_happens_once() {
 #[tokio::test]
 async fn a_change_after_a_lost_answer_gets_the_number_that_is_really_free() {
     for (fate, version) in [(Fate::RequestLost, 1), (Fate::AnswerLost, 2)] {
-        let desk = Desk::new().await;
+        let desk = TestServices::new().await;
         let id = desk.checked().await;
         desk.gateway.fate(fate);
         assert!(desk.desk.publish(id).await.is_err());
@@ -222,7 +222,7 @@ async fn a_change_after_a_lost_answer_gets_the_number_that_is_really_free() {
 
 #[tokio::test]
 async fn a_refused_publication_leaves_its_number_free() {
-    let desk = Desk::new().await;
+    let desk = TestServices::new().await;
     let id = desk.checked().await;
     desk.gateway.fate(Fate::Refused);
     let error = desk.desk.publish(id).await.expect_err("refused").to_string();
@@ -233,13 +233,13 @@ async fn a_refused_publication_leaves_its_number_free() {
 
 #[tokio::test]
 async fn editing_after_publication_leaves_the_published_version_as_it_was() {
-    let desk = Desk::new().await;
+    let desk = TestServices::new().await;
     let id = desk.checked().await;
     let first = desk.desk.publish(id).await.expect("published");
     let endpoint = first.endpoint_id.expect("chosen");
     desk.change(id, "Second.").await;
     let between = desk.desk.show(id).await.expect("there");
-    assert_eq!((between.stage(), &between.published), (Stage::Checked, &first.published));
+    assert_eq!((between.stage(), &between.published), (ServiceStage::Checked, &first.published));
     let second = desk.desk.publish(id).await.expect("published");
     assert_eq!(second.published.as_ref().expect("confirmed").version, 2);
     for (version, service) in [(1, &first), (2, &second)] {
@@ -250,7 +250,7 @@ async fn editing_after_publication_leaves_the_published_version_as_it_was() {
 
 #[tokio::test]
 async fn an_invalid_definition_is_never_saved() {
-    let desk = Desk::new().await;
+    let desk = TestServices::new().await;
     let nameless = Definition { name: String::new(), ..desk.definition("First.") };
     assert!(matches!(desk.desk.create(ApplicationId::new(), nameless.clone()).await, Err(Error::Invalid(_))));
     let id = desk.checked().await;

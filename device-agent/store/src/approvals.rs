@@ -23,11 +23,11 @@ use super::time::{NOW, text_time};
 use super::{Error, Store, audit};
 
 /// Requests that are listed at once.
-const LISTED: u32 = 500;
+const MAX_LISTED_REQUESTS: u32 = 500;
 
 /// Requests that wait. This and the next text name the condition as the index does, which makes it apply.
-pub(super) const WAITING: &str = "SELECT approval_id FROM approval WHERE state = 'waiting'";
-pub(super) const WAITING_OF_RUN: &str = "SELECT approval_id FROM approval WHERE state = 'waiting' AND run_id = ?1";
+pub(super) const WAITING_SQL: &str = "SELECT approval_id FROM approval WHERE state = 'waiting'";
+pub(super) const WAITING_OF_RUN_SQL: &str = "SELECT approval_id FROM approval WHERE state = 'waiting' AND run_id = ?1";
 
 /// Where a request stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +95,7 @@ impl Decision {
 
 /// What became of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decided {
+pub enum DecisionOutcome {
     /// It counts.
     Counts,
     /// Another came first, or time did.
@@ -165,10 +165,10 @@ impl Approvals {
     pub async fn list(&self, all: bool) -> Result<Vec<Approval>, Error> {
         self.store
             .lazily(move |tx| {
-                let mut found = read_all(tx, &waiting(), LISTED)?;
+                let mut found = read_all(tx, &waiting(), MAX_LISTED_REQUESTS)?;
                 if all {
                     // Each run waits for one at most, so that there is room for answered ones.
-                    found.extend(read_all(tx, &answered(), LISTED.saturating_sub(found.len() as u32))?);
+                    found.extend(read_all(tx, &answered(), MAX_LISTED_REQUESTS.saturating_sub(found.len() as u32))?);
                 }
                 Ok(found)
             })
@@ -181,7 +181,12 @@ impl Approvals {
     }
 
     /// A person decides. `who`: the local user, for the audit. Counts once, and only in time.
-    pub async fn decide(&self, approval_id: ApprovalId, decision: Decision, who: &str) -> Result<Decided, Error> {
+    pub async fn decide(
+        &self,
+        approval_id: ApprovalId,
+        decision: Decision,
+        who: &str,
+    ) -> Result<DecisionOutcome, Error> {
         let who = who.to_owned();
         let decided = self
             .store
@@ -190,13 +195,13 @@ impl Approvals {
                     Decision::Deny { reason } => reason.as_deref(),
                     _ => None,
                 };
-                let counts = end(tx, approval_id, decision.state(), &who, reason, In::Time)?;
+                let counts = end(tx, approval_id, decision.state(), &who, reason, ExpiryCondition::BeforeExpiry)?;
                 match (counts, state_of(tx, approval_id)?) {
-                    (true, _) => Ok(Decided::Counts),
+                    (true, _) => Ok(DecisionOutcome::Counts),
                     // Its time is over, and whoever waits for it has not noticed yet.
-                    (false, Some(ApprovalState::Waiting)) => Ok(Decided::TooLate(ApprovalState::Expired)),
-                    (false, Some(state)) => Ok(Decided::TooLate(state)),
-                    (false, None) => Ok(Decided::Unknown),
+                    (false, Some(ApprovalState::Waiting)) => Ok(DecisionOutcome::TooLate(ApprovalState::Expired)),
+                    (false, Some(state)) => Ok(DecisionOutcome::TooLate(state)),
+                    (false, None) => Ok(DecisionOutcome::Unknown),
                 }
             })
             .await?;
@@ -207,13 +212,13 @@ impl Approvals {
 
 /// What a step says about the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum In {
+pub(super) enum ExpiryCondition {
     /// Only before it expires.
-    Time,
+    BeforeExpiry,
     /// Only after it expired.
-    Silence,
+    AfterExpiry,
     /// Whenever: the run is over, or a clock that nobody sets says that time is.
-    AnyCase,
+    Always,
 }
 
 /// The one step out of `waiting`; says whether it was taken.
@@ -223,12 +228,12 @@ pub(super) fn end(
     state: ApprovalState,
     who: &str,
     reason: Option<&str>,
-    when: In,
+    when: ExpiryCondition,
 ) -> Result<bool, Error> {
     let condition = match when {
-        In::Time => format!("AND expires_at > {NOW}"),
-        In::Silence => format!("AND expires_at <= {NOW}"),
-        In::AnyCase => String::new(),
+        ExpiryCondition::BeforeExpiry => format!("AND expires_at > {NOW}"),
+        ExpiryCondition::AfterExpiry => format!("AND expires_at <= {NOW}"),
+        ExpiryCondition::Always => String::new(),
     };
     let sql = format!(
         "UPDATE approval SET state = ?2, decided_at = {NOW}, decided_by = ?3, reason = ?4
@@ -251,7 +256,7 @@ pub(super) fn end(
     let Some((run_id, attempt, call_id, tool, digest)) = about else { return Ok(false) };
     audit::add(
         tx,
-        &audit::New {
+        &audit::NewAuditEntry {
             what: "decided",
             who,
             run_id: &run_id,
@@ -268,12 +273,12 @@ pub(super) fn end(
 
 /// Takes every waiting request back; of one run if one is named.
 pub(super) fn withdraw_all(tx: &Transaction<'_>, run_id: Option<RunId>) -> Result<(), Error> {
-    let mut statement = tx.prepare_cached(if run_id.is_some() { WAITING_OF_RUN } else { WAITING })?;
+    let mut statement = tx.prepare_cached(if run_id.is_some() { WAITING_OF_RUN_SQL } else { WAITING_SQL })?;
     let run_id = run_id.map(|id| id.to_string());
     let waiting = statement.query_map(rusqlite::params_from_iter(run_id), |row| row.get::<_, String>(0))?;
     for approval_id in waiting.collect::<Result<Vec<_>, _>>()? {
         let approval_id = approval_id.parse().map_err(|_| Error::damaged("a request")(approval_id))?;
-        end(tx, approval_id, ApprovalState::Withdrawn, "agent", None, In::AnyCase)?;
+        end(tx, approval_id, ApprovalState::Withdrawn, "agent", None, ExpiryCondition::Always)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The audit: every request for approval, every decision, every call that ran. It only grows.
 //!
 //! Nothing changes a row, not even this program: triggers of the database refuse it, and refuse to delete what is
-//! younger than [`KEPT`]. It holds digests, never arguments: those leave the disk with their run.
+//! younger than [`AUDIT_RETENTION`]. It holds digests, never arguments: those leave the disk with their run.
 
 use std::time::Duration;
 
@@ -14,15 +14,16 @@ use super::time::{NOW, text_time};
 use super::{Error, Store};
 
 /// How long the rows are kept, by the clock that no wrong date moves on; the triggers in `schema` say the same.
-pub const KEPT: Duration = Duration::from_secs(400 * 24 * 3600);
+pub const AUDIT_RETENTION: Duration = Duration::from_secs(400 * 24 * 3600);
 
-pub(super) const FORGET_ROWS: &str = "DELETE FROM audit WHERE kept_from < (SELECT now FROM transcript_clock) - ?1";
-pub(super) const FORGET_REQUESTS: &str =
+pub(super) const DELETE_OLD_ROWS_SQL: &str =
+    "DELETE FROM audit WHERE kept_from < (SELECT now FROM transcript_clock) - ?1";
+pub(super) const DELETE_OLD_REQUESTS_SQL: &str =
     "DELETE FROM approval WHERE kept_from < (SELECT now FROM transcript_clock) - ?1 AND state <> 'waiting'";
 
 /// One row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct AuditEntry {
     /// Its number; no number is ever missing but the oldest.
     pub n: u64,
     /// When, by the computer's clock.
@@ -48,7 +49,7 @@ pub struct Entry {
 }
 
 /// What is added.
-pub(super) struct New<'a> {
+pub(super) struct NewAuditEntry<'a> {
     pub(super) what: &'static str,
     pub(super) who: &'a str,
     pub(super) run_id: &'a str,
@@ -61,7 +62,7 @@ pub(super) struct New<'a> {
 }
 
 /// Adds a row, in the transaction that does what it says.
-pub(super) fn add(tx: &Transaction<'_>, new: &New<'_>) -> Result<(), Error> {
+pub(super) fn add(tx: &Transaction<'_>, new: &NewAuditEntry<'_>) -> Result<(), Error> {
     tx.prepare_cached(&format!(
         "INSERT INTO audit (at, kept_from, what, who, run_id, attempt, call_id, tool, digest, approval_id, answer)
          VALUES ({NOW}, (SELECT now FROM transcript_clock), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
@@ -102,7 +103,7 @@ impl Audit {
     }
 
     /// The newest rows, newest first; of one run if one is named.
-    pub async fn list(&self, run_id: Option<RunId>, limit: u32) -> Result<Vec<Entry>, Error> {
+    pub async fn list(&self, run_id: Option<RunId>, limit: u32) -> Result<Vec<AuditEntry>, Error> {
         self.store
             .lazily(move |tx| {
                 let mut statement = tx.prepare_cached(&newest(run_id.is_some()))?;
@@ -113,7 +114,7 @@ impl Audit {
                 let mut entries = Vec::new();
                 while let Some(row) = rows.next()? {
                     let parse = |error: String| Error::damaged("the audit")(error);
-                    entries.push(Entry {
+                    entries.push(AuditEntry {
                         n: row.get::<_, i64>(0)? as u64,
                         at: row.get::<_, String>(1)?.parse().map_err(|_| parse("a time".to_owned()))?,
                         what: row.get(2)?,
@@ -132,13 +133,13 @@ impl Audit {
             .await
     }
 
-    /// Deletes what is older than [`KEPT`], and requests that were answered as long ago.
+    /// Deletes what is older than [`AUDIT_RETENTION`], and requests that were answered as long ago.
     pub async fn forget_old(&self) -> Result<(), Error> {
         self.store
             .lazily(|tx| {
-                let kept = KEPT.as_secs() as i64;
-                tx.execute(FORGET_ROWS, [kept])?;
-                tx.execute(FORGET_REQUESTS, [kept])?;
+                let kept = AUDIT_RETENTION.as_secs() as i64;
+                tx.execute(DELETE_OLD_ROWS_SQL, [kept])?;
+                tx.execute(DELETE_OLD_REQUESTS_SQL, [kept])?;
                 Ok(())
             })
             .await

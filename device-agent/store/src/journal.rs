@@ -18,7 +18,7 @@
 pub mod reconcile;
 mod withdrawn;
 
-use deskgate_protocol::control::{DeviceEvent, InFlight, InFlightStatus, Offer};
+use deskgate_protocol::control::{DeviceEvent, InFlightRun, InFlightStatus, Offer};
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
 use rusqlite::{OptionalExtension, Row, Transaction, params};
@@ -26,16 +26,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Error, Store, approvals, intents, transcripts};
-use reconcile::Settled;
+use reconcile::Settlement;
 
 /// How often an execution may be cut off by a restart of the device before it is given up.
-pub const CUT_OFFS: u32 = 2;
+pub const MAX_CUT_OFFS: u32 = 2;
 /// Settled runs that are remembered, newest first, ...
-const REMEMBERED_RUNS: i64 = 1_000;
+const MAX_REMEMBERED_RUNS: i64 = 1_000;
 /// ... and the bytes that their outcomes may take.
-const REMEMBERED_BYTES: i64 = 64 << 20;
+const MAX_REMEMBERED_BYTES: i64 = 64 << 20;
 /// The bounds are enforced once in so many runs.
-const TRIM_EVERY: i64 = 32;
+const TRIM_INTERVAL_RUNS: i64 = 32;
 
 /// The journal's handle.
 #[derive(Clone, Debug)]
@@ -45,18 +45,18 @@ pub struct Journal {
 
 /// What became of an offer.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Taken {
+pub enum TakeOutcome {
     /// It is in the journal as taken, in place of an older attempt if there was one.
     Fresh,
     /// The same attempt is in the journal already, or was settled with this ending.
-    Ended(Ended),
+    Ended(EndedAttempt),
     /// This attempt, or a later one, is known already: the offer is an echo.
     Stale,
 }
 
 /// What a confirmed start means.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Started {
+pub enum StartOutcome {
     /// The entry is `running`: execute now.
     Execute,
     /// The run ended here in an earlier attempt, was cut off too often, or was taken away after it had begun to write.
@@ -66,7 +66,7 @@ pub enum Started {
 
 /// How an attempt ended, and what of it the gateway may not have.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ended {
+pub struct EndedAttempt {
     /// The number of the `finish`.
     pub seq: u64,
     /// How it ended.
@@ -77,15 +77,15 @@ pub struct Ended {
 
 /// One open entry.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct JournalEntry {
     /// What was offered; it names run and attempt.
     pub offer: Offer,
     /// Where it stands.
     pub status: InFlightStatus,
     /// Present exactly when it is finished.
-    pub ended: Option<Ended>,
+    pub ended: Option<EndedAttempt>,
     /// How its owner settled it, when it is unknown and the gateway has not answered yet.
-    pub settled: Option<Settled>,
+    pub settled: Option<Settlement>,
 }
 
 impl Journal {
@@ -94,14 +94,14 @@ impl Journal {
     }
 
     /// Writes down that an offer is taken. Durable before `accept` is sent.
-    pub async fn take(&self, offer: &Offer) -> Result<Taken, Error> {
+    pub async fn take(&self, offer: &Offer) -> Result<TakeOutcome, Error> {
         let (run_id, attempt, json) = (offer.run_id, offer.attempt, text(offer));
         self.store.durably(move |tx| take(tx, run_id, attempt, &json)).await
     }
 
     /// Writes down that execution begins. Durable before anything is executed. May be repeated
     /// after an error, which does not say whether the write happened; so may [`Self::finish`].
-    pub async fn start(&self, run_id: RunId, attempt: u32) -> Result<Started, Error> {
+    pub async fn start(&self, run_id: RunId, attempt: u32) -> Result<StartOutcome, Error> {
         self.store.durably(move |tx| start(tx, run_id, attempt)).await
     }
 
@@ -165,7 +165,7 @@ impl Journal {
     }
 
     /// Whether a settled run ended here, as far as is remembered.
-    pub async fn remembers_the_end_of(&self, run_id: RunId) -> Result<bool, Error> {
+    pub async fn has_ended(&self, run_id: RunId) -> Result<bool, Error> {
         self.store
             .lazily(move |tx| {
                 let sql = "SELECT 1 FROM past_run WHERE run_id = ?1 AND finish_seq IS NOT NULL";
@@ -188,11 +188,11 @@ impl Journal {
     }
 
     /// Every open entry as the next `hello` reports it.
-    pub async fn in_flight(&self) -> Result<Vec<InFlight>, Error> {
+    pub async fn in_flight(&self) -> Result<Vec<InFlightRun>, Error> {
         let entries = self.store.lazily(entries).await?;
         Ok(entries
             .iter()
-            .map(|Entry { offer, status, .. }| InFlight {
+            .map(|JournalEntry { offer, status, .. }| InFlightRun {
                 run_id: offer.run_id,
                 attempt: offer.attempt,
                 status: *status,
@@ -213,9 +213,9 @@ impl Journal {
     /// of the process before this one. Where no writing call had begun it becomes `interrupted`; otherwise the turn
     /// of the model is lost that knew what was done, and it becomes `unknown`. Returns every open entry.
     ///
-    /// An entry that was cut off [`CUT_OFFS`] times keeps a failure as its outcome, with which the
+    /// An entry that was cut off [`MAX_CUT_OFFS`] times keeps a failure as its outcome, with which the
     /// next attempt ends at its start instead of executing.
-    pub async fn recover(&self) -> Result<Vec<Entry>, Error> {
+    pub async fn recover(&self) -> Result<Vec<JournalEntry>, Error> {
         self.store
             .durably(|tx| {
                 sound(tx)?;
@@ -229,7 +229,7 @@ impl Journal {
                             outcome = CASE WHEN cut_off + 1 >= ?1 THEN
                                 iif(EXISTS (SELECT 1 FROM intent i WHERE i.run_id = run_journal.run_id), ?3, ?2) END
                      WHERE status = 'running'",
-                    params![CUT_OFFS, text(&cut_off_too_often(Effects::None)), text(&cut_off_too_often(Effects::Possible))],
+                    params![MAX_CUT_OFFS, text(&cut_off_too_often(Effects::None)), text(&cut_off_too_often(Effects::Possible))],
                 )?;
                 // Nobody waits for their answers any more.
                 approvals::withdraw_all(tx, None)?;
@@ -260,23 +260,23 @@ fn revoked_after_writing(effects: Effects) -> Outcome {
 }
 
 /// What is known of a run, whether its entry is open or settled.
-struct Known {
+struct KnownRun {
     attempt: u32,
     cut_off: u32,
     outcome: Option<String>,
     finish_seq: Option<i64>,
 }
 
-impl Known {
+impl KnownRun {
     fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self { attempt: row.get(0)?, cut_off: row.get(1)?, outcome: row.get(2)?, finish_seq: row.get(3)? })
     }
 }
 
-fn take(tx: &Transaction<'_>, run_id: RunId, attempt: u32, offer: &str) -> Result<Taken, Error> {
+fn take(tx: &Transaction<'_>, run_id: RunId, attempt: u32, offer: &str) -> Result<TakeOutcome, Error> {
     let known = |table| {
         let sql = format!("SELECT attempt, cut_off, outcome, finish_seq FROM {table} WHERE run_id = ?1");
-        tx.prepare_cached(&sql)?.query_row([run_id.to_string()], Known::from_row).optional()
+        tx.prepare_cached(&sql)?.query_row([run_id.to_string()], KnownRun::from_row).optional()
     };
     let known = match known("run_journal")? {
         Some(open) => Some(open),
@@ -285,11 +285,11 @@ fn take(tx: &Transaction<'_>, run_id: RunId, attempt: u32, offer: &str) -> Resul
     let (mut cut_off, mut outcome) = (0, None);
     if let Some(known) = known {
         match known {
-            Known { attempt: same, outcome: Some(json), finish_seq: Some(seq), .. } if same == attempt => {
+            KnownRun { attempt: same, outcome: Some(json), finish_seq: Some(seq), .. } if same == attempt => {
                 let outcome = read(&json, "an outcome")?;
-                return Ok(Taken::Ended(Ended { seq: number(seq, 0)?, outcome, events: Vec::new() }));
+                return Ok(TakeOutcome::Ended(EndedAttempt { seq: number(seq, 0)?, outcome, events: Vec::new() }));
             }
-            Known { attempt: newest, .. } if newest >= attempt => return Ok(Taken::Stale),
+            KnownRun { attempt: newest, .. } if newest >= attempt => return Ok(TakeOutcome::Stale),
             // What an earlier attempt left behind decides about this one.
             older => (cut_off, outcome) = (older.cut_off, older.outcome),
         }
@@ -299,10 +299,10 @@ fn take(tx: &Transaction<'_>, run_id: RunId, attempt: u32, offer: &str) -> Resul
          VALUES (?1, ?2, 'taken', ?3, ?4, ?5)",
     )?
     .execute(params![run_id.to_string(), attempt, cut_off, offer, outcome])?;
-    Ok(Taken::Fresh)
+    Ok(TakeOutcome::Fresh)
 }
 
-fn start(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<Started, Error> {
+fn start(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<StartOutcome, Error> {
     let known: Option<Option<String>> = tx
         .prepare_cached(
             "SELECT outcome FROM run_journal
@@ -312,11 +312,11 @@ fn start(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<Started, E
         .optional()?;
     let key = params![run_id.to_string(), attempt];
     match known {
-        None => found(0, run_id, attempt, "running").map(|()| Started::Execute),
+        None => found(0, run_id, attempt, "running").map(|()| StartOutcome::Execute),
         Some(None) => {
             tx.prepare_cached("UPDATE run_journal SET status = 'running' WHERE run_id = ?1 AND attempt = ?2")?
                 .execute(key)?;
-            Ok(Started::Execute)
+            Ok(StartOutcome::Execute)
         }
         Some(Some(outcome)) => {
             tx.execute(
@@ -326,7 +326,7 @@ fn start(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<Started, E
             )?;
             let outcome = read(&outcome, "an outcome")?;
             transcripts::note(tx, run_id, &outcome)?;
-            Ok(Started::Ended(outcome))
+            Ok(StartOutcome::Ended(outcome))
         }
     }
 }
@@ -352,17 +352,17 @@ fn forget(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<(), Error
     approvals::forget_content(tx, run_id)?;
     intents::forget(tx, run_id)?;
     let gone = tx.prepare_cached("DELETE FROM run_journal WHERE run_id = ?1 AND attempt = ?2")?.execute(key)?;
-    if gone > 0 && n % TRIM_EVERY == 0 {
+    if gone > 0 && n % TRIM_INTERVAL_RUNS == 0 {
         tx.execute(
             "DELETE FROM past_run WHERE n <= ?1 OR n IN
                  (SELECT n FROM (SELECT n, sum(bytes) OVER (ORDER BY n DESC) AS total FROM past_run) WHERE total > ?2)",
-            params![n - REMEMBERED_RUNS, REMEMBERED_BYTES],
+            params![n - MAX_REMEMBERED_RUNS, MAX_REMEMBERED_BYTES],
         )?;
     }
     Ok(())
 }
 
-fn entries(tx: &Transaction<'_>) -> Result<Vec<Entry>, Error> {
+fn entries(tx: &Transaction<'_>) -> Result<Vec<JournalEntry>, Error> {
     let mut statement = tx.prepare_cached(
         "SELECT offer, status, finish_seq, outcome, events, EXISTS
              (SELECT 1 FROM intent i WHERE i.run_id = j.run_id AND i.attempt = j.attempt), run_id, attempt
@@ -392,16 +392,16 @@ fn entries(tx: &Transaction<'_>) -> Result<Vec<Entry>, Error> {
             InFlightStatus::Finished => {
                 let events: Vec<_> = read(&row.get::<_, String>(4)?, "the events of a run")?;
                 let seq = number(row.get(2)?, events.len())?;
-                Some(Ended { seq, outcome: read(&row.get::<_, String>(3)?, "an outcome")?, events })
+                Some(EndedAttempt { seq, outcome: read(&row.get::<_, String>(3)?, "an outcome")?, events })
             }
             _ => None,
         };
         let settled = match (status, row.get::<_, Option<String>>(3)?) {
-            (InFlightStatus::Unknown, Some(json)) => Some(Settled::Ends(Box::new(read(&json, "an outcome")?))),
-            _ if runs_again => Some(Settled::RunsAgain),
+            (InFlightStatus::Unknown, Some(json)) => Some(Settlement::Ends(Box::new(read(&json, "an outcome")?))),
+            _ if runs_again => Some(Settlement::RunsAgain),
             _ => None,
         };
-        entries.push(Entry { offer, status, ended, settled });
+        entries.push(JournalEntry { offer, status, ended, settled });
     }
     Ok(entries)
 }

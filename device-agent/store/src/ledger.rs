@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-pub use deskgate_definition::tool::{Plan, PlannedCall, Shown};
+pub use deskgate_definition::tool::{Plan, PlanPreview, PlannedCall};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
@@ -20,16 +20,16 @@ use deskgate_protocol::ids::{ApprovalId, EndpointId, RunId};
 use deskgate_protocol::run::Effects;
 use rusqlite::{Transaction, params};
 
-use super::approvals::{self, Approval, ApprovalState, In};
+use super::approvals::{self, Approval, ApprovalState, ExpiryCondition};
 use super::time::{NOW, text_time};
 use super::{Error, Store, audit, intents, transcripts};
 
 /// A change of the computer's clock shows within this time.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What a request says beside its call.
 #[derive(Clone, Debug)]
-pub struct Asking {
+pub struct RequestDetails {
     /// The service's endpoint ...
     pub endpoint_id: EndpointId,
     /// ... and its name.
@@ -46,7 +46,7 @@ pub struct Asking {
 
 /// What earlier attempts of a run did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Before {
+pub struct PriorEffects {
     /// What they changed.
     pub effects: Effects,
     /// The digests of their writing calls of which nobody knows what came of them. Only a person has such a call done
@@ -54,7 +54,7 @@ pub struct Before {
     pub uncertain: Vec<Sha256Digest>,
 }
 
-impl Default for Before {
+impl Default for PriorEffects {
     /// Nothing.
     fn default() -> Self {
         Self { effects: Effects::None, uncertain: Vec::new() }
@@ -63,7 +63,7 @@ impl Default for Before {
 
 /// By what a call begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum IntentBasis {
     /// The owner's rules.
     Rules,
     /// A request that was approved for exactly this call.
@@ -86,17 +86,17 @@ impl Ledger {
     }
 
     /// What earlier attempts of the run did.
-    pub async fn before(&self) -> Result<Before, Error> {
+    pub async fn before(&self) -> Result<PriorEffects, Error> {
         let run_id = self.run_id;
         self.store
             .lazily(move |tx| {
-                Ok(Before { effects: intents::effects(tx, run_id)?, uncertain: intents::uncertain(tx, run_id)? })
+                Ok(PriorEffects { effects: intents::effects(tx, run_id)?, uncertain: intents::uncertain(tx, run_id)? })
             })
             .await
     }
 
     /// Puts a request on disk. Returns when it expires.
-    pub async fn ask(&self, call: PlannedCall, asking: Asking) -> Result<(ApprovalId, Timestamp), Error> {
+    pub async fn ask(&self, call: PlannedCall, asking: RequestDetails) -> Result<(ApprovalId, Timestamp), Error> {
         let (run_id, attempt, approval_id) = (self.run_id.to_string(), self.attempt, ApprovalId::new());
         self.store
             .durably(move |tx| {
@@ -124,7 +124,7 @@ impl Ledger {
                     i64::try_from(asking.expiry.as_millis()).unwrap_or(i64::MAX / 2),
                     asking.subject,
                 ])?;
-                let new = audit::New { approval_id: Some(&id), ..row(&run_id, attempt, &call, &digest, "requested", "agent") };
+                let new = audit::NewAuditEntry { approval_id: Some(&id), ..row(&run_id, attempt, &call, &digest, "requested", "agent") };
                 audit::add(tx, &new)?;
                 let sql = format!("SELECT {} FROM approval WHERE approval_id = ?1", text_time("expires_at"));
                 let expires_at: String = tx.query_row(&sql, [&id], |row| row.get(0))?;
@@ -144,7 +144,7 @@ impl Ledger {
             if approval.state != ApprovalState::Waiting {
                 return Ok(approval);
             }
-            let pause = left.min(end.saturating_sub(transcripts::moment())).min(LOOK_AGAIN);
+            let pause = left.min(end.saturating_sub(transcripts::moment())).min(CLOCK_CHECK_INTERVAL);
             tokio::select! {
                 _ = decisions.changed() => {}
                 () = tokio::time::sleep(pause) => {}
@@ -166,7 +166,7 @@ impl Ledger {
     async fn end(&self, id: ApprovalId, state: ApprovalState, who: &'static str) -> Result<ApprovalState, Error> {
         self.store
             .durably(move |tx| {
-                approvals::end(tx, id, state, who, None, In::AnyCase)?;
+                approvals::end(tx, id, state, who, None, ExpiryCondition::Always)?;
                 Ok(approvals::state_of(tx, id)?.unwrap_or(state))
             })
             .await
@@ -174,7 +174,7 @@ impl Ledger {
 
     /// Writes down that a call begins. A writing one is on disk then. [`Error::AsksFirst`]: nothing was written, and only a
     /// person has it done.
-    pub async fn begin(&self, call: PlannedCall, by: By) -> Result<(), Error> {
+    pub async fn begin(&self, call: PlannedCall, by: IntentBasis) -> Result<(), Error> {
         let (run_id, attempt) = (self.run_id.to_string(), self.attempt);
         let writes = call.kind == ToolKind::Write;
         let work = move |tx: &Transaction<'_>| {
@@ -197,7 +197,7 @@ impl Ledger {
 
 /// The request as it stands, expired if its time is over, and how long it may still wait.
 fn look(tx: &Transaction<'_>, approval_id: ApprovalId, is_over: bool) -> Result<(Approval, Duration), Error> {
-    let when = if is_over { In::AnyCase } else { In::Silence };
+    let when = if is_over { ExpiryCondition::Always } else { ExpiryCondition::AfterExpiry };
     approvals::end(tx, approval_id, ApprovalState::Expired, "expiry", None, when)?;
     let gone = || Error::damaged("a request for approval")("it is gone".to_owned());
     let approval = approvals::get(tx, approval_id)?.ok_or_else(gone)?;
@@ -215,7 +215,7 @@ fn basis(
     attempt: u32,
     call: &PlannedCall,
     digest: &str,
-    by: By,
+    by: IntentBasis,
 ) -> Result<String, Error> {
     let agrees = |approval_id: ApprovalId, condition: &str| -> Result<String, Error> {
         let sql = format!(
@@ -232,23 +232,23 @@ fn basis(
         false => Ok(()),
     };
     match by {
-        By::Rules => {
-            never(LOST)?;
-            never(ASKED)?;
+        IntentBasis::Rules => {
+            never(UNCERTAIN_CALL_SQL)?;
+            never(ASKED_CALL_SQL)?;
             Ok("rules".to_owned())
         }
-        By::Approval(id) => agrees(id, "state IN ('approved', 'approved_for_run') AND digest = ?5"),
-        By::Grant(id) => {
-            never(LOST)?;
+        IntentBasis::Approval(id) => agrees(id, "state IN ('approved', 'approved_for_run') AND digest = ?5"),
+        IntentBasis::Grant(id) => {
+            never(UNCERTAIN_CALL_SQL)?;
             agrees(id, "state = 'approved_for_run' AND ?5 IS NOT NULL")
         }
     }
 }
 
 /// An equal call that began in whatever attempt, and of which nobody knows what came of it.
-pub(super) const LOST: &str = "SELECT 1 FROM intent WHERE run_id = ?1 AND digest = ?2 AND ok IS NULL";
+pub(super) const UNCERTAIN_CALL_SQL: &str = "SELECT 1 FROM intent WHERE run_id = ?1 AND digest = ?2 AND ok IS NULL";
 /// An equal call that asked in whatever attempt. The rules say the same of equal calls, so it asks again.
-pub(super) const ASKED: &str = "SELECT 1 FROM approval WHERE run_id = ?1 AND digest = ?2";
+pub(super) const ASKED_CALL_SQL: &str = "SELECT 1 FROM approval WHERE run_id = ?1 AND digest = ?2";
 
 fn row<'a>(
     run_id: &'a str,
@@ -257,7 +257,7 @@ fn row<'a>(
     digest: &'a str,
     what: &'static str,
     who: &'a str,
-) -> audit::New<'a> {
+) -> audit::NewAuditEntry<'a> {
     let PlannedCall { call_id, tool, .. } = call;
-    audit::New { what, who, run_id, attempt, call_id, tool, digest, approval_id: None, answer: None }
+    audit::NewAuditEntry { what, who, run_id, attempt, call_id, tool, digest, approval_id: None, answer: None }
 }

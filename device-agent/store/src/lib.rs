@@ -35,11 +35,11 @@ pub use audit::Audit;
 pub use error::Error;
 pub use journal::Journal;
 pub use ledger::Ledger;
-pub use retention::Keep;
+pub use retention::RetentionSettings;
 pub use services::Services;
 pub use settings::{Setting, Settings};
 pub use transcripts::Transcripts;
-use worker::{Sync, Worker};
+use worker::{Durability, Worker};
 
 /// A handle to the open database. Cloning is cheap; the file is closed, and its lock released, when
 /// the last handle is dropped.
@@ -113,7 +113,7 @@ impl Store {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
-        self.worker.run(Sync::Full, work).await
+        self.worker.run(Durability::Full, work).await
     }
 
     /// Does `work` in one transaction that a power cut may undo, but nothing less. For reading, and
@@ -122,7 +122,7 @@ impl Store {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
-        self.worker.run(Sync::Normal, work).await
+        self.worker.run(Durability::Normal, work).await
     }
 
     /// Makes every version of a service unreadable, as a damaged file would.

@@ -26,15 +26,15 @@ async fn no_statement_about_requests_or_the_audit_reads_all_of_them() {
     let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
     // The first two read the few that wait; the third the first rows of an index, in its order.
     for (sql, index) in [
-        (approvals::WAITING.to_owned(), "approval_waiting"),
+        (approvals::WAITING_SQL.to_owned(), "approval_waiting"),
         (approvals::waiting(), "approval_waiting"),
         (approvals::answered(), "approval_answered"),
-        (approvals::WAITING_OF_RUN.to_owned(), "approval_"),
-        (ledger::ASKED.to_owned(), "approval_by_run"),
-        (ledger::LOST.to_owned(), "intent"),
+        (approvals::WAITING_OF_RUN_SQL.to_owned(), "approval_"),
+        (ledger::ASKED_CALL_SQL.to_owned(), "approval_by_run"),
+        (ledger::UNCERTAIN_CALL_SQL.to_owned(), "intent"),
         (audit::newest(true), "audit_by_run"),
-        (audit::FORGET_ROWS.to_owned(), "audit_by_age"),
-        (audit::FORGET_REQUESTS.to_owned(), "approval_by_age"),
+        (audit::DELETE_OLD_ROWS_SQL.to_owned(), "audit_by_age"),
+        (audit::DELETE_OLD_REQUESTS_SQL.to_owned(), "approval_by_age"),
     ] {
         let steps = steps(&store, sql.clone()).await;
         let uses_index = |step: &String| step.contains("INDEX") && step.contains(index);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// For how many days what is over is kept on this computer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Keep {
+pub struct RetentionSettings {
     /// An ended run in the built-in gateway, after its end. A gateway on a server has its administrator's time.
     pub runs: u32,
     /// A conversation's transcript, after its last message.
@@ -16,11 +16,11 @@ pub struct Keep {
     pub log: u32,
 }
 
-impl Keep {
+impl RetentionSettings {
     /// Until a person chooses.
     pub const DEFAULT: Self = Self { runs: 30, conversations: 90, journal: 90, log: 90 };
     /// The most days.
-    pub const MOST: u32 = 365;
+    pub const MAX_DAYS: u32 = 365;
 
     /// Each with the name that people choose it by.
     pub fn parts(&self) -> [(&'static str, u32); 4] {
@@ -34,14 +34,14 @@ impl Keep {
 
     /// Whether these days can be chosen: one sentence for each that cannot.
     pub fn check(&self) -> Result<(), Vec<String>> {
-        let wrong = self.parts().into_iter().filter(|(_, days)| !(1..=Self::MOST).contains(days));
+        let wrong = self.parts().into_iter().filter(|(_, days)| !(1..=Self::MAX_DAYS).contains(days));
         let wrong: Vec<_> =
-            wrong.map(|(name, days)| format!("{name}: choose from 1 to {} days, not {days}", Self::MOST)).collect();
+            wrong.map(|(name, days)| format!("{name}: choose from 1 to {} days, not {days}", Self::MAX_DAYS)).collect();
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 }
 
-impl Default for Keep {
+impl Default for RetentionSettings {
     fn default() -> Self {
         Self::DEFAULT
     }

@@ -4,7 +4,7 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::Error;
 
-const STEPS: &[&str] = &[
+const MIGRATIONS: &[&str] = &[
     "
 CREATE TABLE run_journal (
     run_id      TEXT NOT NULL PRIMARY KEY,
@@ -224,7 +224,7 @@ CREATE TABLE tool_list (
 
 /// Whether the file is as this program writes it. Changes nothing.
 pub(super) fn check(connection: &Connection) -> Result<(), Error> {
-    let known = STEPS.len() as u32;
+    let known = MIGRATIONS.len() as u32;
     match connection.query_row("PRAGMA user_version", [], |row| row.get(0))? {
         found if found > known => Err(Error::NewerSchema { found, known }),
         found if found < known => Err(Error::OlderSchema),
@@ -234,13 +234,13 @@ pub(super) fn check(connection: &Connection) -> Result<(), Error> {
 
 /// Takes the steps that are missing, all or none. Refuses a file that a newer program wrote.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
-    let known = STEPS.len() as u32;
+    let known = MIGRATIONS.len() as u32;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let found: u32 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if found > known {
         return Err(Error::NewerSchema { found, known });
     }
-    for step in &STEPS[found as usize..] {
+    for step in &MIGRATIONS[found as usize..] {
         transaction.execute_batch(step)?;
     }
     transaction.pragma_update(None, "user_version", known)?;
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn answers_of_an_earlier_version_know_their_conversation_and_nothing_said_is_old() {
         let mut connection = Connection::open_in_memory().expect("memory");
-        for step in &STEPS[..3] {
+        for step in &MIGRATIONS[..3] {
             connection.execute_batch(step).expect("as it was");
         }
         connection

@@ -1,6 +1,6 @@
 //! Drafts and published versions, as rows.
 
-use deskgate_definition::{Definition, Report, Service, Version};
+use deskgate_definition::{CheckReport, Definition, Service, Version};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::ids::{DraftId, EndpointId};
@@ -18,7 +18,7 @@ pub struct Services {
 
 /// A version with its number, perhaps not confirmed by the gateway yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frozen {
+pub struct FrozenVersion {
     /// What callers know the service by.
     pub endpoint_id: EndpointId,
     /// The number.
@@ -29,11 +29,11 @@ pub struct Frozen {
 
 /// What came of freezing a draft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Freeze {
+pub enum FreezeOutcome {
     /// It is frozen, now or by an earlier try: ask the gateway.
-    Frozen(Frozen),
+    Frozen(FrozenVersion),
     /// Another content was frozen, and whether the gateway published it is not known.
-    Unsettled(Frozen),
+    Unsettled(FrozenVersion),
     /// There is no such service.
     Gone,
 }
@@ -97,7 +97,7 @@ impl Services {
     }
 
     /// Keeps what the checks found; says whether there is such a service.
-    pub async fn set_checks(&self, draft_id: DraftId, report: &Report) -> Result<bool, Error> {
+    pub async fn set_checks(&self, draft_id: DraftId, report: &CheckReport) -> Result<bool, Error> {
         self.update("UPDATE service SET checks = ?2 WHERE draft_id = ?1", vec![draft_id.to_string(), text(report)])
             .await
     }
@@ -143,14 +143,19 @@ impl Services {
     }
 
     /// Freezes a draft under the next number, and chooses the endpoint when there is none yet.
-    pub async fn freeze(&self, draft_id: DraftId, definition: &Definition, checks: &Report) -> Result<Freeze, Error> {
+    pub async fn freeze(
+        &self,
+        draft_id: DraftId,
+        definition: &Definition,
+        checks: &CheckReport,
+    ) -> Result<FreezeOutcome, Error> {
         let (digest, definition, checks) = (definition.digest(), text(definition), text(checks));
         self.store.durably(move |tx| freeze(tx, draft_id, digest, &definition, &checks)).await
     }
 
     /// The gateway published a frozen version.
-    pub async fn confirm(&self, frozen: &Frozen, published_at: Timestamp) -> Result<(), Error> {
-        let Frozen { endpoint_id, version, .. } = *frozen;
+    pub async fn confirm(&self, frozen: &FrozenVersion, published_at: Timestamp) -> Result<(), Error> {
+        let FrozenVersion { endpoint_id, version, .. } = *frozen;
         self.store
             .durably(move |tx| {
                 tx.execute(
@@ -164,8 +169,8 @@ impl Services {
     }
 
     /// The gateway did not publish a frozen version: its number is free again.
-    pub async fn thaw(&self, frozen: &Frozen) -> Result<(), Error> {
-        let Frozen { endpoint_id, version, .. } = *frozen;
+    pub async fn thaw(&self, frozen: &FrozenVersion) -> Result<(), Error> {
+        let FrozenVersion { endpoint_id, version, .. } = *frozen;
         self.store
             .durably(move |tx| {
                 tx.execute(
@@ -184,13 +189,13 @@ fn freeze(
     digest: Sha256Digest,
     definition: &str,
     checks: &str,
-) -> Result<Freeze, Error> {
+) -> Result<FreezeOutcome, Error> {
     let draft_id = draft_id.to_string();
     let chosen: Option<Option<String>> = tx
         .query_row("SELECT endpoint_id FROM service WHERE draft_id = ?1", [&draft_id], |row| row.get(0))
         .optional()?;
     let endpoint_id = match chosen {
-        None => return Ok(Freeze::Gone),
+        None => return Ok(FreezeOutcome::Gone),
         Some(Some(endpoint)) => id(&endpoint)?,
         Some(None) => {
             let endpoint_id = EndpointId::new();
@@ -216,11 +221,11 @@ fn freeze(
                 "UPDATE service_version SET paused = NULL WHERE endpoint_id = ?1 AND version = ?2",
                 params![endpoint_id.to_string(), version],
             )?;
-            return Ok(Freeze::Frozen(Frozen { endpoint_id, version, digest }));
+            return Ok(FreezeOutcome::Frozen(FrozenVersion { endpoint_id, version, digest }));
         }
         Some((version, other, false)) => {
             let digest = other.parse().map_err(|_| Error::damaged("a digest")(other))?;
-            return Ok(Freeze::Unsettled(Frozen { endpoint_id, version, digest }));
+            return Ok(FreezeOutcome::Unsettled(FrozenVersion { endpoint_id, version, digest }));
         }
         Some((version, _, true)) => version + 1,
         None => 1,
@@ -229,7 +234,7 @@ fn freeze(
         "INSERT INTO service_version (endpoint_id, version, digest, definition, checks) VALUES (?1, ?2, ?3, ?4, ?5)",
         params![endpoint_id.to_string(), version, digest.to_string(), definition, checks],
     )?;
-    Ok(Freeze::Frozen(Frozen { endpoint_id, version, digest }))
+    Ok(FreezeOutcome::Frozen(FrozenVersion { endpoint_id, version, digest }))
 }
 
 fn services(tx: &Transaction<'_>, filter: &str, value: &str) -> Result<Vec<Service>, Error> {

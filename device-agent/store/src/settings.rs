@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Error, Store};
-use crate::Keep;
+use crate::RetentionSettings;
 
 /// A value that outlives the process, under a name of its own. Its default is what holds until a person chooses.
 pub trait Setting: Default + Serialize + DeserializeOwned + Send + Sync + 'static {
@@ -19,7 +19,7 @@ impl Setting for KeyPlace {
     const NAME: &'static str = "key_place";
 }
 
-impl Setting for Keep {
+impl Setting for RetentionSettings {
     const NAME: &'static str = "keep";
 }
 
@@ -120,7 +120,7 @@ impl Settings {
     }
 }
 
-/// An expression of SQL: for how many seconds something is kept, by its name in [`Keep`].
+/// An expression of SQL: for how many seconds something is kept, by its name in [`RetentionSettings`].
 pub(super) fn kept_seconds(part: &str, otherwise: u32) -> String {
     format!("coalesce((SELECT value ->> '$.{part}' FROM setting WHERE key = 'keep'), {otherwise}) * 86400")
 }
@@ -169,11 +169,11 @@ mod tests {
         let home = tempfile::tempdir().expect("temporary folder");
         let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
         let settings = store.settings();
-        let runs = settings.update(|keep: &mut Keep| keep.runs = 1);
-        let log = settings.update(|keep: &mut Keep| keep.log = 2);
+        let runs = settings.update(|keep: &mut RetentionSettings| keep.runs = 1);
+        let log = settings.update(|keep: &mut RetentionSettings| keep.log = 2);
         let (runs, log) = tokio::join!(runs, log);
         runs.and(log).expect("written");
-        let keep = settings.get::<Keep>().await.expect("readable");
+        let keep = settings.get::<RetentionSettings>().await.expect("readable");
         assert_eq!((keep.runs, keep.log), (1, 2));
     }
 }

@@ -9,7 +9,7 @@ use super::{Error, Services};
 
 /// A list as it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredToolList {
     /// What it is pinned by.
     pub digest: Sha256Digest,
     /// The tools, as JSON.
@@ -25,13 +25,13 @@ impl Services {
         &self,
         server: &str,
         url: &str,
-        list: Kept,
+        list: StoredToolList,
         pinned: Vec<Sha256Digest>,
     ) -> Result<(), Error> {
         let (server, url) = (server.to_owned(), url.to_owned());
         self.store
             .durably(move |tx| {
-                let Kept { digest, tools, seen_at } = list;
+                let StoredToolList { digest, tools, seen_at } = list;
                 tx.execute(
                     "INSERT OR REPLACE INTO tool_list (server, url, digest, tools, seen_at) VALUES (?1, ?2, ?3, ?4, ?5)",
                     params![server, url, digest.to_string(), tools, seen_at.to_string()],
@@ -49,7 +49,7 @@ impl Services {
     }
 
     /// The lists of a server at an address, the newest first.
-    pub async fn tools_of(&self, server: &str, url: &str) -> Result<Vec<Kept>, Error> {
+    pub async fn tools_of(&self, server: &str, url: &str) -> Result<Vec<StoredToolList>, Error> {
         let (server, url) = (server.to_owned(), url.to_owned());
         self.store
             .lazily(move |tx| {
@@ -61,7 +61,7 @@ impl Services {
                 while let Some(row) = rows.next()? {
                     let (digest, seen_at): (String, String) = (row.get(0)?, row.get(2)?);
                     let damaged = || Error::damaged("a list of tools")(digest.clone());
-                    lists.push(Kept {
+                    lists.push(StoredToolList {
                         digest: digest.parse().map_err(|_| damaged())?,
                         tools: row.get(1)?,
                         seen_at: seen_at.parse().map_err(|_| damaged())?,
@@ -89,23 +89,23 @@ mod tests {
     use super::*;
     use crate::Store;
 
-    const AT: &str = "https://a.example/";
+    const SERVER_URL: &str = "https://a.example/";
 
     #[tokio::test]
     async fn the_newest_list_and_the_pinned_ones_are_kept_and_no_others() {
         let home = tempfile::tempdir().expect("temporary folder");
         let services = Store::open(home.path().join("deskgate.db")).await.expect("opens").services();
-        let list = |tools: &str| Kept {
+        let list = |tools: &str| StoredToolList {
             digest: Sha256Digest::of(tools.as_bytes()),
             tools: tools.to_owned(),
             seen_at: Timestamp::now(),
         };
         let kept = async |server: &str| {
-            let lists = services.tools_of(server, AT).await.expect("readable");
+            let lists = services.tools_of(server, SERVER_URL).await.expect("readable");
             lists.into_iter().map(|list| list.tools).collect::<Vec<_>>()
         };
-        let keep = async |server: &str, list: Kept, pinned: Vec<Sha256Digest>| {
-            services.keep_tools(server, AT, list, pinned).await.expect("kept")
+        let keep = async |server: &str, list: StoredToolList, pinned: Vec<Sha256Digest>| {
+            services.keep_tools(server, SERVER_URL, list, pinned).await.expect("kept")
         };
         keep("lab", list("other"), Vec::new()).await;
         keep("crm", list("one"), Vec::new()).await;

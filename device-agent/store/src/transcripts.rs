@@ -5,7 +5,7 @@
 //!
 //! What is kept is what the next message sees, and no more of other people's business than that: of a
 //! generation the newest `KEPT_BYTES`, of one message or answer `PART_BYTES` with a note in the place of
-//! the middle. A conversation in which nothing was said for as many days as its owner chose ([`Keep`]) is forgotten; the
+//! the middle. A conversation in which nothing was said for as many days as its owner chose ([`RetentionSettings`]) is forgotten; the
 //! next message in it sees nothing of before.
 
 mod clock;
@@ -20,13 +20,13 @@ use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::settings::kept_seconds;
 use super::{Error, Store, withdrawal};
-use crate::Keep;
+use crate::RetentionSettings;
 
 /// Bytes of a generation that are kept and seen, as they are stored; the newest count, and the newest exchange
 /// always does.
-const KEPT_BYTES: i64 = 512 * 1024;
+const MAX_GENERATION_BYTES: i64 = 512 * 1024;
 /// Bytes of one message's text, of its further members, and of one answer.
-const PART_BYTES: usize = 128 * 1024;
+const MAX_PART_BYTES: usize = 128 * 1024;
 
 /// The transcripts' handle.
 #[derive(Clone, Debug)]
@@ -38,18 +38,18 @@ pub struct Transcripts {
 
 /// One message and what was answered.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Said {
+pub struct TranscriptEntry {
     /// The message.
     pub input: Input,
     /// The answer, or in brackets why there was none.
     pub answer: String,
     /// Where it stands.
-    pub place: Place,
+    pub place: TranscriptPosition,
 }
 
 /// A place in a conversation's transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct TranscriptPosition {
     n: i64,
 }
 
@@ -59,13 +59,13 @@ impl Transcripts {
     }
 
     /// What was said in a generation so far, oldest first.
-    pub async fn of(&self, conversation: ConversationId, generation: u32) -> Result<Vec<Said>, Error> {
+    pub async fn of(&self, conversation: ConversationId, generation: u32) -> Result<Vec<TranscriptEntry>, Error> {
         self.store.lazily(move |tx| said(tx, conversation, generation)).await
     }
 
     /// Puts one exchange in the place of everything that was said up to a place: a summary of it. What it sums up is
     /// deleted. A conversation that was reset or forgotten meanwhile stays so.
-    pub async fn sum_up(&self, through: Place, input: Input, answer: String) -> Result<(), Error> {
+    pub async fn sum_up(&self, through: TranscriptPosition, input: Input, answer: String) -> Result<(), Error> {
         let input = write(input);
         self.store
             .lazily(move |tx| {
@@ -87,7 +87,7 @@ impl Transcripts {
     /// same handle: what passed between two calls counts as the time that it was.
     pub async fn forget_silent(&mut self) -> Result<(), Error> {
         let now = clock::moment();
-        let most = self.moved_on.map_or(clock::BEFORE_A_START, |last| now.saturating_sub(last));
+        let most = self.moved_on.map_or(clock::MAX_UNOBSERVED_TIME, |last| now.saturating_sub(last));
         self.store
             .lazily(move |tx| {
                 clock::move_on(tx, most)?;
@@ -148,7 +148,7 @@ pub(super) fn note(tx: &Transaction<'_>, run_id: RunId, outcome: &Outcome) -> Re
     let Some((conversation, generation, input)) = message else { return Ok(()) };
     let input = write(read(&input)?);
     let answer = match outcome {
-        Outcome::Succeeded { result, .. } => &shorten::text(&result.text, PART_BYTES),
+        Outcome::Succeeded { result, .. } => &shorten::text(&result.text, MAX_PART_BYTES),
         Outcome::Failed { .. } => "[This request failed and has no answer.]",
         Outcome::Cancelled { .. } => "[This request was stopped and has no answer.]",
     };
@@ -171,13 +171,13 @@ fn trim(tx: &Transaction<'_>, conversation: &str, generation: u32) -> Result<(),
                  FROM transcript WHERE conversation_id = ?1 AND generation = ?2)
              WHERE total > ?3 AND total > own)",
     )?
-    .execute(params![conversation, generation, KEPT_BYTES])?;
+    .execute(params![conversation, generation, MAX_GENERATION_BYTES])?;
     Ok(())
 }
 
 /// How long silence may last, in seconds, as SQL.
 fn silence() -> String {
-    kept_seconds("conversations", Keep::DEFAULT.conversations)
+    kept_seconds("conversations", RetentionSettings::DEFAULT.conversations)
 }
 
 fn forget_silent(tx: &Transaction<'_>) -> Result<(), Error> {
@@ -196,7 +196,7 @@ fn forget_silent(tx: &Transaction<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn said(tx: &Transaction<'_>, conversation: ConversationId, generation: u32) -> Result<Vec<Said>, Error> {
+fn said(tx: &Transaction<'_>, conversation: ConversationId, generation: u32) -> Result<Vec<TranscriptEntry>, Error> {
     let mut statement = tx.prepare_cached(&format!(
         "SELECT input, answer, n FROM transcript WHERE conversation_id = ?1 AND generation = ?2
              AND (SELECT max(said_at) FROM transcript WHERE conversation_id = ?1)
@@ -207,17 +207,17 @@ fn said(tx: &Transaction<'_>, conversation: ConversationId, generation: u32) -> 
     let mut rows = statement.query(params![conversation.to_string(), generation])?;
     let mut said = Vec::new();
     while let Some(row) = rows.next()? {
-        said.push(Said {
+        said.push(TranscriptEntry {
             input: read(&row.get::<_, String>(0)?)?,
             answer: row.get(1)?,
-            place: Place { n: row.get(2)? },
+            place: TranscriptPosition { n: row.get(2)? },
         });
     }
     Ok(said)
 }
 
 fn write(input: Input) -> String {
-    serde_json::to_string(&shorten::input(input, PART_BYTES))
+    serde_json::to_string(&shorten::input(input, MAX_PART_BYTES))
         .expect("a message is text and JSON, and is cut between characters")
 }
 

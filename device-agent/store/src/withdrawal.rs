@@ -5,7 +5,7 @@ use rusqlite::{Transaction, params};
 use crate::Error;
 
 /// What stands in the place of the answer.
-pub(crate) const FORGOTTEN: &str = "[This answer was forgotten with its conversation.]";
+pub(crate) const FORGOTTEN_TEXT: &str = "[This answer was forgotten with its conversation.]";
 
 /// Takes away the answers of a conversation's settled runs, up to a generation.
 pub(crate) fn withdraw_answers(tx: &Transaction<'_>, conversation: &str, generation: u32) -> Result<(), Error> {
@@ -14,6 +14,6 @@ pub(crate) fn withdraw_answers(tx: &Transaction<'_>, conversation: &str, generat
                 bytes = length(json_replace(outcome, '$.result.text', ?3))
          WHERE conversation_id = ?1 AND generation <= ?2 AND outcome ->> '$.result.text' <> ?3",
     )?
-    .execute(params![conversation, generation, FORGOTTEN])?;
+    .execute(params![conversation, generation, FORGOTTEN_TEXT])?;
     Ok(())
 }

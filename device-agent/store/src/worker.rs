@@ -13,13 +13,13 @@ use tokio::sync::{mpsc, oneshot};
 use super::{Error, schema};
 
 /// Work waiting for the thread. Beyond it the callers wait.
-const QUEUE: usize = 64;
+const JOB_QUEUE_LEN: usize = 64;
 
-type Job = Box<dyn FnOnce(&mut Connection) + Send>;
+type DatabaseJob = Box<dyn FnOnce(&mut Connection) + Send>;
 
 /// How far a commit goes before it counts.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Sync {
+pub(super) enum Durability {
     /// On disk.
     Full,
     /// With the system: survives the end of this process, not a power cut.
@@ -28,7 +28,7 @@ pub(super) enum Sync {
 
 #[derive(Debug)]
 pub(super) struct Worker {
-    jobs: Option<mpsc::Sender<Job>>,
+    jobs: Option<mpsc::Sender<DatabaseJob>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -45,7 +45,7 @@ impl Worker {
 
     async fn start(path: PathBuf, open: fn(&Path) -> Result<Connection, Error>) -> Result<Self, Error> {
         let (opened, result) = oneshot::channel();
-        let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE);
+        let (jobs, mut queue) = mpsc::channel::<DatabaseJob>(JOB_QUEUE_LEN);
         let at = path.clone();
         let thread = std::thread::Builder::new()
             .name("store".to_owned())
@@ -70,11 +70,11 @@ impl Worker {
 
     pub(super) async fn run<R: Send + 'static>(
         &self,
-        sync: Sync,
+        sync: Durability,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
         let (answer, result) = oneshot::channel();
-        let job: Job = Box::new(move |connection| {
+        let job: DatabaseJob = Box::new(move |connection| {
             // Nobody may wait any more; the work is done all the same, as the caller was promised.
             let _ = answer.send(transact(connection, sync, work));
         });
@@ -95,13 +95,13 @@ impl Drop for Worker {
 
 fn transact<R>(
     connection: &mut Connection,
-    sync: Sync,
+    sync: Durability,
     work: impl FnOnce(&Transaction<'_>) -> Result<R, Error>,
 ) -> Result<R, Error> {
     // The setting cannot change inside a transaction, and costs microseconds outside.
     let level = match sync {
-        Sync::Full => "FULL",
-        Sync::Normal => "NORMAL",
+        Durability::Full => "FULL",
+        Durability::Normal => "NORMAL",
     };
     connection.pragma_update(None, "synchronous", level)?;
     // Who may only read takes no lock for writing.

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use deskgate::dispatcher::{Config, Dispatcher, DispatcherHandle, Execute};
+use deskgate::dispatcher::{Dispatcher, DispatcherConfig, DispatcherHandle, ExecuteFn};
 use deskgate::executor::Progress;
-use deskgate::link::{Link, Pace};
+use deskgate::link::{Link, RetryPolicy};
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::DeviceEvent;
 use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunResult, Usage};
@@ -13,17 +13,17 @@ use deskgate_store::Store;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::site::Site;
+use crate::site::LineSite;
 
 /// Where executions happen, whichever process of the device they belong to.
 #[derive(Clone)]
-pub(crate) struct Stage {
+pub(crate) struct TestExecutor {
     executed: Arc<Mutex<Vec<(RunId, u32)>>>,
     holds: watch::Sender<bool>,
     held: watch::Sender<Option<RunId>>,
 }
 
-impl Stage {
+impl TestExecutor {
     pub(crate) fn new() -> Self {
         Self { executed: Arc::default(), holds: watch::Sender::new(false), held: watch::Sender::new(None) }
     }
@@ -45,7 +45,7 @@ impl Stage {
         executed.iter().filter(|(id, _)| *id == run_id).map(|(_, attempt)| *attempt).collect()
     }
 
-    fn execute(&self) -> Execute {
+    fn execute(&self) -> ExecuteFn {
         let stage = self.clone();
         Arc::new(move |job, reports, stop| {
             let stage = stage.clone();
@@ -70,25 +70,26 @@ impl Stage {
 }
 
 /// A running device.
-pub(crate) struct Device {
+pub(crate) struct LineDevice {
     pub(crate) handle: DispatcherHandle,
     pub(crate) store: Store,
     task: JoinHandle<()>,
 }
 
-impl Device {
-    pub(crate) async fn boot(site: &Site) -> Self {
+impl LineDevice {
+    pub(crate) async fn boot(site: &LineSite) -> Self {
         let store = Store::open(site.home.path().join("device/deskgate.db")).await.expect("opens");
         // A cut line is dialled again at once, however often.
-        let pace = Pace { first: Duration::from_millis(1), longest: Duration::from_millis(5), ..Pace::default() };
-        let link = Link::new(site.connector(), site.credentials()).with_pace(pace);
-        let made = Dispatcher::new(&store, link, site.stage.execute(), Config::default()).await;
+        let pace =
+            RetryPolicy { initial: Duration::from_millis(1), max: Duration::from_millis(5), ..RetryPolicy::default() };
+        let link = Link::new(site.connector(), site.credentials()).with_retry_policy(pace);
+        let made = Dispatcher::new(&store, link, site.stage.execute(), DispatcherConfig::default()).await;
         let (dispatcher, handle) = made.expect("the journal is readable");
         Self { handle, store, task: tokio::spawn(dispatcher.run()) }
     }
 
     /// As by kill -9: nothing is told, nothing is flushed.
-    pub(crate) async fn kill_and_boot(self, site: &Site) -> Self {
+    pub(crate) async fn kill_and_boot(self, site: &LineSite) -> Self {
         let Self { handle, store, task } = self;
         task.abort();
         let _ = task.await;

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use deskgate_protocol::run::{EventType, Phase, RunState};
 
-use device::Device;
-use site::Site;
+use device::LineDevice;
+use site::LineSite;
 
 /// What happens while the line is cut.
 #[derive(Clone, Copy, Debug)]
-enum Meanwhile {
+enum Interruption {
     /// Nothing: it is dialled again at once.
     Nothing,
     /// The device is killed and started again.
@@ -24,16 +24,16 @@ enum Meanwhile {
 }
 
 /// Nothing here takes this long; a test that waits so long has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// One run's life with the line cut at one message. False when the run ended before that message.
-async fn play(site: &Site, cut_at: u64, meanwhile: Meanwhile, killed_while_executing: bool) -> bool {
+async fn play(site: &LineSite, cut_at: u64, meanwhile: Interruption, killed_while_executing: bool) -> bool {
     let what = format!("cut at {cut_at}, meanwhile {meanwhile:?}, killed while executing: {killed_while_executing}");
     let run_id = site.submit().await;
     let cutter = &site.cutter;
     cutter.arm(cut_at);
     site.stage.hold(killed_while_executing);
-    let mut device = Device::boot(site).await;
+    let mut device = LineDevice::boot(site).await;
     let mut cuts = cutter.cuts();
     let (mut was_cut, mut to_kill) = (false, killed_while_executing);
     let story = async {
@@ -42,9 +42,9 @@ async fn play(site: &Site, cut_at: u64, meanwhile: Meanwhile, killed_while_execu
                 Ok(_) = cuts.wait_for(|cuts| *cuts > 0), if !was_cut => {
                     was_cut = true;
                     match meanwhile {
-                        Meanwhile::Nothing => {}
-                        Meanwhile::Kill => device = device.kill_and_boot(site).await,
-                        Meanwhile::Lapse => site.lapse(run_id).await,
+                        Interruption::Nothing => {}
+                        Interruption::Kill => device = device.kill_and_boot(site).await,
+                        Interruption::Lapse => site.lapse(run_id).await,
                     }
                     cutter.mend();
                 }
@@ -57,7 +57,7 @@ async fn play(site: &Site, cut_at: u64, meanwhile: Meanwhile, killed_while_execu
             }
         }
     };
-    let Ok(device) = tokio::time::timeout(PATIENCE, story).await else {
+    let Ok(device) = tokio::time::timeout(TEST_TIMEOUT, story).await else {
         panic!("never settled, {what}: {:?}, {:?}", site.run(run_id).await, site.events(run_id).await);
     };
     device.end().await;
@@ -73,14 +73,14 @@ async fn play(site: &Site, cut_at: u64, meanwhile: Meanwhile, killed_while_execu
     assert!((1..=2).contains(&executed.len()), "{story}");
     assert!(executed.len() == 1 || count(EventType::RunRestarted) > 0, "an unannounced second execution, {story}");
     // Only who is killed twice while it executes gives up.
-    let killed_twice = killed_while_executing && matches!(meanwhile, Meanwhile::Kill);
+    let killed_twice = killed_while_executing && matches!(meanwhile, Interruption::Kill);
     assert!(run.state == RunState::Succeeded || killed_twice && run.state == RunState::Failed, "{story}");
     cutter.cuts_now() > 0
 }
 
-async fn at_every_message(meanwhile: Meanwhile, killed_while_executing: bool) {
+async fn at_every_message(meanwhile: Interruption, killed_while_executing: bool) {
     // The start of a whole gateway is too much for a stack.
-    let site = Box::pin(Site::start()).await;
+    let site = Box::pin(LineSite::start()).await;
     let mut cut_at = 1;
     while play(&site, cut_at, meanwhile, killed_while_executing).await {
         cut_at += 1;
@@ -91,30 +91,30 @@ async fn at_every_message(meanwhile: Meanwhile, killed_while_executing: bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_line_cut_at_any_message_ends_in_one_execution_and_one_end() {
-    at_every_message(Meanwhile::Nothing, false).await;
+    at_every_message(Interruption::Nothing, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_killed_at_any_message_ends_its_run_once_and_announces_a_second_execution() {
-    at_every_message(Meanwhile::Kill, false).await;
+    at_every_message(Interruption::Kill, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_stays_away_beyond_its_lease_at_any_message_ends_its_run_once() {
-    at_every_message(Meanwhile::Lapse, false).await;
+    at_every_message(Interruption::Lapse, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_whose_line_is_cut_at_any_message_is_not_lost_and_not_repeated() {
-    at_every_message(Meanwhile::Nothing, true).await;
+    at_every_message(Interruption::Nothing, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_whose_device_is_killed_at_any_message_is_executed_twice_at_most() {
-    at_every_message(Meanwhile::Kill, true).await;
+    at_every_message(Interruption::Kill, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_whose_device_stays_away_beyond_its_lease_at_any_message_is_not_lost() {
-    at_every_message(Meanwhile::Lapse, true).await;
+    at_every_message(Interruption::Lapse, true).await;
 }

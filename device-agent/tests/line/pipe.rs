@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use deskgate::link::{BoxedStream, BuiltIn, Connector};
+use deskgate::link::{BoxedStream, BuiltInConnector, Connector};
 use deskgate_gateway::Pipes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
@@ -45,7 +45,7 @@ impl Cutter {
     /// The way to a gateway, through this.
     pub(crate) fn connector(&self, pipes: Pipes) -> Connector {
         let cutter = self.clone();
-        Connector::BuiltIn(BuiltIn::new(move || {
+        Connector::BuiltIn(BuiltInConnector::new(move || {
             let (cutter, pipes) = (cutter.clone(), pipes.clone());
             async move {
                 let mut whole = cutter.whole.subscribe();

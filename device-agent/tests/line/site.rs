@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime};
 use deskgate::dispatcher::DispatcherHandle;
 use deskgate::identity::DeviceKey;
 use deskgate::link::{Connector, Credentials};
-use deskgate::services::{Computer, Gateway as _, ServiceDesk};
-use deskgate_assistant::accounts::Accounts;
-use deskgate_assistant::mcp::Servers;
+use deskgate::services::{CheckEnvironment, GatewayClient as _, ServiceManager};
+use deskgate_assistant::mcp::McpServers;
 use deskgate_assistant::mcp::connections::Connections;
-use deskgate_definition::{Definition, Limits, Network, Provider};
-use deskgate_gateway::domain::devices::{Clocks, pair};
+use deskgate_assistant::providers::Providers;
+use deskgate_definition::{Definition, Network, Provider, RunLimits};
+use deskgate_gateway::domain::devices::{SessionTimings, pair};
 use deskgate_gateway::{Gateway, Settings, upkeep};
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::ids::{DeviceId, EndpointId};
@@ -21,18 +21,18 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::device::{Device, Stage};
+use crate::device::{LineDevice, TestExecutor};
 use crate::pipe::Cutter;
 
-const LEASE: Duration = Duration::from_millis(300);
-const OFFER: Duration = Duration::from_millis(300);
+const SESSION_LEASE: Duration = Duration::from_millis(300);
+const OFFER_TIMEOUT: Duration = Duration::from_millis(300);
 /// Between two looks at a state that is waited for.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-pub(crate) struct Site {
+pub(crate) struct LineSite {
     pub(crate) home: TempDir,
     pub(crate) cutter: Cutter,
-    pub(crate) stage: Stage,
+    pub(crate) stage: TestExecutor,
     gateway: Gateway,
     key: DeviceKey,
     device_id: DeviceId,
@@ -40,24 +40,25 @@ pub(crate) struct Site {
     app_key: String,
 }
 
-impl Site {
+impl LineSite {
     pub(crate) async fn start() -> Self {
         let home = tempfile::tempdir().expect("temporary folder");
         std::fs::create_dir(home.path().join("work")).expect("made");
         let mut settings = Settings::built_in(home.path().join("gateway"), "127.0.0.1:0".parse().expect("an address"));
-        settings.clocks = Clocks { heartbeat: Duration::from_millis(100), lease: LEASE, offer: OFFER };
+        settings.clocks =
+            SessionTimings { heartbeat: Duration::from_millis(100), lease: SESSION_LEASE, offer: OFFER_TIMEOUT };
         let gateway = Gateway::start(settings).await.expect("starts");
         let key = DeviceKey::load_or_create(&home.path().join("key")).expect("a key");
         let file = IdentityFile::sign(key.signing_key(), "desk", Timestamp::now());
         let device_id = pair(gateway.store(), &file).await.expect("paired").device_id;
-        let (cutter, stage) = (Cutter::new(), Stage::new());
+        let (cutter, stage) = (Cutter::new(), TestExecutor::new());
         let mut site = Self { home, cutter, stage, gateway, key, device_id, endpoint_id: None, app_key: String::new() };
         site.publish().await;
         site
     }
 
     async fn publish(&mut self) {
-        let device = Device::boot(self).await;
+        let device = LineDevice::boot(self).await;
         let mut status = device.handle.watch();
         status.wait_for(|status| status.connected).await.expect("it dials");
         let created = device.handle.call(CreateApplication { name: "Backend".to_owned() }).await.expect("created");
@@ -74,12 +75,12 @@ impl Site {
             approvals: Default::default(),
             protected: Vec::new(),
             network: Network::None,
-            limits: Limits::default(),
+            limits: RunLimits::default(),
         };
         let nowhere = std::path::Path::new("/nonexistent");
-        let (accounts, servers) = (Accounts::new(nowhere.into()), Servers::new(Connections::new(nowhere.into())));
-        let computer = Computer { home: None, own: nowhere.into(), accounts, servers };
-        let desk = ServiceDesk::new(device.store.services(), device.handle.clone(), computer);
+        let (accounts, servers) = (Providers::new(nowhere.into()), McpServers::new(Connections::new(nowhere.into())));
+        let computer = CheckEnvironment { home: None, own_folder: nowhere.into(), accounts, servers };
+        let desk = ServiceManager::new(device.store.services(), device.handle.clone(), computer);
         let draft_id = desk.create(created.application.app_id, definition).await.expect("created").draft_id;
         let report = desk.check(draft_id).await.expect("checked");
         assert!(report.passed(), "{report:?}");
@@ -134,7 +135,7 @@ impl Site {
     /// Waits until the run has ended and the device knows that the gateway knows.
     pub(crate) async fn is_settled(&self, run_id: RunId, device: DispatcherHandle) {
         while !(self.run(run_id).await.phase == Phase::Final && device.status().runs.is_empty()) {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -144,12 +145,12 @@ impl Site {
             upkeep::run_once(self.gateway.store(), Duration::from_secs(3600)).await.expect("readable");
             let device = self.gateway.store().device(self.device_id).await.expect("readable").expect("paired");
             let seen = device.last_seen_at.map_or(SystemTime::UNIX_EPOCH, |at| at.0.into());
-            let run_out = seen + LEASE + OFFER < SystemTime::now();
+            let run_out = seen + SESSION_LEASE + OFFER_TIMEOUT < SystemTime::now();
             let state = self.run(run_id).await.state;
             if run_out && state != RunState::Running {
                 return;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 

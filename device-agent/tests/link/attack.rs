@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::server::Server;
+use crate::support::server::SshServer;
 use crate::support::{connect, soon};
 
-const GRACE: Duration = Duration::from_millis(2500);
+const SETTLE_TIME: Duration = Duration::from_millis(2500);
 
 /// An idle connection that was let in: the server has greeted it.
-async fn idle(server: &Server) -> Result<TcpStream, ()> {
+async fn idle(server: &SshServer) -> Result<TcpStream, ()> {
     let mut socket = TcpStream::connect(("127.0.0.1", server.port)).await.expect("the port is open");
     let mut greeting = [0; 8];
     soon("greeted or closed", socket.read_exact(&mut greeting)).await.map_err(drop)?;
@@ -27,7 +27,7 @@ async fn closed(mut socket: TcpStream) {
 
 #[tokio::test]
 async fn silent_peers_are_cut_and_the_fifth_of_a_source_is_not_let_in_before() {
-    let mut server = Server::start_with(|config| config.login_grace = GRACE).await;
+    let mut server = SshServer::start_with(|config| config.login_grace = SETTLE_TIME).await;
     server.echo();
     let began = Instant::now();
     let mut held = Vec::new();
@@ -36,17 +36,17 @@ async fn silent_peers_are_cut_and_the_fifth_of_a_source_is_not_let_in_before() {
     }
     idle(&server).await.expect_err("the fifth is turned away");
     connect(server.ssh(), &server.credentials()).await.expect_err("so is a device at the same address");
-    assert!(began.elapsed() < GRACE, "all this happened while the four hang");
+    assert!(began.elapsed() < SETTLE_TIME, "all this happened while the four hang");
     for socket in held {
         closed(socket).await;
     }
-    assert!(began.elapsed() >= GRACE);
+    assert!(began.elapsed() >= SETTLE_TIME);
     connect(server.ssh(), &server.credentials()).await.expect("the device comes in afterwards");
 }
 
 #[tokio::test]
 async fn a_peer_that_talks_ssh_but_proves_nothing_is_cut_as_well() {
-    let server = Server::start_with(|config| config.login_grace = GRACE).await;
+    let server = SshServer::start_with(|config| config.login_grace = SETTLE_TIME).await;
     let mut socket = idle(&server).await.expect("let in");
     socket.write_all(b"SSH-2.0-Slow\r\n").await.expect("written");
     closed(socket).await;
@@ -54,7 +54,7 @@ async fn a_peer_that_talks_ssh_but_proves_nothing_is_cut_as_well() {
 
 #[tokio::test]
 async fn a_paired_peer_that_opens_no_channel_is_cut() {
-    let server = Server::start_with(|config| config.login_grace = GRACE).await;
+    let server = SshServer::start_with(|config| config.login_grace = SETTLE_TIME).await;
     let known = server.folder.path().join("known_hosts");
     let entry = format!("[127.0.0.1]:{} {}\n", server.port, server.host_key.public_key());
     std::fs::write(&known, entry).expect("written");
@@ -75,7 +75,7 @@ async fn a_paired_peer_that_opens_no_channel_is_cut() {
 
 #[tokio::test]
 async fn attackers_that_fill_every_place_push_out_one_another_and_not_the_device() {
-    let mut server = Server::start_with(|config| {
+    let mut server = SshServer::start_with(|config| {
         // Nobody is cut for being slow here.
         config.login_grace = Duration::from_secs(3600);
         config.max_unauthenticated = 3;
@@ -93,7 +93,7 @@ async fn attackers_that_fill_every_place_push_out_one_another_and_not_the_device
 
 #[tokio::test]
 async fn a_source_that_connects_too_fast_is_turned_away_without_a_greeting() {
-    let server = Server::start_with(|config| {
+    let server = SshServer::start_with(|config| {
         config.accepts_per_second_per_source = 2;
         config.max_unauthenticated_per_source = 100;
     })

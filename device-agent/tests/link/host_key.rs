@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use deskgate::link::{HostKeyError, HostPin, LinkError, Ssh, followed};
+use deskgate::link::{HostKeyError, HostPin, LinkError, Ssh, announced_keys};
 use deskgate_gateway::tunnel::HostKey;
 use deskgate_protocol::identity::PublicKey;
 use ed25519_dalek::SigningKey;
@@ -10,26 +10,26 @@ use russh::keys::ssh_key;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::server::Server;
+use crate::support::server::SshServer;
 use crate::support::{connect, pinned, ssh};
 
-const OTHER: &str = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
+const OTHER_FINGERPRINT: &str = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
 
 #[tokio::test]
 async fn a_changed_host_key_blocks_and_both_fingerprints_stand_side_by_side() {
-    let mut server = Server::start().await;
-    let error = connect(ssh(server.port, pinned(OTHER)), &server.credentials()).await.expect_err("refused");
+    let mut server = SshServer::start().await;
+    let error = connect(ssh(server.port, pinned(OTHER_FINGERPRINT)), &server.credentials()).await.expect_err("refused");
     assert!(error.is_blocked());
     let LinkError::HostKey(HostKeyError::Changed { pinned, presented, .. }) = &error else { panic!("{error}") };
-    assert_eq!((pinned.as_slice(), presented), (&[OTHER.to_owned()][..], &server.host_key.fingerprint()));
+    assert_eq!((pinned.as_slice(), presented), (&[OTHER_FINGERPRINT.to_owned()][..], &server.host_key.fingerprint()));
     let text = error.to_string();
-    assert!(text.contains(OTHER) && text.contains(&server.host_key.fingerprint()), "{text}");
+    assert!(text.contains(OTHER_FINGERPRINT) && text.contains(&server.host_key.fingerprint()), "{text}");
     assert!(server.arrivals.try_recv().is_err());
 }
 
 #[tokio::test]
 async fn without_a_pin_nothing_is_trusted_and_the_presented_fingerprint_is_shown() {
-    let server = Server::start().await;
+    let server = SshServer::start().await;
     let error = connect(ssh(server.port, HostPin::Missing), &server.credentials()).await.expect_err("refused");
     assert!(error.is_blocked());
     assert!(error.to_string().contains(&server.host_key.fingerprint()), "{error}");
@@ -37,7 +37,7 @@ async fn without_a_pin_nothing_is_trusted_and_the_presented_fingerprint_is_shown
 
 #[tokio::test]
 async fn a_known_hosts_file_lets_in_whom_it_names_and_no_one_else() {
-    let mut server = Server::start().await;
+    let mut server = SshServer::start().await;
     server.echo();
     let file = server.folder.path().join("known_hosts");
     let pin = HostPin::KnownHosts(file.clone());
@@ -64,16 +64,16 @@ const NEW_KEYS: (usize, u8) = (16, 21);
 
 #[tokio::test]
 async fn an_unverified_server_hears_nothing_after_the_key_exchange() {
-    let mut server = Server::start().await;
+    let mut server = SshServer::start().await;
     server.echo();
-    let refusing = said_after_exchange(&server, pinned(OTHER)).await;
+    let refusing = said_after_exchange(&server, pinned(OTHER_FINGERPRINT)).await;
     assert!(refusing.is_empty() || (refusing.len(), refusing[5]) == NEW_KEYS, "{refusing:?}");
     let trusting = said_after_exchange(&server, pinned(&server.host_key.fingerprint())).await;
     assert!(trusting.len() > 500 && trusting[5] == NEW_KEYS.1, "the measure works: {trusting:?}");
 }
 
 /// Goes between device and server, and keeps what the device says after the server's proof.
-async fn said_after_exchange(server: &Server, pin: HostPin) -> Vec<u8> {
+async fn said_after_exchange(server: &SshServer, pin: HostPin) -> Vec<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("bound").port();
     let upstream = server.port;
@@ -88,9 +88,9 @@ async fn said_after_exchange(server: &Server, pin: HostPin) -> Vec<u8> {
 }
 
 /// A server with the right key that leaves out the names of strict key exchange.
-struct Lax;
+struct LaxServer;
 
-impl russh::server::Handler for Lax {
+impl russh::server::Handler for LaxServer {
     type Error = russh::Error;
 }
 
@@ -104,7 +104,7 @@ async fn a_server_without_strict_key_exchange_is_refused_even_with_the_right_key
     let port = listener.local_addr().expect("bound").port();
     let lax = async {
         let (socket, _) = listener.accept().await.expect("dialled");
-        let _ = russh::server::run_stream(config.into(), socket, Lax).await.expect("greeted").await;
+        let _ = russh::server::run_stream(config.into(), socket, LaxServer).await.expect("greeted").await;
     };
     let folder = tempfile::tempdir().expect("a folder");
     let credentials = crate::support::credentials(
@@ -167,7 +167,7 @@ fn exchange_replied(bytes: &[u8]) -> bool {
 
 #[tokio::test]
 async fn a_key_is_followed_only_if_its_owner_signed_that_it_is_the_gateways() {
-    let mut server = Server::start().await;
+    let mut server = SshServer::start().await;
     let (next, stolen) = (SigningKey::from_bytes(&[5; 32]), SigningKey::from_bytes(&[6; 32]));
     let shown = server.folder.path().join("host/ssh_host_ed25519_key");
     let shown = ssh_key::PrivateKey::read_openssh_file(&shown).expect("the server's key");
@@ -190,6 +190,6 @@ async fn a_key_is_followed_only_if_its_owner_signed_that_it_is_the_gateways() {
             gateway.greet(arrival.stream).await
         });
         session.expect("it is let in in any case");
-        assert_eq!(followed::trusted(&ssh), Ok(trusted));
+        assert_eq!(announced_keys::trusted_keys(&ssh), Ok(trusted));
     }
 }

@@ -8,8 +8,8 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
-use deskgate::account::{GatewayAddress, Keeper, Standing};
-use deskgate::link::{Connector, Credentials, Hosted, LinkError, Stage, connect_once};
+use deskgate::account::{AccountStatus, GatewayAddress, TokenManager};
+use deskgate::link::{ConnectStage, Connector, Credentials, HostedConnector, LinkError, connect_once};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -18,23 +18,23 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::support::{device_key, soon};
 
 /// What was asked for, with which authorization.
-type Asked = Arc<Mutex<Vec<(String, String)>>>;
+type RequestLog = Arc<Mutex<Vec<(String, String)>>>;
 
-struct Site {
-    asked: Asked,
-    hosted: Hosted,
+struct HostedSite {
+    asked: RequestLog,
+    hosted: HostedConnector,
     credentials: Credentials,
     _folder: TempDir,
     _serving: AbortOnDropHandle<()>,
 }
 
-async fn note(State(asked): State<Asked>, request: Request, next: Next) -> Response {
+async fn note(State(asked): State<RequestLog>, request: Request, next: Next) -> Response {
     let sent = request.headers().get("authorization").map(|value| value.to_str().expect("text").to_owned());
     asked.lock().expect("whole").push((request.uri().path().to_owned(), sent.unwrap_or_default()));
     next.run(request).await
 }
 
-impl Site {
+impl HostedSite {
     /// `line` answers the upgrade.
     async fn new(line: impl Fn() -> Response + Clone + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
@@ -46,7 +46,7 @@ impl Site {
             "interval": 1, "expires_in": 60 });
         let tokens =
             json!({ "access_token": "access-canary", "token_type": "Bearer", "refresh_token": "r", "expires_in": 600 });
-        let asked = Asked::default();
+        let asked = RequestLog::default();
         let router = Router::new()
             .route("/.well-known/oauth-protected-resource", get(async move || Json(resource)))
             .route("/.well-known/oauth-authorization-server", get(async move || Json(metadata)))
@@ -57,19 +57,19 @@ impl Site {
             .layer(from_fn_with_state(asked.clone(), note));
         let serving = async move { axum::serve(listener, router).await.expect("serves") };
         let folder = tempfile::tempdir().expect("a folder");
-        let keeper = Keeper::new(folder.path().join("accounts"), Default::default());
+        let keeper = TokenManager::new(folder.path().join("accounts"), Default::default());
         let gateway = GatewayAddress::parse(&own).expect("loopback");
         let credentials = Credentials { key: device_key(folder.path(), "key"), token: None };
-        let hosted = Hosted { gateway, keeper, device_name: "desk".to_owned() };
+        let hosted = HostedConnector { gateway, token_manager: keeper, device_name: "desk".to_owned() };
         let _serving = AbortOnDropHandle::new(tokio::spawn(serving));
         Self { asked, hosted, credentials, _folder: folder, _serving }
     }
 
     async fn sign_in(&self) {
-        let Hosted { gateway, keeper, .. } = &self.hosted;
+        let HostedConnector { gateway, token_manager: keeper, .. } = &self.hosted;
         let mut news = keeper.watch();
         keeper.sign_in(gateway).await.expect("begun");
-        while !matches!(keeper.standing(gateway).await, Ok(Standing::SignedIn { .. })) {
+        while !matches!(keeper.standing(gateway).await, Ok(AccountStatus::SignedIn { .. })) {
             soon("a sign-in", news.changed()).await.expect("there");
         }
     }
@@ -87,15 +87,15 @@ impl Site {
 
 #[tokio::test]
 async fn without_a_sign_in_nothing_is_dialled_and_nothing_is_tried_again() {
-    let site = Site::new(|| StatusCode::OK.into_response()).await;
+    let site = HostedSite::new(|| StatusCode::OK.into_response()).await;
     let error = site.refused().await;
-    assert!(error.is_blocked() && error.failed_at() == Some(Stage::Account), "{error}");
+    assert!(error.is_blocked() && error.failed_at() == Some(ConnectStage::Account), "{error}");
     assert!(site.asked("/control").is_empty());
 }
 
 #[tokio::test]
 async fn a_redirect_takes_the_token_nowhere() {
-    let site = Site::new(|| Redirect::temporary("/elsewhere").into_response()).await;
+    let site = HostedSite::new(|| Redirect::temporary("/elsewhere").into_response()).await;
     site.sign_in().await;
     let error = site.refused().await;
     assert!(error.to_string().contains("307") && !error.to_string().contains("canary"), "{error}");
@@ -105,7 +105,7 @@ async fn a_redirect_takes_the_token_nowhere() {
 
 #[tokio::test]
 async fn a_token_that_the_gateway_does_not_take_is_not_tried_twice() {
-    let site = Site::new(|| {
+    let site = HostedSite::new(|| {
         let challenge = "Bearer error=\"invalid_token\", error_description=\"the access token expired\"";
         (StatusCode::UNAUTHORIZED, [("www-authenticate", challenge)]).into_response()
     })
@@ -116,7 +116,7 @@ async fn a_token_that_the_gateway_does_not_take_is_not_tried_twice() {
         matches!(&error, LinkError::AccessTokenRefused { why, .. } if why == "the access token expired"),
         "{error}"
     );
-    assert!(!error.is_blocked() && error.failed_at() == Some(Stage::AccessToken));
+    assert!(!error.is_blocked() && error.failed_at() == Some(ConnectStage::AccessToken));
     site.refused().await;
     // By the code, and then for a newer one.
     assert_eq!(site.asked("/token").len(), 2);
@@ -125,12 +125,12 @@ async fn a_token_that_the_gateway_does_not_take_is_not_tried_twice() {
 #[tokio::test]
 async fn what_is_no_line_is_told_so() {
     let answers = [
-        (StatusCode::OK, Some(Stage::Socket)),
-        (StatusCode::NOT_FOUND, Some(Stage::Socket)),
+        (StatusCode::OK, Some(ConnectStage::Socket)),
+        (StatusCode::NOT_FOUND, Some(ConnectStage::Socket)),
         (StatusCode::SERVICE_UNAVAILABLE, None),
     ];
     for (answer, failed_at) in answers {
-        let site = Site::new(move || answer.into_response()).await;
+        let site = HostedSite::new(move || answer.into_response()).await;
         site.sign_in().await;
         let error = site.refused().await;
         assert_eq!(error.failed_at(), failed_at, "{error}");

@@ -2,14 +2,14 @@
 
 use std::process::{Command, Output, Stdio};
 
-use deskgate_gateway::tunnel::Verdict;
+use deskgate_gateway::tunnel::KeyStatus;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::support::server::Server;
-use crate::support::{SOCKET, device_key, soon};
+use crate::support::server::SshServer;
+use crate::support::{CONTROL_SOCKET_PATH, device_key, soon};
 
-fn command(server: &Server, key: &str) -> Command {
+fn command(server: &SshServer, key: &str) -> Command {
     let known = server.folder.path().join("known_hosts");
     let entry = format!("[127.0.0.1]:{} {}\n", server.port, server.host_key.public_key());
     std::fs::write(&known, entry).expect("written");
@@ -33,7 +33,7 @@ async fn output(mut command: Command) -> (Output, String) {
 
 #[tokio::test]
 async fn a_command_a_shell_a_terminal_and_sftp_are_refused() {
-    let mut server = Server::start().await;
+    let mut server = SshServer::start().await;
     for arguments in [&["id"][..], &[], &["-tt"], &["-s", "sftp"]] {
         let mut ssh = command(&server, "device");
         ssh.args(arguments);
@@ -46,7 +46,7 @@ async fn a_command_a_shell_a_terminal_and_sftp_are_refused() {
 
 #[tokio::test]
 async fn a_tcp_forward_is_refused() {
-    let server = Server::start().await;
+    let server = SshServer::start().await;
     let mut ssh = command(&server, "device");
     ssh.args(["-W", "127.0.0.1:22"]);
     let (output, text) = soon("ssh gives up", output(ssh)).await;
@@ -56,7 +56,7 @@ async fn a_tcp_forward_is_refused() {
 
 #[tokio::test]
 async fn forwarding_from_the_server_is_refused() {
-    let server = Server::start().await;
+    let server = SshServer::start().await;
     let socket = server.folder.path().join("reverse.sock");
     for forward in ["0:127.0.0.1:22".to_owned(), format!("{}:127.0.0.1:22", socket.display())] {
         let mut ssh = command(&server, "device");
@@ -69,7 +69,7 @@ async fn forwarding_from_the_server_is_refused() {
 
 #[tokio::test]
 async fn a_password_is_not_even_asked_for() {
-    let server = Server::start().await;
+    let server = SshServer::start().await;
     let mut ssh = command(&server, "device");
     ssh.args(["-o", "BatchMode=no", "-o", "PubkeyAuthentication=no"]);
     ssh.args(["-o", "PreferredAuthentications=none,password,keyboard-interactive,hostbased"]);
@@ -80,9 +80,9 @@ async fn a_password_is_not_even_asked_for() {
 
 #[tokio::test]
 async fn an_unpaired_and_a_revoked_key_are_refused() {
-    let server = Server::start().await;
+    let server = SshServer::start().await;
     let stranger = device_key(server.folder.path(), "stranger");
-    for verdict in [Verdict::Unknown, Verdict::Revoked] {
+    for verdict in [KeyStatus::Unknown, KeyStatus::Revoked] {
         server.paired.set(&stranger, verdict);
         let (output, text) = soon("ssh gives up", output(command(&server, "stranger"))).await;
         assert!(!output.status.success());
@@ -92,15 +92,15 @@ async fn an_unpaired_and_a_revoked_key_are_refused() {
 
 #[tokio::test]
 async fn it_can_forward_the_one_socket_once_and_no_other() {
-    let mut server = Server::start().await;
+    let mut server = SshServer::start().await;
     let (good, bad) = (server.folder.path().join("good.sock"), server.folder.path().join("bad.sock"));
     let mut ssh = command(&server, "device");
     ssh.arg("-N")
         .arg("-L")
-        .arg(format!("{}:{SOCKET}", good.display()))
+        .arg(format!("{}:{CONTROL_SOCKET_PATH}", good.display()))
         .arg("-L")
         .arg(format!("{}:/run/other.sock", bad.display()));
-    let mut child = Guard(ssh.stderr(Stdio::null()).spawn().expect("ssh starts"));
+    let mut child = ChildGuard(ssh.stderr(Stdio::null()).spawn().expect("ssh starts"));
 
     let mut other = dial(&bad).await;
     assert_eq!(soon("refused", other.read(&mut [0; 1])).await.unwrap_or(0), 0);
@@ -132,9 +132,9 @@ async fn it_can_forward_the_one_socket_once_and_no_other() {
     status.expect("no panic").expect("it ended");
 }
 
-struct Guard(std::process::Child);
+struct ChildGuard(std::process::Child);
 
-impl Drop for Guard {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -1,6 +1,6 @@
 //! The device against OpenSSH's sshd with a Unix socket behind it.
 
-use deskgate::link::{HostKeyError, LinkError, Ssh, followed};
+use deskgate::link::{HostKeyError, LinkError, Ssh, announced_keys};
 use deskgate_protocol::control::{DeviceFrame, GatewayFrame};
 
 use crate::support::sshd::Sshd;
@@ -53,14 +53,14 @@ async fn a_host_key_that_sshd_announced_is_trusted_later_and_the_old_one_no_more
     let ssh = Ssh { followed: Some(sshd.folder.path().join("followed")), ..sshd.ssh() };
     let credentials = credentials(&sshd.device, &sshd.gateway.token);
     connect(ssh.clone(), &credentials).await.expect("the pinned key");
-    assert_eq!(followed::trusted(&ssh), Ok(None), "there is nothing to follow");
+    assert_eq!(announced_keys::trusted_keys(&ssh), Ok(None), "there is nothing to follow");
 
     let keys = sshd.show(&["host", "next"]).await;
     connect(ssh.clone(), &credentials).await.expect("the pinned key");
-    assert_eq!(followed::trusted(&ssh), Ok(Some(keys.clone())), "{}", sshd.log());
+    assert_eq!(announced_keys::trusted_keys(&ssh), Ok(Some(keys.clone())), "{}", sshd.log());
     sshd.show(&["next"]).await;
     connect(ssh.clone(), &credentials).await.expect("the announced key");
-    assert_eq!(followed::trusted(&ssh), Ok(Some(vec![keys[1]])));
+    assert_eq!(announced_keys::trusted_keys(&ssh), Ok(Some(vec![keys[1]])));
 
     sshd.show(&["host"]).await;
     let error = connect(ssh, &credentials).await.expect_err("the old key");

@@ -1,17 +1,17 @@
 //! The device against our own SSH listener.
 
 use deskgate::link::{LinkError, Ssh};
-use deskgate_gateway::tunnel::Verdict;
+use deskgate_gateway::tunnel::KeyStatus;
 use deskgate_protocol::control::{DeviceFrame, GatewayFrame};
 use deskgate_protocol::secret::ControlToken;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::server::Server;
+use crate::support::server::SshServer;
 use crate::support::{connect, credentials, device_key, soon};
 
 #[tokio::test]
 async fn a_paired_device_comes_in_and_frames_go_both_ways() {
-    let mut server = Server::start().await;
+    let mut server = SshServer::start().await;
     server.echo();
     let mut session = connect(server.ssh(), &server.credentials()).await.expect("welcomed");
     assert_eq!(session.gateway_version(), deskgate_protocol::VERSION);
@@ -21,7 +21,7 @@ async fn a_paired_device_comes_in_and_frames_go_both_ways() {
 
 #[tokio::test]
 async fn the_gateway_learns_which_key_came_in() {
-    let mut server = Server::start().await;
+    let mut server = SshServer::start().await;
     let (ssh, credentials) = (server.ssh(), server.credentials());
     let device = tokio::spawn(async move { connect(ssh, &credentials).await.map(drop) });
     let arrival = server.arrival().await;
@@ -33,9 +33,9 @@ async fn the_gateway_learns_which_key_came_in() {
 
 #[tokio::test]
 async fn an_unknown_or_revoked_key_is_told_its_fingerprint_and_how_to_pair() {
-    let server = Server::start().await;
+    let server = SshServer::start().await;
     let stranger = device_key(server.folder.path(), "stranger");
-    for verdict in [Verdict::Unknown, Verdict::Revoked] {
+    for verdict in [KeyStatus::Unknown, KeyStatus::Revoked] {
         server.paired.set(&stranger, verdict);
         let error = connect(server.ssh(), &credentials(&stranger, &server.gateway.token)).await.expect_err("refused");
         assert!(matches!(error, LinkError::KeyNotAccepted { .. }), "{error}");
@@ -47,15 +47,15 @@ async fn an_unknown_or_revoked_key_is_told_its_fingerprint_and_how_to_pair() {
 
 #[tokio::test]
 async fn a_key_nobody_can_judge_now_is_not_called_unpaired() {
-    let server = Server::start().await;
-    server.paired.set(&server.device, Verdict::Unavailable);
+    let server = SshServer::start().await;
+    server.paired.set(&server.device, KeyStatus::Unavailable);
     let error = connect(server.ssh(), &server.credentials()).await.expect_err("not now");
     assert!(matches!(error, LinkError::Lost(_)), "{error}");
 }
 
 #[tokio::test]
 async fn another_socket_name_is_refused_and_named() {
-    let mut server = Server::start().await;
+    let mut server = SshServer::start().await;
     for path in ["/var/run/postgresql/.s.PGSQL.5432", "", "/run/deskgate/control.sock/", "/run/deskgate/control.soc"] {
         let ssh = Ssh { socket_path: path.to_owned(), ..server.ssh() };
         let error = connect(ssh, &server.credentials()).await.expect_err("refused");
@@ -66,7 +66,7 @@ async fn another_socket_name_is_refused_and_named() {
 
 #[tokio::test]
 async fn dropping_the_arrival_ends_the_connection_after_its_last_words() {
-    let mut server = Server::start().await;
+    let mut server = SshServer::start().await;
     let (stranger_token, ssh) = (ControlToken::generate(), server.ssh());
     let credentials = credentials(&server.device, &stranger_token);
     let device = tokio::spawn(async move { connect(ssh, &credentials).await.map(drop) });
@@ -82,7 +82,7 @@ async fn dropping_the_arrival_ends_the_connection_after_its_last_words() {
 
 #[tokio::test]
 async fn stopping_the_tunnel_ends_a_connection_whose_receiver_holds_on_without_reading() {
-    let mut server = Server::start().await;
+    let mut server = SshServer::start().await;
     let (ssh, credentials, gateway) = (server.ssh(), server.credentials(), server.gateway.clone());
     let device = tokio::spawn(async move {
         let session = connect(ssh, &credentials).await.expect("welcomed");

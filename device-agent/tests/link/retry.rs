@@ -2,31 +2,32 @@
 
 use std::time::Duration;
 
-use deskgate::link::{Connector, Link, LinkStatus, Lost, Pace, Ssh};
-use deskgate_protocol::control::{ByeCode, GatewayFrame, Refused, RefusedCode};
+use deskgate::link::{Connector, DisconnectReason, Link, LinkStatus, RetryPolicy, Ssh};
+use deskgate_protocol::control::{ByeCode, GatewayFrame, RefusedCode, SessionRefusal};
 use deskgate_protocol::{Timestamp, VERSION};
 use tokio::sync::watch;
 
 use crate::session::{pipe, somebody};
-use crate::support::gateway::Gateway;
-use crate::support::server::Server;
+use crate::support::gateway::FakeGateway;
+use crate::support::server::SshServer;
 use crate::support::{pinned, soon};
 
 async fn until(status: &mut watch::Receiver<LinkStatus>, wanted: impl Fn(&LinkStatus) -> bool) -> LinkStatus {
     soon("the status", status.wait_for(|now| wanted(now))).await.expect("the link lives").clone()
 }
 
-async fn nothing() -> Vec<deskgate_protocol::control::InFlight> {
+async fn nothing() -> Vec<deskgate_protocol::control::InFlightRun> {
     Vec::new()
 }
 
 #[tokio::test]
 async fn after_a_cut_line_it_connects_again_at_once() {
-    let mut server = Server::start().await;
+    let mut server = SshServer::start().await;
     let gateway = server.gateway.clone();
     // Any wait at all would be longer than this test may last.
-    let pace = Pace { first: Duration::from_secs(3600), longest: Duration::from_secs(3600), ..Pace::default() };
-    let mut link = Link::new(Connector::Ssh(server.ssh()), server.credentials()).with_pace(pace);
+    let pace =
+        RetryPolicy { initial: Duration::from_secs(3600), max: Duration::from_secs(3600), ..RetryPolicy::default() };
+    let mut link = Link::new(Connector::Ssh(server.ssh()), server.credentials()).with_retry_policy(pace);
     let status = link.handle().status();
     for _ in 0..2 {
         let arriving = async {
@@ -42,11 +43,12 @@ async fn after_a_cut_line_it_connects_again_at_once() {
 
 #[tokio::test]
 async fn a_line_that_breaks_again_and_again_is_dialled_soon_and_one_that_was_taken_over_is_not() {
-    let gateway = Gateway::new();
+    let gateway = FakeGateway::new();
     let (connector, mut streams) = pipe();
     let long = Duration::from_secs(3600);
-    let pace = Pace { first: long, longest: long, broken: Duration::from_millis(1), ..Pace::default() };
-    let mut link = Link::new(connector, somebody(&gateway)).with_pace(pace);
+    let pace =
+        RetryPolicy { initial: long, max: long, max_after_break: Duration::from_millis(1), ..RetryPolicy::default() };
+    let mut link = Link::new(connector, somebody(&gateway)).with_retry_policy(pace);
     let mut status = link.handle().status();
     for round in 0..5 {
         let dialled = async { gateway.greet(streams.recv().await.expect("dialled")).await.expect("let in") };
@@ -67,12 +69,13 @@ async fn a_line_that_breaks_again_and_again_is_dialled_soon_and_one_that_was_tak
 
 #[tokio::test]
 async fn a_gateway_that_comes_up_later_is_found_and_the_next_attempt_is_shown() {
-    let mut server = Server::start().await;
+    let mut server = SshServer::start().await;
     server.echo();
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
-    let pace = Pace { first: Duration::from_millis(10), longest: Duration::from_millis(20), ..Pace::default() };
+    let pace =
+        RetryPolicy { initial: Duration::from_millis(10), max: Duration::from_millis(20), ..RetryPolicy::default() };
     let connector = Connector::Ssh(Ssh { port: nobody, ..server.ssh() });
-    let mut link = Link::new(connector, server.credentials()).with_pace(pace);
+    let mut link = Link::new(connector, server.credentials()).with_retry_policy(pace);
     let mut status = link.handle().status();
     let waiting = tokio::spawn(async move { link.connect(nothing).await.welcome().epoch });
     let shown = until(&mut status, |now| {
@@ -94,11 +97,12 @@ async fn a_gateway_that_comes_up_later_is_found_and_the_next_attempt_is_shown() 
 
 #[tokio::test]
 async fn a_changed_host_key_is_not_tried_again_until_a_person_says_so() {
-    let mut server = Server::start().await;
+    let mut server = SshServer::start().await;
     server.echo();
     let pin = pinned("SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g");
-    let pace = Pace { first: Duration::from_millis(1), longest: Duration::from_millis(1), ..Pace::default() };
-    let mut link = Link::new(Connector::Ssh(Ssh { pin, ..server.ssh() }), server.credentials()).with_pace(pace);
+    let pace =
+        RetryPolicy { initial: Duration::from_millis(1), max: Duration::from_millis(1), ..RetryPolicy::default() };
+    let mut link = Link::new(Connector::Ssh(Ssh { pin, ..server.ssh() }), server.credentials()).with_retry_policy(pace);
     let (handle, mut status) = (link.handle(), link.handle().status());
     let waiting = tokio::spawn(async move { link.connect(nothing).await.welcome().epoch });
     let blocked = |now: &LinkStatus| matches!(now, LinkStatus::Disconnected { why, next_attempt_at: None, .. } if why.contains("pinned"));
@@ -114,7 +118,7 @@ async fn a_changed_host_key_is_not_tried_again_until_a_person_says_so() {
 
 #[tokio::test]
 async fn a_refusal_is_the_status_and_a_kick_asks_again() {
-    let refused = Refused {
+    let refused = SessionRefusal {
         code: RefusedCode::UnknownDevice,
         message: "not paired".to_owned(),
         should_retry: true,
@@ -123,8 +127,8 @@ async fn a_refusal_is_the_status_and_a_kick_asks_again() {
         device_version: None,
         upgrade: None,
     };
-    let refusing = Gateway { refuse: Some(refused.clone()), ..Gateway::new() };
-    let welcoming = Gateway { refuse: None, ..refusing.clone() };
+    let refusing = FakeGateway { refuse: Some(refused.clone()), ..FakeGateway::new() };
+    let welcoming = FakeGateway { refuse: None, ..refusing.clone() };
     let (connector, mut streams) = pipe();
     let mut link = Link::new(connector, somebody(&refusing));
     let (handle, mut status) = (link.handle(), link.handle().status());
@@ -144,7 +148,7 @@ async fn a_refusal_is_the_status_and_a_kick_asks_again() {
 
 #[tokio::test]
 async fn another_way_is_gone_at_once_whether_the_line_is_up_waiting_or_being_dialled() {
-    let (old, new) = (Gateway::new(), Gateway::new());
+    let (old, new) = (FakeGateway::new(), FakeGateway::new());
     let (connector, mut streams) = pipe();
     let (others, mut other_streams) = pipe();
     let mut link = Link::new(connector.clone(), somebody(&old));
@@ -153,7 +157,7 @@ async fn another_way_is_gone_at_once_whether_the_line_is_up_waiting_or_being_dia
     let (mut session, _side) = soon("welcomed", async { tokio::join!(link.connect(nothing), dialled) }).await;
     handle.redirect(others.clone(), somebody(&new));
     assert_eq!(soon("the line is lost", session.next()).await, None);
-    assert_eq!(session.lost(), Some(&Lost::Redirected));
+    assert_eq!(session.lost(), Some(&DisconnectReason::Redirected));
     drop(session);
     let dialled = async { new.greet(other_streams.recv().await.expect("dialled there")).await };
     let (session, _other) = soon("welcomed there", async { tokio::join!(link.connect(nothing), dialled) }).await;
@@ -170,11 +174,12 @@ async fn another_way_is_gone_at_once_whether_the_line_is_up_waiting_or_being_dia
 
 #[tokio::test]
 async fn after_sleep_the_line_is_hung_up_and_dialled_anew_without_a_pause() {
-    let gateway = Gateway::new();
+    let gateway = FakeGateway::new();
     let (connector, mut streams) = pipe();
     // Whoever waited after a lost line would wait for longer than this test.
-    let pace = Pace { first: Duration::from_secs(3600), longest: Duration::from_secs(3600), ..Pace::default() };
-    let mut link = Link::new(connector, somebody(&gateway)).with_pace(pace);
+    let pace =
+        RetryPolicy { initial: Duration::from_secs(3600), max: Duration::from_secs(3600), ..RetryPolicy::default() };
+    let mut link = Link::new(connector, somebody(&gateway)).with_retry_policy(pace);
     let handle = link.handle();
     for _ in 0..3 {
         let dialled = async { gateway.greet(streams.recv().await.expect("dialled")).await };
@@ -182,6 +187,6 @@ async fn after_sleep_the_line_is_hung_up_and_dialled_anew_without_a_pause() {
         // The other side hears and says nothing: this side cannot know that the line is dead.
         handle.redial();
         assert_eq!(soon("the line is given up", session.next()).await, None);
-        assert_eq!(session.lost(), Some(&Lost::Slept));
+        assert_eq!(session.lost(), Some(&DisconnectReason::Slept));
     }
 }

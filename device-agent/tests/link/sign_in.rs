@@ -12,22 +12,22 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Form, Json, Router};
-use deskgate::account::{AccountError, GatewayAddress, Keeper, Standing};
-use deskgate_secrets::Wanted;
+use deskgate::account::{AccountError, AccountStatus, GatewayAddress, TokenManager};
+use deskgate_secrets::KeyPreference;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-type Asked = Vec<(String, String)>;
+type RequestForm = Vec<(String, String)>;
 
 /// What the issuer says, and what it was asked.
 #[derive(Default)]
-struct Script {
+struct IssuerScript {
     /// Answers of the token endpoint, in turn; the last one stays.
     token: VecDeque<(u16, Value)>,
-    asked: Vec<Asked>,
-    revoked: Vec<Asked>,
+    asked: Vec<RequestForm>,
+    revoked: Vec<RequestForm>,
     /// What the metadata say otherwise.
     metadata: Value,
     /// Whom the gateway wants tokens to be made for.
@@ -36,11 +36,11 @@ struct Script {
 }
 
 /// Gateway and issuer at one address.
-struct World {
-    script: Arc<Mutex<Script>>,
+struct SignInSite {
+    script: Arc<Mutex<IssuerScript>>,
     address: SocketAddr,
     folder: TempDir,
-    keeper: Keeper,
+    keeper: TokenManager,
     _serving: AbortOnDropHandle<()>,
 }
 
@@ -56,13 +56,13 @@ fn no(error: &str) -> (u16, Value) {
     (400, json!({ "error": error, "error_description": "because\u{1b}[2J" }))
 }
 
-impl World {
+impl SignInSite {
     async fn new() -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let script = Arc::new(Mutex::new(Script { metadata: json!({}), ..Script::default() }));
+        let script = Arc::new(Mutex::new(IssuerScript { metadata: json!({}), ..IssuerScript::default() }));
         let own = move |path: &str| format!("http://{address}{path}");
-        let resource = move |State(script): State<Arc<Mutex<Script>>>| async move {
+        let resource = move |State(script): State<Arc<Mutex<IssuerScript>>>| async move {
             let mut said = json!({ "resource": own(""), "authorization_servers": [own("/issuer")],
                 "scopes_supported": ["openid", "offline_access"], "deskgate_client_id": "desk" });
             if let Some(audience) = &script.lock().expect("whole").audience {
@@ -70,7 +70,7 @@ impl World {
             }
             Json(said)
         };
-        let metadata = move |State(script): State<Arc<Mutex<Script>>>| async move {
+        let metadata = move |State(script): State<Arc<Mutex<IssuerScript>>>| async move {
             let mut said = json!({ "issuer": own("/issuer"), "token_endpoint": own("/token"),
                 "device_authorization_endpoint": own("/device"), "revocation_endpoint": own("/revoke") });
             for (name, value) in script.lock().expect("whole").metadata.as_object().expect("an object") {
@@ -78,7 +78,7 @@ impl World {
             }
             Json(said)
         };
-        let device = move |Form(asked): Form<Asked>| async move {
+        let device = move |Form(asked): Form<RequestForm>| async move {
             assert!(asked.contains(&("client_id".to_owned(), "desk".to_owned())), "{asked:?}");
             assert!(asked.contains(&("resource".to_owned(), own(""))), "{asked:?}");
             Json(
@@ -95,7 +95,7 @@ impl World {
             .with_state(script.clone());
         let serving = async move { axum::serve(listener, router).await.expect("serves") };
         let folder = tempfile::tempdir().expect("a folder");
-        let keeper = Keeper::new(folder.path().join("accounts"), Wanted::default());
+        let keeper = TokenManager::new(folder.path().join("accounts"), KeyPreference::default());
         Self { script, address, folder, keeper, _serving: AbortOnDropHandle::new(tokio::spawn(serving)) }
     }
 
@@ -103,7 +103,7 @@ impl World {
         GatewayAddress::parse(&format!("http://{}", self.address)).expect("loopback")
     }
 
-    fn script(&self) -> MutexGuard<'_, Script> {
+    fn script(&self) -> MutexGuard<'_, IssuerScript> {
         self.script.lock().expect("whole")
     }
 
@@ -111,17 +111,17 @@ impl World {
         self.script().token = answers.into_iter().collect();
     }
 
-    async fn standing(&self) -> Standing {
+    async fn standing(&self) -> AccountStatus {
         self.keeper.standing(&self.gateway()).await.expect("known")
     }
 
     /// Signs in and waits until something came of it.
-    async fn sign_in(&self) -> Standing {
+    async fn sign_in(&self) -> AccountStatus {
         self.keeper.sign_in(&self.gateway()).await.expect("begun");
         let mut news = self.keeper.watch();
         loop {
             match self.standing().await {
-                Standing::Waiting { .. } => news.changed().await.expect("there"),
+                AccountStatus::Waiting { .. } => news.changed().await.expect("there"),
                 standing => return standing,
             }
         }
@@ -130,7 +130,7 @@ impl World {
     async fn signed_in(&self, tokens: (u16, Value)) {
         self.answers([tokens]);
         let standing = self.sign_in().await;
-        assert!(matches!(standing, Standing::SignedIn { .. }), "{standing:?}");
+        assert!(matches!(standing, AccountStatus::SignedIn { .. }), "{standing:?}");
         self.script().asked.clear();
     }
 
@@ -145,7 +145,7 @@ impl World {
     }
 }
 
-async fn token(State(script): State<Arc<Mutex<Script>>>, Form(asked): Form<Asked>) -> Response {
+async fn token(State(script): State<Arc<Mutex<IssuerScript>>>, Form(asked): Form<RequestForm>) -> Response {
     let mut script = script.lock().expect("whole");
     script.asked.push(asked);
     if script.redirects {
@@ -156,24 +156,24 @@ async fn token(State(script): State<Arc<Mutex<Script>>>, Form(asked): Form<Asked
     (StatusCode::from_u16(status).expect("a status"), Json(body)).into_response()
 }
 
-async fn revoke(State(script): State<Arc<Mutex<Script>>>, Form(asked): Form<Asked>) -> StatusCode {
+async fn revoke(State(script): State<Arc<Mutex<IssuerScript>>>, Form(asked): Form<RequestForm>) -> StatusCode {
     script.lock().expect("whole").revoked.push(asked);
     StatusCode::OK
 }
 
 #[tokio::test]
 async fn a_user_who_enters_the_code_is_signed_in_and_only_the_refresh_token_is_on_the_disk() {
-    let world = World::new().await;
+    let world = SignInSite::new().await;
     world.answers([no("authorization_pending"), no("slow_down"), tokens("access-1", Some("refresh-1"), 3600)]);
     let invitation = world.keeper.sign_in(&world.gateway()).await.expect("begun");
     assert_eq!(invitation.user_code, "ABCD-EFGH");
     assert!(invitation.verification_uri.ends_with("/activate"));
     let began = Instant::now();
     let mut news = world.keeper.watch();
-    while matches!(world.standing().await, Standing::Waiting { .. }) {
+    while matches!(world.standing().await, AccountStatus::Waiting { .. }) {
         news.changed().await.expect("there");
     }
-    assert!(matches!(world.standing().await, Standing::SignedIn { trouble: None, .. }));
+    assert!(matches!(world.standing().await, AccountStatus::SignedIn { trouble: None, .. }));
     assert!(began.elapsed() >= Duration::from_secs(8), "one second, one more, and then six, as it was told to");
     assert_eq!(world.token().await.expect("a token"), "access-1");
     let files = world.files();
@@ -182,7 +182,7 @@ async fn a_user_who_enters_the_code_is_signed_in_and_only_the_refresh_token_is_o
     assert_eq!(path.metadata().expect("there").permissions().mode() & 0o777, 0o600);
     // The agent was started again.
     world.answers([tokens("access-2", None, 3600)]);
-    let again = Keeper::new(world.folder.path().join("accounts"), Wanted::default());
+    let again = TokenManager::new(world.folder.path().join("accounts"), KeyPreference::default());
     assert_eq!(again.token(&world.gateway()).await.expect("refreshed").reveal(), "access-2");
 }
 
@@ -191,9 +191,9 @@ async fn who_says_no_or_takes_too_long_is_not_signed_in_and_hears_why() {
     for (error, why) in
         [("access_denied", "refused"), ("expired_token", "expired"), ("invalid_client", "invalid_client")]
     {
-        let world = World::new().await;
+        let world = SignInSite::new().await;
         world.answers([no(error)]);
-        let Standing::SignedOut { why: Some(said) } = world.sign_in().await else { panic!("signed in") };
+        let AccountStatus::SignedOut { why: Some(said) } = world.sign_in().await else { panic!("signed in") };
         assert!(said.contains(why) && !said.contains('\u{1b}'), "{said}");
         assert!(matches!(world.token().await, Err(AccountError::SignedOut(_))));
         assert!(world.files().is_empty());
@@ -202,19 +202,19 @@ async fn who_says_no_or_takes_too_long_is_not_signed_in_and_hears_why() {
 
 #[tokio::test]
 async fn a_sign_in_that_nobody_waits_for_any_more_asks_nothing_more() {
-    let world = World::new().await;
+    let world = SignInSite::new().await;
     world.answers([no("authorization_pending"), no("authorization_pending"), tokens("access", None, 3600)]);
     world.keeper.sign_in(&world.gateway()).await.expect("begun");
     world.keeper.cancel(&world.gateway());
-    assert_eq!(world.standing().await, Standing::SignedOut { why: None });
+    assert_eq!(world.standing().await, AccountStatus::SignedOut { why: None });
     // The next one takes longer than the first would have waited before it asks.
-    assert!(matches!(world.sign_in().await, Standing::SignedIn { .. }));
+    assert!(matches!(world.sign_in().await, AccountStatus::SignedIn { .. }));
     assert_eq!(world.script().asked.len(), 3, "all of them asked by the second");
 }
 
 #[tokio::test]
 async fn many_who_need_a_token_ask_once_and_each_refresh_token_is_used_once() {
-    let world = World::new().await;
+    let world = SignInSite::new().await;
     // Over at once, so that each use needs a newer one.
     world.signed_in(tokens("old", Some("refresh-1"), 0)).await;
     world.answers([tokens("new", Some("refresh-2"), 3600)]);
@@ -228,12 +228,12 @@ async fn many_who_need_a_token_ask_once_and_each_refresh_token_is_used_once() {
 
 #[tokio::test]
 async fn an_issuer_that_refuses_ends_the_sign_in_and_is_not_asked_again() {
-    let world = World::new().await;
+    let world = SignInSite::new().await;
     world.signed_in(tokens("old", Some("refresh-1"), 0)).await;
     world.answers([no("invalid_grant")]);
     let error = world.token().await.expect_err("refused");
     assert!(matches!(&error, AccountError::Refused { why, .. } if why.contains("invalid_grant")), "{error}");
-    assert!(matches!(world.standing().await, Standing::Refused { .. }));
+    assert!(matches!(world.standing().await, AccountStatus::Refused { .. }));
     assert!(!world.files()[0].1.contains("refresh-1"));
     assert!(world.token().await.is_err());
     assert_eq!(world.script().asked.len(), 1);
@@ -244,7 +244,7 @@ async fn an_issuer_that_refuses_ends_the_sign_in_and_is_not_asked_again() {
 
 #[tokio::test]
 async fn an_issuer_that_is_away_ends_nothing() {
-    let world = World::new().await;
+    let world = SignInSite::new().await;
     world.signed_in(tokens("old", Some("refresh-1"), 0)).await;
     for away in [(503, json!({})), (400, json!("no words")), (200, json!({ "what": 1 })), no("temporarily_unavailable")]
     {
@@ -252,16 +252,16 @@ async fn an_issuer_that_is_away_ends_nothing() {
         let error = world.token().await.expect_err("nothing newer");
         assert!(matches!(error, AccountError::Away { .. }), "{away:?}: {error}");
     }
-    assert!(matches!(world.standing().await, Standing::SignedIn { trouble: Some(_), .. }));
+    assert!(matches!(world.standing().await, AccountStatus::SignedIn { trouble: Some(_), .. }));
     world.answers([tokens("new", None, 3600)]);
     assert_eq!(world.token().await.expect("it is back"), "new");
-    assert!(matches!(world.standing().await, Standing::SignedIn { trouble: None, .. }));
+    assert!(matches!(world.standing().await, AccountStatus::SignedIn { trouble: None, .. }));
     assert!(world.files()[0].1.contains("refresh-1"), "the one that was kept is still good");
 }
 
 #[tokio::test]
 async fn a_newer_token_is_fetched_at_half_time_while_the_last_one_is_still_good() {
-    let world = World::new().await;
+    let world = SignInSite::new().await;
     world.signed_in(tokens("first", Some("refresh-1"), 4)).await;
     world.answers([tokens("second", None, 3600)]);
     let began = Instant::now();
@@ -271,7 +271,7 @@ async fn a_newer_token_is_fetched_at_half_time_while_the_last_one_is_still_good(
 
 #[tokio::test]
 async fn a_redirect_takes_no_token_anywhere() {
-    let world = World::new().await;
+    let world = SignInSite::new().await;
     world.signed_in(tokens("old", Some("refresh-1"), 0)).await;
     world.script().redirects = true;
     let error = world.token().await.expect_err("it points elsewhere").to_string();
@@ -286,7 +286,7 @@ async fn an_issuer_that_is_another_than_the_gateway_says_or_not_guarded_is_not_u
         (json!({ "token_endpoint": "http://id.example.com/token" }), "token endpoint"),
         (json!({ "device_authorization_endpoint": null }), "RFC 8628"),
     ] {
-        let world = World::new().await;
+        let world = SignInSite::new().await;
         world.script().metadata = change;
         let error = world.keeper.sign_in(&world.gateway()).await.expect_err("not used").to_string();
         assert!(error.contains(why), "{error}");
@@ -295,7 +295,7 @@ async fn an_issuer_that_is_another_than_the_gateway_says_or_not_guarded_is_not_u
 
 #[tokio::test]
 async fn a_gateway_gets_no_tokens_that_are_made_for_another_address() {
-    let world = World::new().await;
+    let world = SignInSite::new().await;
     for audience in ["https://other.example.com", "http://127.0.0.1:1"] {
         world.script().audience = Some(audience.to_owned());
         let error = world.keeper.sign_in(&world.gateway()).await.expect_err("not used").to_string();
@@ -309,25 +309,25 @@ async fn what_is_no_hosted_gateway_is_told_so() {
     let address = listener.local_addr().expect("bound");
     let serving = async move { axum::serve(listener, Router::<()>::new()).await.expect("serves") };
     let _serving = AbortOnDropHandle::new(tokio::spawn(serving));
-    let world = World::new().await;
+    let world = SignInSite::new().await;
     let gateway = GatewayAddress::parse(&format!("http://{address}")).expect("loopback");
     assert!(matches!(world.keeper.sign_in(&gateway).await, Err(AccountError::NotHosted(_))));
 }
 
 #[tokio::test]
 async fn signing_out_tells_the_issuer_and_leaves_nothing() {
-    let world = World::new().await;
+    let world = SignInSite::new().await;
     world.signed_in(tokens("access", Some("refresh-1"), 3600)).await;
     assert_eq!(world.keeper.sign_out(&world.gateway()).await.expect("out"), None);
     assert!(world.script().revoked[0].contains(&("token".to_owned(), "refresh-1".to_owned())));
     assert!(world.files().is_empty());
-    assert_eq!(world.standing().await, Standing::SignedOut { why: None });
+    assert_eq!(world.standing().await, AccountStatus::SignedOut { why: None });
     assert!(matches!(world.token().await, Err(AccountError::SignedOut(_))));
 }
 
 #[tokio::test]
 async fn a_token_of_one_gateway_is_no_other_gateways() {
-    let (one, other) = (World::new().await, World::new().await);
+    let (one, other) = (SignInSite::new().await, SignInSite::new().await);
     one.signed_in(tokens("access", Some("refresh-1"), 3600)).await;
     assert!(matches!(one.keeper.token(&other.gateway()).await, Err(AccountError::SignedOut(_))));
 }

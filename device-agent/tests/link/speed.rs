@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 use deskgate::link::{Credentials, Session, Ssh};
 use deskgate_protocol::control::{DeviceFrame, GatewayFrame};
 
-use crate::support::server::Server;
+use crate::support::server::SshServer;
 use crate::support::sshd::Sshd;
 use crate::support::{connect, credentials};
 
-const ROUNDS: usize = 1000;
+const ROUND_TRIPS: usize = 1000;
 
 /// Sorted times of single echoes, and of two frames that leave apart and are answered apart.
 async fn round_trips(session: &mut Session) -> (Vec<Duration>, Vec<Duration>) {
     let sender = session.sender();
     let (mut single, mut double) = (Vec::new(), Vec::new());
-    for round in 0..2 * ROUNDS {
+    for round in 0..2 * ROUND_TRIPS {
         let frames = 1 + round % 2;
         let began = Instant::now();
         for _ in 0..frames {
@@ -60,7 +60,7 @@ async fn measure(name: &str, ssh: Ssh, credentials: &Credentials) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_stalls_over_our_own_tunnel() {
-    let mut server = Server::start_with(|config| config.accepts_per_second_per_source = 10_000).await;
+    let mut server = SshServer::start_with(|config| config.accepts_per_second_per_source = 10_000).await;
     server.echo();
     measure("own tunnel", server.ssh(), &server.credentials()).await;
 }

@@ -3,9 +3,9 @@
 use deskgate::settings::Mode;
 use deskgate_protocol::secret::{ApplicationKey, ControlToken};
 
-use crate::room::Room;
+use crate::fixture::PagesFixture;
 
-const PIN: &str = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
+const PINNED_FINGERPRINT: &str = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
 
 /// A remote gateway where nobody is.
 fn remote<'a>(button: &'a str, change: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
@@ -15,7 +15,7 @@ fn remote<'a>(button: &'a str, change: &[(&'a str, &'a str)]) -> Vec<(&'a str, &
         ("ssh-address", "127.0.0.1:9"),
         ("ssh-user", "gate"),
         ("control-socket", "/run/gate.sock"),
-        ("host-key", PIN),
+        ("host-key", PINNED_FINGERPRINT),
         ("known-hosts", ""),
         ("control-token", ""),
     ];
@@ -25,7 +25,7 @@ fn remote<'a>(button: &'a str, change: &[(&'a str, &'a str)]) -> Vec<(&'a str, &
 
 #[tokio::test]
 async fn a_draft_changes_nothing_that_is_in_force_until_it_is_saved() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     let (old, new) = (ControlToken::generate(), ControlToken::generate());
     deskgate_program::token::save(&room.home().join("control_token"), &old).expect("saved");
     let drafted = room.post("/connection", &remote("draft", &[("control-token", new.reveal())])).await;
@@ -35,7 +35,7 @@ async fn a_draft_changes_nothing_that_is_in_force_until_it_is_saved() {
     assert_eq!(room.file("control_token").expect("there").trim(), old.reveal(), "the token is a draft too");
 
     let page = room.get("/connection?mode=remote").await;
-    assert_eq!((page.field("ssh-address"), page.field("host-key")), ("127.0.0.1:9", PIN));
+    assert_eq!((page.field("ssh-address"), page.field("host-key")), ("127.0.0.1:9", PINNED_FINGERPRINT));
     assert!(page.body.contains("in the draft · leave blank to keep") && page.body.contains(">draft</span>"));
     assert!(!page.body.contains(new.reveal()) && page.body.contains("pauses access until you enable it again"));
 
@@ -51,7 +51,7 @@ async fn a_draft_changes_nothing_that_is_in_force_until_it_is_saved() {
 
 #[tokio::test]
 async fn a_save_that_fails_keeps_every_field_and_names_each_that_is_wrong() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     let wrong = [("ssh-address", "not a host"), ("host-key", "SHA1:\"x\""), ("control-socket", "gate.sock")];
     let answer = room.post("/connection", &remote("save", &wrong)).await;
     assert_eq!(answer.status, 409);
@@ -71,7 +71,7 @@ async fn a_save_that_fails_keeps_every_field_and_names_each_that_is_wrong() {
 
 #[tokio::test]
 async fn a_secret_that_was_pasted_into_the_wrong_field_is_named_and_comes_back_nowhere() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     let key = ApplicationKey::generate(deskgate_protocol::ids::KeyId::new());
     for field in ["ssh-address", "ssh-user", "control-socket", "host-key", "known-hosts", "control-token"] {
         let answer = room.post("/connection", &remote("draft", &[(field, key.reveal())])).await;
@@ -86,7 +86,7 @@ async fn a_secret_that_was_pasted_into_the_wrong_field_is_named_and_comes_back_n
 
 #[tokio::test]
 async fn a_draft_is_thrown_away_after_a_question_with_its_token() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     let token = ControlToken::generate();
     room.post("/connection", &remote("draft", &[("control-token", token.reveal())])).await;
     assert!(room.get("/connection/discard?mode=remote").await.body.contains("class=\"question\""));
@@ -97,7 +97,7 @@ async fn a_draft_is_thrown_away_after_a_question_with_its_token() {
 
 #[tokio::test]
 async fn a_test_tells_what_went_well_before_it_failed() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     let token = ControlToken::generate();
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = silent.local_addr().expect("bound").to_string();
@@ -112,7 +112,7 @@ async fn a_test_tells_what_went_well_before_it_failed() {
 
 #[tokio::test]
 async fn a_port_that_is_taken_is_not_put_in_force_for_the_gateway_that_is_built_in() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("bound").to_string();
     let answer = room.post("/connection", &[("mode", "builtin"), ("do", "save"), ("listen", &address)]).await;
@@ -122,7 +122,7 @@ async fn a_port_that_is_taken_is_not_put_in_force_for_the_gateway_that_is_built_
 
 #[tokio::test]
 async fn a_form_without_the_sessions_token_changes_nothing() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     for path in ["/connection", "/connection/abandon", "/connection/discard"] {
         assert_eq!(room.post_without_token(path, &remote("draft", &[])).await.status, 403, "{path}");
     }
@@ -131,7 +131,7 @@ async fn a_form_without_the_sessions_token_changes_nothing() {
 
 #[tokio::test]
 async fn each_mode_has_a_draft_of_its_own_and_a_hosted_address_is_checked_where_it_stands() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     let hosted =
         |what: &'static str, address: &'static str| [("mode", "hosted"), ("do", what), ("gateway-address", address)];
     assert_eq!(room.post("/connection", &hosted("draft", "https://gateway.example.com")).await.status, 303);
@@ -148,7 +148,7 @@ async fn each_mode_has_a_draft_of_its_own_and_a_hosted_address_is_checked_where_
 
 #[tokio::test]
 async fn the_identity_file_is_handed_out_whole() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     let answer = room.get("/connection/identity.json").await;
     assert!(answer.header("content-disposition").starts_with("attachment"), "{}", answer.head);
     let identity: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
@@ -158,7 +158,7 @@ async fn the_identity_file_is_handed_out_whole() {
 
 #[tokio::test]
 async fn cancel_asks_once_when_something_would_be_lost_and_not_otherwise() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     let page = room.get("/connection?mode=remote").await;
     let as_shown: Vec<_> = ["ssh-address", "ssh-user", "control-socket", "host-key", "known-hosts"]
         .into_iter()
@@ -179,7 +179,7 @@ async fn cancel_asks_once_when_something_would_be_lost_and_not_otherwise() {
 
 #[tokio::test]
 async fn the_identity_can_be_read_out_copied_and_scanned() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     let identity: deskgate_protocol::identity::IdentityFile =
         serde_json::from_str(&room.get("/connection/identity.json").await.body).expect("an identity");
     let page = room.get("/connection").await.body;

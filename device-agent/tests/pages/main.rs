@@ -1,7 +1,7 @@
 //! The management pages over HTTP, with a real store behind them and no gateway.
 
 mod connection;
+mod fixture;
 mod mcp;
-mod room;
 mod settings;
 mod without_gateway;

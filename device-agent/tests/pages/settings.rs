@@ -1,9 +1,9 @@
 //! The page of the settings.
 
 use deskgate::settings::{KeepAwake, Theme};
-use deskgate_store::Keep;
+use deskgate_store::RetentionSettings;
 
-use crate::room::Room;
+use crate::fixture::PagesFixture;
 
 fn form<'a>(change: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let fields =
@@ -14,7 +14,7 @@ fn form<'a>(change: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
 
 #[tokio::test]
 async fn what_is_chosen_is_kept_and_the_page_says_what_waits_for_the_next_start() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     assert!(!room.get("/settings").await.body.contains("data-theme"), "as the system");
     let saved = room.post("/settings", &form(&[])).await;
     assert_eq!((saved.status, saved.leads_to()), (303, "/settings?said=saved"), "{}", saved.body);
@@ -32,7 +32,7 @@ async fn what_is_chosen_is_kept_and_the_page_says_what_waits_for_the_next_start(
 
 #[tokio::test]
 async fn a_choice_that_is_none_keeps_every_field_and_changes_nothing() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     for (field, value) in
         [("slots", "0"), ("slots", "many"), ("pages-port", "80"), ("pages-port", "70000"), ("device-name", "")]
     {
@@ -50,7 +50,7 @@ async fn a_choice_that_is_none_keeps_every_field_and_changes_nothing() {
 
 #[tokio::test]
 async fn a_form_without_the_sessions_token_changes_nothing() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     for path in ["/settings", "/settings/autostart", "/settings/retention", "/settings/secrets"] {
         assert_eq!(room.post_without_token(path, &form(&[("enabled", "yes")])).await.status, 403, "{path}");
     }
@@ -59,7 +59,7 @@ async fn a_form_without_the_sessions_token_changes_nothing() {
 
 #[tokio::test]
 async fn every_browser_is_signed_out_after_a_question() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     assert!(room.get("/settings/sign-out").await.body.contains("action=\"/sign-out\""));
     assert_eq!(room.post("/sign-out", &[]).await.status, 303);
     assert!(room.get("/settings").await.body.contains("deskgate open"), "it asks for a link again");
@@ -67,23 +67,23 @@ async fn every_browser_is_signed_out_after_a_question() {
 
 #[tokio::test]
 async fn the_page_says_where_secrets_are_and_never_what_they_are() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     let page = room.get("/settings").await.body;
     assert!(page.contains(&room.home().join("identity_ed25519").display().to_string()));
     let key = room.file("identity_ed25519").expect("a key");
     assert!(!page.contains(key.lines().nth(1).expect("its text")));
 }
 
-const DAYS: [(&str, &str); 4] =
+const RETENTION_DAYS: [(&str, &str); 4] =
     [("keep-runs", "30"), ("keep-conversations", "60"), ("keep-journal", "90"), ("keep-log", "10")];
 
 #[tokio::test]
 async fn what_a_shorter_time_deletes_is_said_with_numbers_before_anything_is_deleted() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     let new = format!("{}  INFO today\n", deskgate_protocol::Timestamp::now());
     let log = format!("2026-01-01T00:00:00Z  INFO long ago\nits second line\n{new}");
     std::fs::write(room.home().join("agent.log"), &log).expect("ours");
-    let query = DAYS.map(|(name, days)| format!("{name}={days}")).join("&");
+    let query = RETENTION_DAYS.map(|(name, days)| format!("{name}={days}")).join("&");
     let question = room.get(&format!("/settings/retention?{query}")).await;
     assert_eq!(question.status, 200, "{}", question.body);
     for said in [
@@ -98,20 +98,20 @@ async fn what_a_shorter_time_deletes_is_said_with_numbers_before_anything_is_del
     }
     assert_eq!(question.field("keep-conversations"), "60");
     assert_eq!(room.file("agent.log").as_deref(), Some(log.as_str()), "a question deletes nothing");
-    assert_eq!(room.store.settings().get::<Keep>().await.expect("readable"), Keep::DEFAULT);
+    assert_eq!(room.store.settings().get::<RetentionSettings>().await.expect("readable"), RetentionSettings::DEFAULT);
 
-    assert_eq!(room.post("/settings/retention", &DAYS).await.leads_to(), "/settings?said=kept#retention");
+    assert_eq!(room.post("/settings/retention", &RETENTION_DAYS).await.leads_to(), "/settings?said=kept#retention");
     assert_eq!(room.file("agent.log"), Some(new));
-    assert_eq!(room.store.settings().get::<Keep>().await.expect("readable").log, 10);
+    assert_eq!(room.store.settings().get::<RetentionSettings>().await.expect("readable").log, 10);
     assert_eq!(room.get("/settings").await.field("keep-log"), "10");
     assert!(room.get(&format!("/settings/retention?{query}")).await.body.contains("Nothing goes now"));
 }
 
 #[tokio::test]
 async fn days_that_are_none_keep_every_field_and_change_nothing() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     for (field, value) in [("keep-log", "0"), ("keep-runs", "366"), ("keep-journal", "ever")] {
-        let sent = DAYS.map(|(name, days)| (name, if name == field { value } else { days }));
+        let sent = RETENTION_DAYS.map(|(name, days)| (name, if name == field { value } else { days }));
         let query = sent.map(|(name, days)| format!("{name}={days}")).join("&");
         for failed in
             [room.get(&format!("/settings/retention?{query}")).await, room.post("/settings/retention", &sent).await]
@@ -122,5 +122,5 @@ async fn days_that_are_none_keep_every_field_and_change_nothing() {
             assert_ne!(failed.field("device-name"), failed.field("keep-log"), "and those of the other forms");
         }
     }
-    assert_eq!(room.store.settings().get::<Keep>().await.expect("readable"), Keep::DEFAULT);
+    assert_eq!(room.store.settings().get::<RetentionSettings>().await.expect("readable"), RetentionSettings::DEFAULT);
 }

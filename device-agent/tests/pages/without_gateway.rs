@@ -1,11 +1,11 @@
 //! What the pages say while there is no gateway.
 
+use crate::fixture::PagesFixture;
 use crate::mcp::{list, pinned_to};
-use crate::room::Room;
 
 #[tokio::test]
 async fn a_page_that_needs_the_gateway_says_so_with_everything_that_stands_around_every_page() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     for path in ["/runs", "/applications", "/conversations"] {
         let away = room.get(path).await;
         assert_eq!(away.status, 503, "{path}: {}", away.body);
@@ -20,7 +20,7 @@ async fn a_page_that_needs_the_gateway_says_so_with_everything_that_stands_aroun
 
 #[tokio::test]
 async fn what_is_on_this_computer_is_found_and_what_was_not_asked_is_said() {
-    let room = Room::new().await;
+    let room = PagesFixture::new().await;
     let draft_id = pinned_to(&room, &list("Adds a note.")).await;
     let whole = room.get("/search?q=tickets").await;
     assert_eq!((whole.status, whole.leads_to()), (303, format!("/services/{draft_id}").as_str()), "{}", whole.body);

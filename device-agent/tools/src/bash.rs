@@ -10,7 +10,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_definition::tool::{Plan, Shown, Tool, ToolFailure, ToolOutput, ToolResult, ToolSpec};
+use deskgate_definition::tool::{Plan, PlanPreview, Tool, ToolFailure, ToolOutput, ToolResult, ToolSpec};
 use deskgate_definition::{Network, ToolName};
 use deskgate_protocol::control::ToolKind;
 use futures_util::FutureExt;
@@ -19,23 +19,23 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::sandbox::{Ending, Reason, Sandbox, Unavailable};
+use super::sandbox::{CommandEnd, KillReason, Sandbox, SandboxError};
 
 /// Milliseconds that a command may take when the call does not say.
-const TIMEOUT: u64 = 120_000;
+const DEFAULT_TIMEOUT_MS: u64 = 120_000;
 /// The most milliseconds that a call may ask for.
-const TIMEOUT_LIMIT: u64 = 600_000;
+const MAX_TIMEOUT_MS: u64 = 600_000;
 /// The longest command, in bytes: half of what the system takes as one argument.
-const COMMAND_LIMIT: usize = 64 * 1024;
+const MAX_COMMAND_BYTES: usize = 64 * 1024;
 
-pub(super) struct Bash {
+pub(super) struct BashTool {
     sandbox: Arc<Sandbox>,
     network: Network,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct BashArguments {
     command: String,
     timeout: Option<u64>,
     // For whoever reads along; it changes nothing.
@@ -43,7 +43,7 @@ struct Arguments {
     _description: Option<String>,
 }
 
-impl Arguments {
+impl BashArguments {
     fn check(&self) -> Result<Duration, String> {
         if self.command.trim().is_empty() {
             return Err("The command is empty.".to_owned());
@@ -51,23 +51,25 @@ impl Arguments {
         if self.command.contains('\0') {
             return Err("The command contains a NUL character, which no shell takes.".to_owned());
         }
-        if self.command.len() > COMMAND_LIMIT {
-            return Err(format!("The command has more than {COMMAND_LIMIT} bytes. Write it into a file and run that."));
+        if self.command.len() > MAX_COMMAND_BYTES {
+            return Err(format!(
+                "The command has more than {MAX_COMMAND_BYTES} bytes. Write it into a file and run that."
+            ));
         }
-        match self.timeout.unwrap_or(TIMEOUT) {
-            timeout @ 1..=TIMEOUT_LIMIT => Ok(Duration::from_millis(timeout)),
-            other => Err(format!("A timeout is from 1 to {TIMEOUT_LIMIT} milliseconds; this one is {other}.")),
+        match self.timeout.unwrap_or(DEFAULT_TIMEOUT_MS) {
+            timeout @ 1..=MAX_TIMEOUT_MS => Ok(Duration::from_millis(timeout)),
+            other => Err(format!("A timeout is from 1 to {MAX_TIMEOUT_MS} milliseconds; this one is {other}.")),
         }
     }
 }
 
-impl Bash {
+impl BashTool {
     pub(super) fn new(sandbox: Sandbox, network: Network) -> Self {
         Self { sandbox: Arc::new(sandbox), network }
     }
 }
 
-impl Tool for Bash {
+impl Tool for BashTool {
     fn spec(&self) -> ToolSpec {
         let network = match self.network {
             Network::None => "There is no network.",
@@ -88,8 +90,8 @@ impl Tool for Bash {
                     "timeout": {
                         "type": "integer",
                         "minimum": 1,
-                        "maximum": TIMEOUT_LIMIT,
-                        "description": format!("Milliseconds it may take. Default: {TIMEOUT}.")
+                        "maximum": MAX_TIMEOUT_MS,
+                        "description": format!("Milliseconds it may take. Default: {DEFAULT_TIMEOUT_MS}.")
                     },
                     "description": { "type": "string", "description": "What the command does, in a few words." }
                 },
@@ -105,19 +107,19 @@ impl Tool for Bash {
 
     fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
         let plan =
-            crate::blocking::parse(ToolName::Bash.as_str(), arguments.clone()).and_then(|arguments: Arguments| {
+            crate::blocking::parse(ToolName::Bash.as_str(), arguments.clone()).and_then(|arguments: BashArguments| {
                 arguments.check()?;
                 let words = words::split(&arguments.command);
                 // It may reach any file, so no place would be true: no rule with a path lets it run, and "for the rest
                 // of the run" says that it is about every command.
-                Ok(Plan { place: None, shown: Shown::Command { command: arguments.command, words } })
+                Ok(Plan { place: None, shown: PlanPreview::Command { command: arguments.command, words } })
             });
         std::future::ready(plan.map_err(ToolOutput::error)).boxed()
     }
 
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
         let sandbox = Arc::clone(&self.sandbox);
-        crate::blocking::blocking(ToolName::Bash, arguments, &stop, move |arguments: Arguments, stop| {
+        crate::blocking::blocking(ToolName::Bash, arguments, &stop, move |arguments: BashArguments, stop| {
             let time = match arguments.check() {
                 Ok(time) => time,
                 Err(complaint) => return Ok(ToolOutput::error(complaint)),
@@ -125,7 +127,7 @@ impl Tool for Bash {
             match sandbox.run(&arguments.command, time, stop) {
                 Ok((output, ending)) => Ok(told(output.text(), ending, time)),
                 // The run may go on with its other tools, or make room, or try again.
-                Err(not_now @ (Unavailable::DiskFull | Unavailable::Busy)) => {
+                Err(not_now @ (SandboxError::DiskFull | SandboxError::Busy)) => {
                     Ok(ToolOutput::error(format!("Nothing was run: {not_now}.")))
                 }
                 Err(error) => {
@@ -139,17 +141,19 @@ impl Tool for Bash {
 
 /// What the command printed, and how it ended if that is worth a word. Never an error of the tool: the command has begun,
 /// and whatever its status, it may have changed something.
-fn told(mut text: String, ending: Ending, time: Duration) -> ToolOutput {
+fn told(mut text: String, ending: CommandEnd, time: Duration) -> ToolOutput {
     text.truncate(text.trim_end_matches('\n').len());
     let notice = match ending {
-        Ending::Finished(status) if status.success() => None,
-        Ending::Finished(status) => Some(status_in_words(status)),
-        Ending::Ended(Reason::Stopped) => Some("the command was stopped with its run".to_owned()),
-        Ending::Ended(Reason::Time) => {
+        CommandEnd::Finished(status) if status.success() => None,
+        CommandEnd::Finished(status) => Some(status_in_words(status)),
+        CommandEnd::Ended(KillReason::Stopped) => Some("the command was stopped with its run".to_owned()),
+        CommandEnd::Ended(KillReason::Time) => {
             Some(format!("the command was ended because it took longer than {} ms", time.as_millis()))
         }
-        Ending::Ended(Reason::Memory) => Some("the command was ended because it used too much memory".to_owned()),
-        Ending::Ended(Reason::Disk) => Some("the command was ended because a disk was nearly full".to_owned()),
+        CommandEnd::Ended(KillReason::Memory) => {
+            Some("the command was ended because it used too much memory".to_owned())
+        }
+        CommandEnd::Ended(KillReason::Disk) => Some("the command was ended because a disk was nearly full".to_owned()),
     };
     match notice {
         Some(notice) if text.is_empty() => text = format!("({notice})"),
@@ -193,12 +197,12 @@ mod tests {
 
     #[test]
     fn a_signal_is_named_and_silence_is_not_taken_for_failure() {
-        let finished = |wait_status| Ending::Finished(ExitStatus::from_raw(wait_status));
+        let finished = |wait_status| CommandEnd::Finished(ExitStatus::from_raw(wait_status));
         let told = |text: &str, ending| told(text.to_owned(), ending, Duration::from_millis(5));
         assert_eq!(told("", finished(0)), ToolOutput::ok("(no output)"));
         assert_eq!(told("out\n", finished(0)), ToolOutput::ok("out"));
         assert_eq!(told("out\n", finished(3 << 8)), ToolOutput::ok("out\n\n(exit status 3)"));
         assert_eq!(told("", finished(137 << 8)), ToolOutput::ok("(exit status 137, as after SIGKILL)"));
-        assert!(told("", Ending::Ended(Reason::Time)).text.contains("5 ms"));
+        assert!(told("", CommandEnd::Ended(KillReason::Time)).text.contains("5 ms"));
     }
 }

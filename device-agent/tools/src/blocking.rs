@@ -1,7 +1,7 @@
 //! Work on files, on a thread that may wait: from a call's arguments to its answer.
 
 use deskgate_definition::ToolName;
-use deskgate_definition::tool::{Plan, Shown, ToolFailure, ToolOutput, ToolResult};
+use deskgate_definition::tool::{Plan, PlanPreview, ToolFailure, ToolOutput, ToolResult};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::access::AccessError;
-use crate::engine::change::Not;
+use crate::engine::change::ChangeError;
 
 /// Runs file work on a blocking thread. The work sees a token that is cancelled when the run stops
 /// and also when this future is dropped, so no thread works on for a call that nobody waits for.
@@ -66,16 +66,16 @@ pub(crate) fn plan_on_blocking_thread<A, W>(
 ) -> BoxFuture<'static, Result<Plan, ToolOutput>>
 where
     A: DeserializeOwned,
-    W: FnOnce(A) -> Result<Plan, Not> + Send + 'static,
+    W: FnOnce(A) -> Result<Plan, ChangeError> + Send + 'static,
 {
     async move {
         let looked = tokio::task::spawn_blocking(move || {
             let arguments = parse(tool.as_str(), arguments).map_err(ToolOutput::error)?;
             work(arguments).or_else(|not| match not {
                 // The call itself ends the run.
-                Not::Access(AccessError::Gone) => Ok(Plan { place: None, shown: Shown::Arguments }),
-                Not::Access(error) => Err(ToolOutput::error(error.to_string())),
-                Not::Told(text) => Err(ToolOutput::error(text)),
+                ChangeError::Access(AccessError::Gone) => Ok(Plan { place: None, shown: PlanPreview::Arguments }),
+                ChangeError::Access(error) => Err(ToolOutput::error(error.to_string())),
+                ChangeError::Rule(text) => Err(ToolOutput::error(text)),
             })
         });
         match looked.await.map_err(tokio::task::JoinError::try_into_panic) {

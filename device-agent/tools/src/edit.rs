@@ -10,18 +10,18 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::writer::Writer;
+use super::writer::FileChanger;
 use crate::engine::access::AccessError;
-use crate::engine::change::{Change, Not, Target};
-use crate::engine::known::{Known, SIZE_LIMIT};
-use crate::engine::text::{NotReplaced, Text};
+use crate::engine::change::{ChangeError, ChangeTarget, FileChange};
+use crate::engine::seen_files::{MAX_CHANGED_FILE_BYTES, SeenFiles};
+use crate::engine::text::{FileText, ReplaceError};
 use crate::engine::workspace::Workspace;
 
-pub(super) struct Edit(Writer);
+pub(super) struct EditTool(FileChanger);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct EditArguments {
     file_path: String,
     old_string: String,
     new_string: String,
@@ -29,13 +29,13 @@ struct Arguments {
     replace_all: bool,
 }
 
-impl Edit {
-    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<Known>) -> Self {
-        Self(Writer::new(ToolName::Edit, workspace, known))
+impl EditTool {
+    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<SeenFiles>) -> Self {
+        Self(FileChanger::new(ToolName::Edit, workspace, known))
     }
 }
 
-impl Tool for Edit {
+impl Tool for EditTool {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: ToolName::Edit.to_string(),
@@ -73,24 +73,30 @@ impl Tool for Edit {
     }
 }
 
-fn prepare<'a>(workspace: &'a Workspace, known: &Known, arguments: &Arguments) -> Result<Change<'a>, Not> {
-    let Arguments { file_path, old_string, new_string, replace_all } = arguments;
+fn prepare<'a>(
+    workspace: &'a Workspace,
+    known: &SeenFiles,
+    arguments: &EditArguments,
+) -> Result<FileChange<'a>, ChangeError> {
+    let EditArguments { file_path, old_string, new_string, replace_all } = arguments;
     if old_string.is_empty() {
-        return Err(Not::told("old_string is empty. Use Write to create a file."));
+        return Err(ChangeError::rule("old_string is empty. Use Write to create a file."));
     }
     if old_string == new_string {
-        return Err(Not::told("old_string and new_string are the same: nothing would change."));
+        return Err(ChangeError::rule("old_string and new_string are the same: nothing would change."));
     }
-    let target = Target::find(workspace, known, file_path)?;
+    let target = ChangeTarget::find(workspace, known, file_path)?;
     let text = target.text().ok_or(AccessError::Missing)?;
-    let replaced = Text::new(text).replace(old_string, new_string, *replace_all, SIZE_LIMIT);
+    let replaced = FileText::new(text).replace(old_string, new_string, *replace_all, MAX_CHANGED_FILE_BYTES);
     let (after, places, line) = replaced.map_err(|error| match error {
-        NotReplaced::Absent => Not::told("old_string is not in the file. Read the file again and take it exactly."),
-        NotReplaced::TooLarge(limit) => Not::told(format!(
+        ReplaceError::Absent => {
+            ChangeError::rule("old_string is not in the file. Read the file again and take it exactly.")
+        }
+        ReplaceError::TooLarge(limit) => ChangeError::rule(format!(
             "The file would have more than {} MiB, which no tool writes. Replace fewer places.",
             limit / (1024 * 1024)
         )),
-        NotReplaced::Several(found) => Not::told(format!(
+        ReplaceError::Several(found) => ChangeError::rule(format!(
             "old_string is in the file {found} times. Give more of the text around the place, or set replace_all."
         )),
     })?;
@@ -98,5 +104,5 @@ fn prepare<'a>(workspace: &'a Workspace, known: &Known, arguments: &Arguments) -
         1 => format!("changed: one replacement in line {line}"),
         _ => format!("changed: {places} replacements, the first in line {line}"),
     };
-    target.becomes(after, done)
+    target.with_content(after, done)
 }

@@ -16,37 +16,37 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::access::AccessError;
 use crate::engine::display;
-use crate::engine::output::Output;
-use crate::engine::walk::{Found, Visitor, walk};
+use crate::engine::output::OutputBuffer;
+use crate::engine::walk::{FileVisitor, FoundFile, walk};
 use crate::engine::workspace::Workspace;
 
 /// Files that one call lists.
-const FILES: usize = 100;
+const MAX_FILES_LISTED: usize = 100;
 
-pub(super) struct Glob {
+pub(super) struct GlobTool {
     workspace: Arc<Workspace>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct GlobArguments {
     pattern: String,
     path: Option<String>,
 }
 
-impl Glob {
+impl GlobTool {
     pub(super) fn new(workspace: Arc<Workspace>) -> Self {
         Self { workspace }
     }
 }
 
-impl Tool for Glob {
+impl Tool for GlobTool {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: ToolName::Glob.to_string(),
             description: format!(
                 "Finds files in the working directory by pattern, such as **/*.rs or src/**/*.ts; a pattern without a \
-                 slash matches names at any depth. At most {FILES} files, newest first. Ignored files and symbolic \
+                 slash matches names at any depth. At most {MAX_FILES_LISTED} files, newest first. Ignored files and symbolic \
                  links are left out, hidden files too unless the pattern names a part that begins with a dot."
             ),
             parameters: json!({
@@ -70,14 +70,14 @@ impl Tool for Glob {
 
     fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
         let workspace = Arc::clone(&self.workspace);
-        crate::blocking::plan_on_blocking_thread(ToolName::Glob, arguments.clone(), move |arguments: Arguments| {
+        crate::blocking::plan_on_blocking_thread(ToolName::Glob, arguments.clone(), move |arguments: GlobArguments| {
             crate::reader::plan_of_looking(&workspace, arguments.path.as_deref().unwrap_or(""))
         })
     }
 
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
         let workspace = Arc::clone(&self.workspace);
-        crate::blocking::on_blocking_thread(ToolName::Glob, arguments, &stop, move |arguments: Arguments, stop| {
+        crate::blocking::on_blocking_thread(ToolName::Glob, arguments, &stop, move |arguments: GlobArguments, stop| {
             let base = workspace.relative_without_links(arguments.path.as_deref().unwrap_or(""))?;
             let pattern = match pattern_below(&workspace, &base, &arguments.pattern) {
                 Some(pattern) => pattern,
@@ -115,13 +115,13 @@ fn find(
     stop: &CancellationToken,
 ) -> Result<ToolOutput, AccessError> {
     let hidden = pattern.split('/').any(|part| part.starts_with('.') && part != "." && part != "..");
-    let newest = || Newest { base, matcher, files: BinaryHeap::with_capacity(FILES + 1), found: 0 };
+    let newest = || NewestFiles { base, matcher, files: BinaryHeap::with_capacity(MAX_FILES_LISTED + 1), found: 0 };
     let (walked, parts) = walk(workspace, base, hidden, stop, newest)?;
     let found: usize = parts.iter().map(|part| part.found).sum();
     let mut files: Vec<_> = parts.into_iter().flat_map(|part| part.files).collect();
     files.sort();
-    let mut output = Output::default();
-    for Reverse((_, Reverse(path))) in files.into_iter().take(FILES) {
+    let mut output = OutputBuffer::default();
+    for Reverse((_, Reverse(path))) in files.into_iter().take(MAX_FILES_LISTED) {
         if !output.push(&display::name(&path)) {
             break;
         }
@@ -136,19 +136,19 @@ fn find(
 }
 
 /// Seconds and nanoseconds.
-type Modified = (i64, i64);
+type ModifiedTime = (i64, i64);
 
 /// The newest files that one thread came to.
-struct Newest<'a> {
+struct NewestFiles<'a> {
     base: &'a Path,
     matcher: &'a Override,
     /// The oldest on top; of the same time the last by name.
-    files: BinaryHeap<Reverse<(Modified, Reverse<PathBuf>)>>,
+    files: BinaryHeap<Reverse<(ModifiedTime, Reverse<PathBuf>)>>,
     found: usize,
 }
 
-impl Visitor for Newest<'_> {
-    fn visit(&mut self, found: &Found<'_>) -> Result<(), AccessError> {
+impl FileVisitor for NewestFiles<'_> {
+    fn visit(&mut self, found: &FoundFile<'_>) -> Result<(), AccessError> {
         let below = found.path.strip_prefix(self.base).unwrap_or(found.path);
         if !self.matcher.matched(below, false).is_whitelist() {
             return Ok(());
@@ -157,7 +157,7 @@ impl Visitor for Newest<'_> {
         if let Some(modified) = found.modified() {
             self.found += 1;
             self.files.push(Reverse((modified, Reverse(found.path.to_owned()))));
-            if self.files.len() > FILES {
+            if self.files.len() > MAX_FILES_LISTED {
                 self.files.pop();
             }
         }

@@ -18,34 +18,34 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::access::{AccessError, Kind};
+use crate::engine::access::{AccessError, FileKind};
+use crate::engine::bounded_reader::BoundedReader;
 use crate::engine::display;
-use crate::engine::hits::{Hits, Lines};
-use crate::engine::output::LINE_LIMIT;
-use crate::engine::pieces::Pieces;
-use crate::engine::walk::{Found, Visitor, Walked, walk};
-use crate::engine::workspace::{Links, Workspace};
+use crate::engine::hits::{FileLines, LineHits};
+use crate::engine::output::MAX_LINE_CHARS;
+use crate::engine::walk::{FileVisitor, FoundFile, WalkSummary, walk};
+use crate::engine::workspace::{LinkPolicy, Workspace};
 
 /// Lines of output unless `head_limit` is given; 0 asks for as many as fit.
-const DEFAULT_HEAD: usize = 250;
+const DEFAULT_HEAD_LINES: usize = 250;
 /// Lines of context are kept in memory while a file is searched.
-const CONTEXT_LIMIT: usize = 1000;
+const MAX_CONTEXT_LINES: usize = 1000;
 /// Memory for a pattern that was read.
-const PATTERN_LIMIT: usize = 10 << 20;
+const MAX_REGEX_BYTES: usize = 10 << 20;
 /// Bytes that one thread remembers of a pattern while it searches.
-const CACHE_LIMIT: usize = 16 << 20;
+const MAX_REGEX_CACHE_BYTES: usize = 16 << 20;
 /// Memory for one line with its context, or for a whole file when matches may span lines.
-const HEAP_LIMIT: usize = 32 * 1024 * 1024;
+const MAX_HEAP_BYTES: usize = 32 * 1024 * 1024;
 /// Bytes of a line that are searched: no thread hears a stop while it tries a pattern on them.
-const LINE_SEARCHED: usize = 1024 * 1024;
+const MAX_SEARCHED_LINE_BYTES: usize = 1024 * 1024;
 
-pub(super) struct Grep {
+pub(super) struct GrepTool {
     workspace: Arc<Workspace>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Mode {
+enum OutputMode {
     Content,
     #[default]
     FilesWithMatches,
@@ -54,14 +54,14 @@ enum Mode {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct GrepArguments {
     pattern: String,
     path: Option<String>,
     glob: Option<String>,
     #[serde(rename = "type")]
     kind: Option<String>,
     #[serde(default)]
-    output_mode: Mode,
+    output_mode: OutputMode,
     #[serde(rename = "-i", default)]
     ignore_case: bool,
     #[serde(rename = "-n")]
@@ -77,13 +77,13 @@ struct Arguments {
     head_limit: Option<usize>,
 }
 
-impl Grep {
+impl GrepTool {
     pub(super) fn new(workspace: Arc<Workspace>) -> Self {
         Self { workspace }
     }
 }
 
-impl Tool for Grep {
+impl Tool for GrepTool {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: ToolName::Grep.to_string(),
@@ -122,7 +122,7 @@ impl Tool for Grep {
 
     fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
         let workspace = Arc::clone(&self.workspace);
-        crate::blocking::plan_on_blocking_thread(ToolName::Grep, arguments.clone(), move |arguments: Arguments| {
+        crate::blocking::plan_on_blocking_thread(ToolName::Grep, arguments.clone(), move |arguments: GrepArguments| {
             crate::reader::plan_of_looking(&workspace, arguments.path.as_deref().unwrap_or(""))
         })
     }
@@ -152,37 +152,37 @@ struct Search<'a> {
     searcher: SearcherBuilder,
     only: Override,
     types: Types,
-    mode: Mode,
+    mode: OutputMode,
     stop: &'a CancellationToken,
-    hits: Hits,
+    hits: LineHits,
 }
 
 impl<'a> Search<'a> {
     /// The error is for the model: which argument is wrong, and how.
-    fn new(arguments: &Arguments, stop: &'a CancellationToken) -> Result<Self, String> {
+    fn new(arguments: &GrepArguments, stop: &'a CancellationToken) -> Result<Self, String> {
         let matcher = RegexMatcherBuilder::new()
             .case_insensitive(arguments.ignore_case)
             .multi_line(true)
             .dot_matches_new_line(arguments.multiline)
             .line_terminator((!arguments.multiline).then_some(b'\n'))
             // Each thread has such a cache of its own, and a pattern may be made to fill it.
-            .size_limit(PATTERN_LIMIT)
-            .dfa_size_limit(CACHE_LIMIT)
+            .size_limit(MAX_REGEX_BYTES)
+            .dfa_size_limit(MAX_REGEX_CACHE_BYTES)
             .build(&arguments.pattern)
             .map_err(|error| format!("The pattern is not a regular expression that can be searched for: {error}"))?;
         let context = |lines: usize| match arguments.output_mode {
-            Mode::Content => arguments.around.unwrap_or(lines).min(CONTEXT_LIMIT),
-            Mode::FilesWithMatches | Mode::Count => 0,
+            OutputMode::Content => arguments.around.unwrap_or(lines).min(MAX_CONTEXT_LINES),
+            OutputMode::FilesWithMatches | OutputMode::Count => 0,
         };
         let numbers = arguments.numbers.unwrap_or(true);
         let mut searcher = SearcherBuilder::new();
         searcher
             .multi_line(arguments.multiline)
-            .line_number(numbers && arguments.output_mode == Mode::Content)
+            .line_number(numbers && arguments.output_mode == OutputMode::Content)
             .before_context(context(arguments.before))
             .after_context(context(arguments.after))
             .binary_detection(BinaryDetection::quit(0))
-            .heap_limit(Some(HEAP_LIMIT));
+            .heap_limit(Some(MAX_HEAP_BYTES));
         let mut only = OverrideBuilder::new(".");
         if let Some(glob) = &arguments.glob {
             only.add(glob).map_err(|error| format!("The glob is not valid: {error}"))?;
@@ -201,7 +201,7 @@ impl<'a> Search<'a> {
             })?,
             mode: arguments.output_mode,
             stop,
-            hits: Hits::new(match arguments.head_limit.unwrap_or(DEFAULT_HEAD) {
+            hits: LineHits::new(match arguments.head_limit.unwrap_or(DEFAULT_HEAD_LINES) {
                 0 => usize::MAX,
                 lines => lines,
             }),
@@ -210,20 +210,20 @@ impl<'a> Search<'a> {
 
     fn run(self, workspace: &Workspace, path: &str) -> Result<ToolOutput, AccessError> {
         let given = workspace.relative(path)?;
-        let searcher = || OneSearcher {
+        let searcher = || SearchWorker {
             search: &self,
             matcher: self.matcher.clone(),
             searcher: self.searcher.build(),
             failed: 0,
             cut: 0,
         };
-        let (walked, searchers) = match workspace.open_file(&given, Links::Inside) {
+        let (walked, searchers) = match workspace.open_file(&given, LinkPolicy::Inside) {
             Ok((file, _)) => {
                 let mut one = searcher();
                 one.file(&given, file)?;
-                (Walked::default(), vec![one])
+                (WalkSummary::default(), vec![one])
             }
-            Err(AccessError::NotAFile(Kind::Directory)) => {
+            Err(AccessError::NotAFile(FileKind::Directory)) => {
                 let base = workspace.relative_without_links(path)?;
                 walk(workspace, &base, false, self.stop, searcher)?
             }
@@ -241,7 +241,7 @@ impl<'a> Search<'a> {
             notices.push(format!("cut after {} lines: there may be more", output.lines()));
         }
         if cut_lines > 0 {
-            let limit = LINE_SEARCHED / (1024 * 1024);
+            let limit = MAX_SEARCHED_LINE_BYTES / (1024 * 1024);
             notices
                 .push(format!("{cut_lines} files have lines of more than {limit} MiB: no more of each was searched"));
         }
@@ -253,7 +253,7 @@ impl<'a> Search<'a> {
 }
 
 /// One of the threads that search.
-struct OneSearcher<'a> {
+struct SearchWorker<'a> {
     search: &'a Search<'a>,
     matcher: RegexMatcher,
     searcher: Searcher,
@@ -263,12 +263,12 @@ struct OneSearcher<'a> {
     cut: usize,
 }
 
-impl Visitor for OneSearcher<'_> {
+impl FileVisitor for SearchWorker<'_> {
     fn wants(&self, path: &Path) -> bool {
         self.search.hits.wants(path)
     }
 
-    fn visit(&mut self, found: &Found<'_>) -> Result<(), AccessError> {
+    fn visit(&mut self, found: &FoundFile<'_>) -> Result<(), AccessError> {
         let Search { only, types, .. } = self.search;
         if only.matched(found.path, false).is_ignore() || types.matched(found.path, false).is_ignore() {
             return Ok(());
@@ -286,12 +286,13 @@ impl Visitor for OneSearcher<'_> {
     }
 }
 
-impl OneSearcher<'_> {
+impl SearchWorker<'_> {
     fn file(&mut self, path: &Path, file: File) -> Result<(), AccessError> {
         let search = self.search;
-        let mut matches = Matches { search, path, name: None, lines: Lines::default(), matches: 0 };
-        let limit = if self.searcher.multi_line_with_matcher(&self.matcher) { usize::MAX } else { LINE_SEARCHED };
-        let mut reader = Pieces::new(file, limit, search.stop);
+        let mut matches = MatchSink { search, path, name: None, lines: FileLines::default(), matches: 0 };
+        let limit =
+            if self.searcher.multi_line_with_matcher(&self.matcher) { usize::MAX } else { MAX_SEARCHED_LINE_BYTES };
+        let mut reader = BoundedReader::new(file, limit, search.stop);
         let outcome = self.searcher.search_reader(&self.matcher, &mut reader, &mut matches);
         if search.stop.is_cancelled() {
             return Err(AccessError::Stopped);
@@ -299,8 +300,8 @@ impl OneSearcher<'_> {
         self.failed += usize::from(outcome.is_err());
         self.cut += usize::from(reader.is_cut());
         match (search.mode, matches.matches) {
-            (Mode::FilesWithMatches, 1..) => drop(matches.push(|name| name.to_owned())),
-            (Mode::Count, count @ 1..) => drop(matches.push(|name| format!("{name}:{count}"))),
+            (OutputMode::FilesWithMatches, 1..) => drop(matches.push(|name| name.to_owned())),
+            (OutputMode::Count, count @ 1..) => drop(matches.push(|name| format!("{name}:{count}"))),
             _ => {}
         }
         search.hits.add(path, matches.lines);
@@ -309,16 +310,16 @@ impl OneSearcher<'_> {
 }
 
 /// Takes what the searcher finds in one file.
-struct Matches<'a> {
+struct MatchSink<'a> {
     search: &'a Search<'a>,
     path: &'a Path,
     /// As it is shown; made when there is something to show.
     name: Option<String>,
-    lines: Lines,
+    lines: FileLines,
     matches: usize,
 }
 
-impl Matches<'_> {
+impl MatchSink<'_> {
     /// `false` ends the search of this file.
     fn push(&mut self, line: impl FnOnce(&str) -> String) -> bool {
         let name = self.name.get_or_insert_with(|| display::name(self.path));
@@ -327,7 +328,7 @@ impl Matches<'_> {
 
     fn show(&mut self, line: &[u8], number: Option<u64>, separator: char) -> bool {
         let text = String::from_utf8_lossy(line);
-        let text = display::line(text.trim_end_matches(['\n', '\r']), LINE_LIMIT);
+        let text = display::line(text.trim_end_matches(['\n', '\r']), MAX_LINE_CHARS);
         self.push(|name| match number {
             Some(number) => format!("{name}{separator}{number}{separator}{text}"),
             None => format!("{name}{separator}{text}"),
@@ -335,7 +336,7 @@ impl Matches<'_> {
     }
 }
 
-impl Sink for Matches<'_> {
+impl Sink for MatchSink<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
@@ -343,15 +344,15 @@ impl Sink for Matches<'_> {
             return Ok(false);
         }
         match self.search.mode {
-            Mode::FilesWithMatches => {
+            OutputMode::FilesWithMatches => {
                 self.matches += 1;
                 Ok(false)
             }
-            Mode::Count => {
+            OutputMode::Count => {
                 self.matches += found.lines().count();
                 Ok(true)
             }
-            Mode::Content => {
+            OutputMode::Content => {
                 let mut number = found.line_number();
                 for line in found.lines() {
                     if !self.show(line, number, ':') {

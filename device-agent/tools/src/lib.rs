@@ -34,4 +34,4 @@ mod write;
 mod writer;
 
 pub use engine::workspace;
-pub use toolbox::{OpenError, Toolbox};
+pub use toolbox::{Toolbox, ToolboxError};

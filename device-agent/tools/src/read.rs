@@ -1,7 +1,7 @@
 //! Read: a text file with line numbers, as `cat -n` prints them.
 //!
 //! Lines are scanned until enough are shown, so the beginning of a file of any size can be read; what lies
-//! beyond the first [`SCAN_LIMIT`] bytes is for Grep. Of a file that Edit may change exactly the bytes that are
+//! beyond the first [`MAX_SCANNED_BYTES`] bytes is for Grep. Of a file that Edit may change exactly the bytes that are
 //! shown are noted as seen; a larger one is never loaded whole.
 
 use std::io::{BufRead, BufReader, Cursor, Read as _};
@@ -17,50 +17,50 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::access::{AccessError, Kind};
-use crate::engine::change::Not;
-use crate::engine::known::{Known, SIZE_LIMIT};
-use crate::engine::output::{LINE_LIMIT, Output};
-use crate::engine::workspace::{Links, Workspace};
+use crate::engine::access::{AccessError, FileKind};
+use crate::engine::change::ChangeError;
+use crate::engine::output::{MAX_LINE_CHARS, OutputBuffer};
+use crate::engine::seen_files::{MAX_CHANGED_FILE_BYTES, SeenFiles};
+use crate::engine::workspace::{LinkPolicy, Workspace};
 use crate::engine::{display, nearest, walk};
 
 /// Lines shown unless a limit is given.
 const DEFAULT_LINES: usize = 2000;
 /// Bytes scanned for one call.
-const SCAN_LIMIT: usize = 50 * 1024 * 1024;
+const MAX_SCANNED_BYTES: usize = 50 * 1024 * 1024;
 /// Bytes that decide whether a file is text.
-const PROBE: usize = 8 * 1024;
-/// Bytes of a line that are kept: enough for [`LINE_LIMIT`] characters of any kind, and one more.
-const KEPT: usize = (LINE_LIMIT + 1) * 4;
+const TEXT_PROBE_BYTES: usize = 8 * 1024;
+/// Bytes of a line that are kept: enough for [`MAX_LINE_CHARS`] characters of any kind, and one more.
+const MAX_LINE_BYTES: usize = (MAX_LINE_CHARS + 1) * 4;
 /// Names of a directory that are compared when a file is missing.
-const NEIGHBOURS: usize = 5000;
+const MAX_COMPARED_NAMES: usize = 5000;
 
-pub(super) struct Read {
+pub(super) struct ReadTool {
     workspace: Arc<Workspace>,
-    known: Arc<Known>,
+    known: Arc<SeenFiles>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct ReadArguments {
     file_path: String,
     offset: Option<usize>,
     limit: Option<usize>,
 }
 
-impl Read {
-    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<Known>) -> Self {
+impl ReadTool {
+    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<SeenFiles>) -> Self {
         Self { workspace, known }
     }
 }
 
-impl Tool for Read {
+impl Tool for ReadTool {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: ToolName::Read.to_string(),
             description: format!(
                 "Reads a text file in the working directory. Lines come with their numbers. At most {DEFAULT_LINES} \
-                 lines unless limit says otherwise; lines longer than {LINE_LIMIT} characters are cut. Images, PDFs \
+                 lines unless limit says otherwise; lines longer than {MAX_LINE_CHARS} characters are cut. Images, PDFs \
                  and other binary files cannot be read."
             ),
             parameters: json!({
@@ -85,11 +85,11 @@ impl Tool for Read {
 
     fn plan(&self, arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
         let workspace = Arc::clone(&self.workspace);
-        crate::blocking::plan_on_blocking_thread(ToolName::Read, arguments.clone(), move |arguments: Arguments| {
+        crate::blocking::plan_on_blocking_thread(ToolName::Read, arguments.clone(), move |arguments: ReadArguments| {
             let file_path = &arguments.file_path;
             match crate::reader::plan_of_looking(&workspace, file_path) {
-                Err(Not::Access(AccessError::Missing)) => {
-                    Err(Not::told(missing(&workspace, &workspace.relative(file_path)?)))
+                Err(ChangeError::Access(AccessError::Missing)) => {
+                    Err(ChangeError::rule(missing(&workspace, &workspace.relative(file_path)?)))
                 }
                 plan => plan,
             }
@@ -106,59 +106,59 @@ impl Tool for Read {
 
 fn read(
     workspace: &Workspace,
-    known: &Known,
-    arguments: &Arguments,
+    known: &SeenFiles,
+    arguments: &ReadArguments,
     stop: &CancellationToken,
 ) -> Result<ToolOutput, AccessError> {
     let path = workspace.relative(&arguments.file_path)?;
     if let Some(what) = unreadable_kind(&path) {
         return Ok(ToolOutput::error(format!("This is {what}. Read shows text files only.")));
     }
-    let opened = workspace.find(&path, Links::Inside).and_then(|spot| Ok((spot.open_file()?.0, spot.path())));
+    let opened = workspace.find(&path, LinkPolicy::Inside).and_then(|spot| Ok((spot.open_file()?.0, spot.path())));
     let (mut file, found) = match opened {
         Ok(opened) => opened,
         Err(AccessError::Missing) => return Ok(ToolOutput::error(missing(workspace, &path))),
-        Err(AccessError::NotAFile(Kind::Directory)) => {
+        Err(AccessError::NotAFile(FileKind::Directory)) => {
             return Ok(ToolOutput::error("This is a directory. Use Glob to find the files in it."));
         }
         Err(error) => return Err(error),
     };
     let mut start = Vec::new();
-    (&mut file).take(SIZE_LIMIT as u64 + 1).read_to_end(&mut start)?;
-    if is_binary(&start[..start.len().min(PROBE)]) {
+    (&mut file).take(MAX_CHANGED_FILE_BYTES as u64 + 1).read_to_end(&mut start)?;
+    if is_binary(&start[..start.len().min(TEXT_PROBE_BYTES)]) {
         return Ok(ToolOutput::error("This is a binary file. Read shows text files only."));
     }
-    if start.len() <= SIZE_LIMIT {
-        known.seen(found, Sha256Digest::of(&start));
+    if start.len() <= MAX_CHANGED_FILE_BYTES {
+        known.record_seen(found, Sha256Digest::of(&start));
     }
     if start.is_empty() {
         return Ok(ToolOutput::ok("(The file is empty.)"));
     }
     let reader = BufReader::with_capacity(64 * 1024, Cursor::new(start).chain(file));
-    let mut lines = Lines { reader, scanned: 0, stop };
+    let mut lines = LineReader { reader, scanned: 0, stop };
     show(&mut lines, arguments.offset.unwrap_or(1).max(1), arguments.limit.unwrap_or(DEFAULT_LINES).max(1))
 }
 
-fn show(lines: &mut Lines<'_, impl BufRead>, offset: usize, limit: usize) -> Result<ToolOutput, AccessError> {
-    let mut output = Output::default();
+fn show(lines: &mut LineReader<'_, impl BufRead>, offset: usize, limit: usize) -> Result<ToolOutput, AccessError> {
+    let mut output = OutputBuffer::default();
     let mut kept = Vec::new();
     let mut number = 0;
     loop {
         let next = lines.next(&mut kept)?;
-        if next == Next::End {
+        if next == LineStatus::End {
             break;
         }
         number += 1;
         if number >= offset {
             let text = String::from_utf8_lossy(&kept);
-            let line = format!("{number:>6}\t{}", display::line(text.trim_end_matches('\r'), LINE_LIMIT));
+            let line = format!("{number:>6}\t{}", display::line(text.trim_end_matches('\r'), MAX_LINE_CHARS));
             if output.lines() == limit || !output.push(&line) {
                 let shown = number - 1;
                 let notice = format!("lines {offset} to {shown} are shown and more follow: go on with offset {number}");
                 return Ok(ToolOutput::ok(output.finish(&[notice])));
             }
         }
-        if next == Next::TooFar {
+        if next == LineStatus::TooFar {
             let notice = "the rest of the file is beyond the first 50 MiB, which Read does not scan: use Grep";
             return Ok(match output.lines() {
                 0 => ToolOutput::error(format!(
@@ -175,23 +175,23 @@ fn show(lines: &mut Lines<'_, impl BufRead>, offset: usize, limit: usize) -> Res
 }
 
 /// Lines of any length in bounded memory.
-struct Lines<'a, R> {
+struct LineReader<'a, R> {
     reader: R,
     scanned: usize,
     stop: &'a CancellationToken,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum LineStatus {
     Line,
     /// A line, perhaps not its end, and nothing after it is scanned.
     TooFar,
     End,
 }
 
-impl<R: BufRead> Lines<'_, R> {
+impl<R: BufRead> LineReader<'_, R> {
     /// Puts the beginning of the next line into `kept`, without its line feed.
-    fn next(&mut self, kept: &mut Vec<u8>) -> Result<Next, AccessError> {
+    fn next(&mut self, kept: &mut Vec<u8>) -> Result<LineStatus, AccessError> {
         kept.clear();
         let mut any = false;
         loop {
@@ -200,20 +200,20 @@ impl<R: BufRead> Lines<'_, R> {
             }
             let buffer = self.reader.fill_buf()?;
             if buffer.is_empty() {
-                return Ok(if any { Next::Line } else { Next::End });
+                return Ok(if any { LineStatus::Line } else { LineStatus::End });
             }
             any = true;
             let end = buffer.iter().position(|byte| *byte == b'\n');
             let piece = &buffer[..end.unwrap_or(buffer.len())];
-            kept.extend(&piece[..piece.len().min(KEPT - kept.len())]);
+            kept.extend(&piece[..piece.len().min(MAX_LINE_BYTES - kept.len())]);
             let used = end.map_or(buffer.len(), |end| end + 1);
             self.reader.consume(used);
             self.scanned += used;
-            if self.scanned > SCAN_LIMIT {
-                return Ok(Next::TooFar);
+            if self.scanned > MAX_SCANNED_BYTES {
+                return Ok(LineStatus::TooFar);
             }
             if end.is_some() {
-                return Ok(Next::Line);
+                return Ok(LineStatus::Line);
             }
         }
     }
@@ -237,11 +237,11 @@ fn missing(workspace: &Workspace, path: &Path) -> String {
     let refusal = AccessError::Missing.to_string();
     let Some(wanted) = path.file_name().map(|name| name.to_string_lossy()) else { return refusal };
     let parent = path.parent().unwrap_or(Path::new(""));
-    let Ok(Ok(entries)) = workspace.open_directory(parent, Links::Inside).map(walk::list) else {
+    let Ok(Ok(entries)) = workspace.open_directory(parent, LinkPolicy::Inside).map(walk::list) else {
         return format!("{refusal} Its directory does not exist either.");
     };
     let seen = |name: &String| !workspace.hides(&parent.join(name));
-    let names = entries.take(NEIGHBOURS).filter_map(|name| name.into_string().ok()).filter(seen);
+    let names = entries.take(MAX_COMPARED_NAMES).filter_map(|name| name.into_string().ok()).filter(seen);
     let near: Vec<_> =
         nearest::similar(&wanted, names).into_iter().map(|name| display::name(&parent.join(name))).collect();
     if near.is_empty() { refusal } else { format!("{refusal} Did you mean {}?", near.join(" or ")) }

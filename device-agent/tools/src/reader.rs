@@ -1,20 +1,20 @@
 //! What the tools that only look have in common: the plan of a call is the place that it looks at.
 
-use deskgate_definition::tool::{Plan, Shown};
+use deskgate_definition::tool::{Plan, PlanPreview};
 
 use crate::engine::access::AccessError;
-use crate::engine::change::Not;
-use crate::engine::spot::Spot;
-use crate::engine::workspace::{Links, Workspace};
+use crate::engine::change::ChangeError;
+use crate::engine::resolved_path::ResolvedPath;
+use crate::engine::workspace::{LinkPolicy, Workspace};
 
 /// The plan of a call that only looks at the place that a path leads to.
-pub(crate) fn plan_of_looking(workspace: &Workspace, path: &str) -> Result<Plan, Not> {
+pub(crate) fn plan_of_looking(workspace: &Workspace, path: &str) -> Result<Plan, ChangeError> {
     // Also of a place that the tool never sees: it is the rules that deny it.
-    let spot = Spot::find(workspace, &workspace.relative(path)?, Links::Inside)?;
+    let spot = ResolvedPath::find(workspace, &workspace.relative(path)?, LinkPolicy::Inside)?;
     if !spot.missing().is_empty() {
         return Err(AccessError::Missing.into());
     }
     let path = spot.path();
     let place = if path.as_os_str().is_empty() { ".".to_owned() } else { path.to_string_lossy().into_owned() };
-    Ok(Plan { place: Some(place), shown: Shown::Arguments })
+    Ok(Plan { place: Some(place), shown: PlanPreview::Arguments })
 }

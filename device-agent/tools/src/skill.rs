@@ -12,30 +12,30 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 /// Its name.
-pub(super) const NAME: &str = "Skill";
+pub(super) const SKILL_TOOL_NAME: &str = "Skill";
 
-pub(super) struct Skill {
+pub(super) struct SkillTool {
     skills: Arc<[Instructions]>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct SkillArguments {
     skill: String,
 }
 
-impl Skill {
+impl SkillTool {
     pub(super) fn new(skills: &[Instructions]) -> Self {
         Self { skills: skills.into() }
     }
 }
 
-impl Tool for Skill {
+impl Tool for SkillTool {
     fn spec(&self) -> ToolSpec {
         let list: Vec<_> = self.skills.iter().map(|skill| format!("- {}: {}", skill.name, skill.description)).collect();
         let names: Vec<_> = self.skills.iter().map(|skill| skill.name.as_str()).collect();
         ToolSpec {
-            name: NAME.to_owned(),
+            name: SKILL_TOOL_NAME.to_owned(),
             description: format!(
                 "Gives the owner's instructions for a kind of work. Ask for a skill before you do the work that it is \
                  for:\n{}",
@@ -57,7 +57,7 @@ impl Tool for Skill {
     fn run(&self, arguments: Value, _stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
         let skills = Arc::clone(&self.skills);
         async move {
-            let Arguments { skill } = match crate::blocking::parse(NAME, arguments) {
+            let SkillArguments { skill } = match crate::blocking::parse(SKILL_TOOL_NAME, arguments) {
                 Ok(arguments) => arguments,
                 Err(complaint) => return Ok(ToolOutput::error(complaint)),
             };

@@ -12,20 +12,20 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::access::AccessError;
-use crate::engine::known::Known;
-use crate::engine::workspace::{Ground, Workspace, WorkspaceError};
-use crate::sandbox::{Limits, Sandbox, Unavailable};
+use crate::engine::seen_files::SeenFiles;
+use crate::engine::workspace::{Workspace, WorkspaceError, WorkspaceOptions};
+use crate::sandbox::{CommandLimits, Sandbox, SandboxError};
 use crate::{bash, edit, glob, grep, read, skill, write};
 
 /// Why a run's tools cannot be had.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum ToolboxError {
     /// The working directory.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
     /// What commands need.
     #[error("{}; to do: {}", .0, .0.next())]
-    Sandbox(#[from] Unavailable),
+    Sandbox(#[from] SandboxError),
 }
 
 /// The tools of one run.
@@ -36,7 +36,7 @@ pub struct Toolbox {
 impl Toolbox {
     /// Opens the working directory, once, and puts `names` to work in it, and the skills beside them. Without
     /// tools the directory is not touched. Blocks for a few system calls; with Bash for an empty command.
-    pub fn open(names: &[ToolName], skills: &[Skill], ground: Ground<'_>) -> Result<Self, OpenError> {
+    pub fn open(names: &[ToolName], skills: &[Skill], ground: WorkspaceOptions<'_>) -> Result<Self, ToolboxError> {
         Self::open_under(&Rulebook::default(), names, skills, ground)
     }
 
@@ -45,32 +45,33 @@ impl Toolbox {
         rules: &Rulebook,
         names: &[ToolName],
         skills: &[Skill],
-        ground: Ground<'_>,
-    ) -> Result<Self, OpenError> {
-        let skills = (!skills.is_empty()).then(|| -> Box<dyn Tool> { Box::new(skill::Skill::new(skills)) });
+        ground: WorkspaceOptions<'_>,
+    ) -> Result<Self, ToolboxError> {
+        let skills = (!skills.is_empty()).then(|| -> Box<dyn Tool> { Box::new(skill::SkillTool::new(skills)) });
         if names.is_empty() {
             return Ok(Self::with(skills.into_iter().collect()));
         }
         let workspace = Arc::new(Workspace::open(ground)?);
-        let known = Arc::new(Known::default());
+        let known = Arc::new(SeenFiles::default());
         let seen_by = |name: &ToolName| match (name, rules.hidden_from(name.as_str())) {
             // What changes a file is judged by its place, which no link can exchange.
             (ToolName::Read | ToolName::Grep | ToolName::Glob, hidden) if !hidden.is_empty() => {
-                workspace.hiding(hidden).map(Arc::new)
+                workspace.with_hidden(hidden).map(Arc::new)
             }
             _ => Ok(Arc::clone(&workspace)),
         };
-        let make = |name: &ToolName| -> Result<Box<dyn Tool>, OpenError> {
+        let make = |name: &ToolName| -> Result<Box<dyn Tool>, ToolboxError> {
             let (workspace, known) = (seen_by(name)?, Arc::clone(&known));
             Ok(match name {
-                ToolName::Read => Box::new(read::Read::new(workspace, known)),
-                ToolName::Grep => Box::new(grep::Grep::new(workspace)),
-                ToolName::Glob => Box::new(glob::Glob::new(workspace)),
-                ToolName::Edit => Box::new(edit::Edit::new(workspace, known)),
-                ToolName::Write => Box::new(write::Write::new(workspace, known)),
+                ToolName::Read => Box::new(read::ReadTool::new(workspace, known)),
+                ToolName::Grep => Box::new(grep::GrepTool::new(workspace)),
+                ToolName::Glob => Box::new(glob::GlobTool::new(workspace)),
+                ToolName::Edit => Box::new(edit::EditTool::new(workspace, known)),
+                ToolName::Write => Box::new(write::WriteTool::new(workspace, known)),
                 ToolName::Bash => {
-                    let sandbox = Sandbox::open(workspace, ground.own, ground.network, Limits::default())?;
-                    Box::new(bash::Bash::new(sandbox, ground.network))
+                    let sandbox =
+                        Sandbox::open(workspace, ground.own_folder, ground.network, CommandLimits::default())?;
+                    Box::new(bash::BashTool::new(sandbox, ground.network))
                 }
             })
         };

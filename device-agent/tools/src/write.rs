@@ -10,28 +10,28 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::writer::Writer;
-use crate::engine::change::{Change, Not, Target};
-use crate::engine::known::Known;
-use crate::engine::text::Text;
+use super::writer::FileChanger;
+use crate::engine::change::{ChangeError, ChangeTarget, FileChange};
+use crate::engine::seen_files::SeenFiles;
+use crate::engine::text::FileText;
 use crate::engine::workspace::Workspace;
 
-pub(super) struct Write(Writer);
+pub(super) struct WriteTool(FileChanger);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+struct WriteArguments {
     file_path: String,
     content: String,
 }
 
-impl Write {
-    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<Known>) -> Self {
-        Self(Writer::new(ToolName::Write, workspace, known))
+impl WriteTool {
+    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<SeenFiles>) -> Self {
+        Self(FileChanger::new(ToolName::Write, workspace, known))
     }
 }
 
-impl Tool for Write {
+impl Tool for WriteTool {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: ToolName::Write.to_string(),
@@ -67,11 +67,15 @@ impl Tool for Write {
     }
 }
 
-fn prepare<'a>(workspace: &'a Workspace, known: &Known, arguments: &Arguments) -> Result<Change<'a>, Not> {
-    let target = Target::find(workspace, known, &arguments.file_path)?;
+fn prepare<'a>(
+    workspace: &'a Workspace,
+    known: &SeenFiles,
+    arguments: &WriteArguments,
+) -> Result<FileChange<'a>, ChangeError> {
+    let target = ChangeTarget::find(workspace, known, &arguments.file_path)?;
     let (after, done) = match target.text() {
-        Some(before) => (Text::new(before).exchange(&arguments.content), "replaced"),
+        Some(before) => (FileText::new(before).exchange(&arguments.content), "replaced"),
         None => (arguments.content.clone(), "created"),
     };
-    target.becomes(after, done)
+    target.with_content(after, done)
 }

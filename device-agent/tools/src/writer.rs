@@ -10,36 +10,36 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::access::AccessError;
-use crate::engine::change::{Change, Not};
+use crate::engine::change::{ChangeError, FileChange};
 use crate::engine::display;
-use crate::engine::known::Known;
+use crate::engine::seen_files::SeenFiles;
 use crate::engine::workspace::Workspace;
 
 /// One such tool at work in one run.
-pub(super) struct Writer {
+pub(super) struct FileChanger {
     tool: ToolName,
     workspace: Arc<Workspace>,
-    known: Arc<Known>,
+    known: Arc<SeenFiles>,
 }
 
 /// How a tool gets from its arguments to a change.
-type Prepare<A> = for<'a> fn(&'a Workspace, &Known, &A) -> Result<Change<'a>, Not>;
+type PrepareFn<A> = for<'a> fn(&'a Workspace, &SeenFiles, &A) -> Result<FileChange<'a>, ChangeError>;
 
-impl Writer {
-    pub(super) fn new(tool: ToolName, workspace: Arc<Workspace>, known: Arc<Known>) -> Self {
+impl FileChanger {
+    pub(super) fn new(tool: ToolName, workspace: Arc<Workspace>, known: Arc<SeenFiles>) -> Self {
         Self { tool, workspace, known }
     }
 
     pub(super) fn plan<A: DeserializeOwned + 'static>(
         &self,
         arguments: &Value,
-        prepare: Prepare<A>,
+        prepare: PrepareFn<A>,
     ) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
         let (workspace, known) = (Arc::clone(&self.workspace), Arc::clone(&self.known));
-        let call = crate::engine::known::call_key(self.tool, arguments);
+        let call = crate::engine::seen_files::call_key(self.tool, arguments);
         crate::blocking::plan_on_blocking_thread(self.tool, arguments.clone(), move |arguments: A| {
             let change = prepare(&workspace, &known, &arguments)?;
-            known.planned(&call, change.before());
+            known.record_plan(&call, change.before());
             Ok(change.plan())
         })
     }
@@ -48,10 +48,10 @@ impl Writer {
         &self,
         arguments: Value,
         stop: &CancellationToken,
-        prepare: Prepare<A>,
+        prepare: PrepareFn<A>,
     ) -> BoxFuture<'static, ToolResult> {
         let (workspace, known) = (Arc::clone(&self.workspace), Arc::clone(&self.known));
-        let call = crate::engine::known::call_key(self.tool, &arguments);
+        let call = crate::engine::seen_files::call_key(self.tool, &arguments);
         crate::blocking::on_blocking_thread(self.tool, arguments, stop, move |arguments: A, stop| {
             let planned = known.take_plan(&call);
             let made = prepare(&workspace, &known, &arguments).and_then(|change| {
@@ -62,7 +62,7 @@ impl Writer {
                 let path = change.make(&known, planned)?;
                 Ok(ToolOutput::ok(format!("{} was {done}.", display::name(&path))))
             });
-            made.or_else(Not::answer)
+            made.or_else(ChangeError::into_output)
         })
     }
 }

@@ -7,22 +7,22 @@
 //! | `proof` | what the authority is shown when it asks about a domain |
 //! | `lately` | an answer that anybody may ask for, looked up once for many |
 
-mod keeper;
-mod lately;
+mod challenge;
 mod order;
-mod proof;
+mod renewer;
+mod single_flight;
 
-pub use keeper::Keeper;
+pub use renewer::CertificateRenewer;
 
 /// Why a certificate cannot be kept or shown.
 #[derive(Debug, thiserror::Error)]
-enum KeepError {
+enum RenewalError {
     /// The database.
     #[error(transparent)]
     Store(#[from] crate::store::Error),
     /// The private key cannot be opened.
     #[error(transparent)]
-    Seal(#[from] crate::seal::SealError),
+    Seal(#[from] crate::encryption::EncryptionError),
     /// What was issued is no certificate in PEM.
     #[error("what was issued cannot be read: {0}")]
     Pem(#[from] rustls_pki_types::pem::Error),

@@ -7,18 +7,18 @@ use instant_acme::{
     Order, OrderStatus, RetryPolicy,
 };
 
-use super::proof::BELIEVED;
-use crate::config::Acme;
-use crate::seal::{Seal, SealError};
+use super::challenge::LOOKUP_TTL;
+use crate::config::AcmeSettings;
+use crate::encryption::{DataCipher, EncryptionError};
 use crate::store::{self, Store};
 
 /// Time for the whole of it.
-pub(super) const PATIENCE: Duration = Duration::from_secs(180);
+pub(super) const ORDER_TIMEOUT: Duration = Duration::from_secs(180);
 /// Time for one step of the authority's.
-const STEP: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(60));
+const STEP_RETRY_POLICY: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(60));
 
 /// A fresh certificate.
-pub(super) struct Fresh {
+pub(super) struct FreshCertificate {
     /// It and those between it and its root, PEM.
     pub(super) chain: String,
     /// Its private key, PEM.
@@ -38,14 +38,14 @@ pub(super) enum OrderError {
     #[error("{domain}: the authority does not offer the challenge tls-alpn-01")]
     NoChallenge { domain: String },
     /// It took too long.
-    #[error("the authority was not done within {} s", PATIENCE.as_secs())]
+    #[error("the authority was not done within {} s", ORDER_TIMEOUT.as_secs())]
     Slow,
     /// The database.
     #[error(transparent)]
     Store(#[from] store::Error),
     /// The account cannot be opened.
     #[error(transparent)]
-    Seal(#[from] SealError),
+    Seal(#[from] EncryptionError),
 }
 
 /// The text of an error of the client's with what is behind it: alone it says "client error (Connect)".
@@ -63,11 +63,15 @@ fn causes(error: &instant_acme::Error) -> String {
 }
 
 /// Orders a certificate. Nothing is retried here.
-pub(super) async fn order(settings: &Acme, store: &Store, seal: &Seal) -> Result<Fresh, OrderError> {
-    tokio::time::timeout(PATIENCE, ordered(settings, store, seal)).await.map_err(|_| OrderError::Slow)?
+pub(super) async fn order(
+    settings: &AcmeSettings,
+    store: &Store,
+    seal: &DataCipher,
+) -> Result<FreshCertificate, OrderError> {
+    tokio::time::timeout(ORDER_TIMEOUT, ordered(settings, store, seal)).await.map_err(|_| OrderError::Slow)?
 }
 
-async fn ordered(settings: &Acme, store: &Store, seal: &Seal) -> Result<Fresh, OrderError> {
+async fn ordered(settings: &AcmeSettings, store: &Store, seal: &DataCipher) -> Result<FreshCertificate, OrderError> {
     let account = account(settings, store, seal).await?;
     let names: Vec<_> = settings.domains.iter().cloned().map(Identifier::Dns).collect();
     let mut order = match account.new_order(&NewOrder::new(&names)).await {
@@ -82,16 +86,16 @@ async fn ordered(settings: &Acme, store: &Store, seal: &Seal) -> Result<Fresh, O
     };
     keep_challenges(&mut order, store).await?;
     // Until then a replica may believe that nothing was ordered, and an authority seldom asks twice.
-    tokio::time::sleep(BELIEVED).await;
+    tokio::time::sleep(LOOKUP_TTL).await;
     have_it_look(&mut order).await?;
-    match order.poll_ready(&STEP).await {
+    match order.poll_ready(&STEP_RETRY_POLICY).await {
         Ok(OrderStatus::Ready) => {}
         Ok(_) | Err(instant_acme::Error::Api(_)) => return Err(why_not(&mut order).await?),
         Err(error) => return Err(error.into()),
     }
     let key = order.finalize().await?;
-    let chain = order.poll_certificate(&STEP).await?;
-    Ok(Fresh { chain, key })
+    let chain = order.poll_certificate(&STEP_RETRY_POLICY).await?;
+    Ok(FreshCertificate { chain, key })
 }
 
 /// Every replica finds here what the authority is to be shown.
@@ -105,7 +109,7 @@ async fn keep_challenges(order: &mut Order, store: &Store) -> Result<(), OrderEr
         let domain = authorization.identifier().to_string();
         let challenge = authorization.challenge(ChallengeType::TlsAlpn01);
         let challenge = challenge.ok_or_else(|| OrderError::NoChallenge { domain: domain.clone() })?;
-        store.keep_challenge(&domain, challenge.key_authorization().digest().as_ref(), PATIENCE).await?;
+        store.keep_challenge(&domain, challenge.key_authorization().digest().as_ref(), ORDER_TIMEOUT).await?;
     }
     Ok(())
 }
@@ -139,12 +143,12 @@ async fn why_not(order: &mut Order) -> Result<OrderError, OrderError> {
     Ok(problem.unwrap_or(instant_acme::Error::Str("the reason why the order is invalid")).into())
 }
 
-async fn account(settings: &Acme, store: &Store, seal: &Seal) -> Result<Account, OrderError> {
-    let Acme { directory_url, contact, .. } = settings;
+async fn account(settings: &AcmeSettings, store: &Store, seal: &DataCipher) -> Result<Account, OrderError> {
+    let AcmeSettings { directory_url, contact, .. } = settings;
     let place = format!("account {directory_url} {contact}");
     if let Some(sealed) = store.acme_account(directory_url, contact).await? {
         let credentials: AccountCredentials =
-            serde_json::from_slice(&seal.open(&sealed, &place)?).map_err(instant_acme::Error::from)?;
+            serde_json::from_slice(&seal.decrypt(&sealed, &place)?).map_err(instant_acme::Error::from)?;
         return Ok(client(settings)?.from_credentials(credentials).await?);
     }
     let contacts: &[&str] = if contact.is_empty() { &[] } else { &[contact] };
@@ -152,12 +156,12 @@ async fn account(settings: &Acme, store: &Store, seal: &Seal) -> Result<Account,
     let wanted = NewAccount { contact: contacts, terms_of_service_agreed: true, only_return_existing: false };
     let (account, credentials) = client(settings)?.create(&wanted, directory_url.clone(), None).await?;
     let secret = serde_json::to_vec(&credentials).map_err(instant_acme::Error::from)?;
-    store.set_acme_account(directory_url, contact, Some(&seal.close(&secret, &place))).await?;
+    store.set_acme_account(directory_url, contact, Some(&seal.encrypt(&secret, &place))).await?;
     tracing::info!(account = account.id(), "an account was made at the certificate authority");
     Ok(account)
 }
 
-fn client(settings: &Acme) -> Result<AccountBuilder, OrderError> {
+fn client(settings: &AcmeSettings) -> Result<AccountBuilder, OrderError> {
     Ok(match &settings.ca_file {
         Some(root) => Account::builder_with_root(root)?,
         None => Account::builder()?,
@@ -165,6 +169,6 @@ fn client(settings: &Acme) -> Result<AccountBuilder, OrderError> {
 }
 
 fn is_unknown_account(error: &instant_acme::Error) -> bool {
-    const UNKNOWN: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
-    matches!(error, instant_acme::Error::Api(problem) if problem.r#type.as_deref() == Some(UNKNOWN))
+    const ACCOUNT_UNKNOWN_ERROR: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
+    matches!(error, instant_acme::Error::Api(problem) if problem.r#type.as_deref() == Some(ACCOUNT_UNKNOWN_ERROR))
 }

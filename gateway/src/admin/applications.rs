@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use deskgate_protocol::management::{
-    Application, ApplicationState, CompleteDisabling, DisableApplication, DisablingPreview, Outstanding,
+    Application, ApplicationState, CompleteDisabling, DisableApplication, DisablingPreview, OutstandingWork,
     PreviewDisabling, RemoveApplication,
 };
 use deskgate_protocol::{ApplicationId, DeviceId};
 use serde::{Deserialize, Serialize};
 
-use super::commands::{ask, find as find_device, risk, unexpected};
-use super::office::Office;
-use super::{Answer, Ask, No, no};
-use crate::store::applications::{PlacedApplication, SoughtApplications};
+use super::commands::{find as find_device, risk, send_request, unexpected};
+use super::service::AdminService;
+use super::{AdminErrorCode, AdminReply, AdminRequest, no};
+use crate::store::applications::{ApplicationQuery, ApplicationWithDevice};
 use deskgate_program::disabling;
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
@@ -22,7 +22,7 @@ use deskgate_program::output::{Output, table};
 
 /// `deskgate-gateway admin app …`
 #[derive(Debug, Subcommand)]
-pub enum App {
+pub enum AppCommand {
     /// Applications of all devices, newest first
     List {
         /// At most so many
@@ -72,7 +72,7 @@ pub enum App {
 /// What is asked about applications.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub enum AppAsk {
+pub enum AdminAppRequest {
     /// Those of all devices, newest first.
     List {
         /// At most so many, 1 to 100.
@@ -118,23 +118,24 @@ pub struct AppPage {
 }
 
 /// Runs a command about applications.
-pub(super) async fn run(socket: &Path, command: App, out: Output) -> Result<(), Failure> {
+pub(super) async fn run(socket: &Path, command: AppCommand, out: Output) -> Result<(), Failure> {
     let asked = match command {
-        App::List { limit, before, device, state } => {
+        AppCommand::List { limit, before, device, state } => {
             let device_id = match device {
                 Some(device) => Some(find_device(socket, &device).await?.device_id),
                 None => None,
             };
-            let page = page(socket, AppAsk::List { limit, before, device_id, state, name: None }).await?;
+            let page = page(socket, AdminAppRequest::List { limit, before, device_id, state, name: None }).await?;
             out.result("applications/1", &page, || list(&page));
             return Ok(());
         }
-        App::Show { app } => AppAsk::Preview(PreviewDisabling { app_id: find(socket, &app).await? }),
-        App::Disable { app, accept_risk, wait } => {
+        AppCommand::Show { app } => AdminAppRequest::Preview(PreviewDisabling { app_id: find(socket, &app).await? }),
+        AppCommand::Disable { app, accept_risk, wait } => {
             let app_id = find(socket, &app).await?;
             if !risk(accept_risk.as_deref(), "interrupt-runs")? {
-                let Answer::Preview(preview) =
-                    ask(socket, Ask::App(AppAsk::Preview(PreviewDisabling { app_id }))).await?
+                let AdminReply::Preview(preview) =
+                    send_request(socket, AdminRequest::App(AdminAppRequest::Preview(PreviewDisabling { app_id })))
+                        .await?
                 else {
                     return Err(Failure::new(Exit::Failed, "the gateway answered something else"));
                 };
@@ -145,23 +146,23 @@ pub(super) async fn run(socket: &Path, command: App, out: Output) -> Result<(), 
                 );
                 return Err(Failure::new(Exit::Refused, message));
             }
-            let disabled = asked_for(socket, AppAsk::Disable(DisableApplication { app_id })).await?;
+            let disabled = asked_for(socket, AdminAppRequest::Disable(DisableApplication { app_id })).await?;
             return wound_up(socket, disabled, wait, out).await;
         }
-        App::CompleteDisabling { app, wait } => {
+        AppCommand::CompleteDisabling { app, wait } => {
             let app_id = find(socket, &app).await?;
             let shown = seen(socket, app_id).await?;
             let application = match (wait, shown.state) {
                 (Some(_), ApplicationState::Disabling) => shown,
-                _ => asked_for(socket, AppAsk::Complete(CompleteDisabling { app_id })).await?,
+                _ => asked_for(socket, AdminAppRequest::Complete(CompleteDisabling { app_id })).await?,
             };
             return wound_up(socket, application, wait, out).await;
         }
-        App::Remove { app } => AppAsk::Remove(RemoveApplication { app_id: find(socket, &app).await? }),
+        AppCommand::Remove { app } => AdminAppRequest::Remove(RemoveApplication { app_id: find(socket, &app).await? }),
     };
-    match ask(socket, Ask::App(asked)).await? {
-        Answer::Application(application) => out.result("application/1", &application, || became(&application)),
-        Answer::Preview(preview) => out.result("application/1", &preview, || show(&preview)),
+    match send_request(socket, AdminRequest::App(asked)).await? {
+        AdminReply::Application(application) => out.result("application/1", &application, || became(&application)),
+        AdminReply::Preview(preview) => out.result("application/1", &preview, || show(&preview)),
         other => return Err(unexpected(&other)),
     }
     Ok(())
@@ -170,29 +171,30 @@ pub(super) async fn run(socket: &Path, command: App, out: Output) -> Result<(), 
 /// Shows an application that is being disabled; with `wait`, once that is complete or the time is over.
 async fn wound_up(socket: &Path, application: Application, wait: Option<Duration>, out: Output) -> Result<(), Failure> {
     let app_id = application.app_id;
-    let complete = async || asked_for(socket, AppAsk::Complete(CompleteDisabling { app_id })).await;
-    let application = disabling::wound_up(application, wait, async || seen(socket, app_id).await, complete).await?;
+    let complete = async || asked_for(socket, AdminAppRequest::Complete(CompleteDisabling { app_id })).await;
+    let application =
+        disabling::wait_until_disabled(application, wait, async || seen(socket, app_id).await, complete).await?;
     out.result("application/1", &application, || became(&application));
     disabling::verdict(&application, wait)
 }
 
 async fn seen(socket: &Path, app_id: ApplicationId) -> Result<Application, Failure> {
-    match ask(socket, Ask::App(AppAsk::Preview(PreviewDisabling { app_id }))).await? {
-        Answer::Preview(preview) => Ok(preview.application),
+    match send_request(socket, AdminRequest::App(AdminAppRequest::Preview(PreviewDisabling { app_id }))).await? {
+        AdminReply::Preview(preview) => Ok(preview.application),
         other => Err(unexpected(&other)),
     }
 }
 
-async fn asked_for(socket: &Path, asked: AppAsk) -> Result<Application, Failure> {
-    match ask(socket, Ask::App(asked)).await? {
-        Answer::Application(application) => Ok(*application),
+async fn asked_for(socket: &Path, asked: AdminAppRequest) -> Result<Application, Failure> {
+    match send_request(socket, AdminRequest::App(asked)).await? {
+        AdminReply::Application(application) => Ok(*application),
         other => Err(unexpected(&other)),
     }
 }
 
-async fn page(socket: &Path, asked: AppAsk) -> Result<AppPage, Failure> {
-    match ask(socket, Ask::App(asked)).await? {
-        Answer::Applications(page) => Ok(page),
+async fn page(socket: &Path, asked: AdminAppRequest) -> Result<AppPage, Failure> {
+    match send_request(socket, AdminRequest::App(asked)).await? {
+        AdminReply::Applications(page) => Ok(page),
         other => Err(unexpected(&other)),
     }
 }
@@ -202,7 +204,8 @@ pub(super) async fn find(socket: &Path, wanted: &str) -> Result<ApplicationId, F
     if let Ok(app_id) = wanted.parse() {
         return Ok(app_id);
     }
-    let named = |state| AppAsk::List { limit: 2, before: None, device_id: None, state, name: Some(wanted.to_owned()) };
+    let named =
+        |state| AdminAppRequest::List { limit: 2, before: None, device_id: None, state, name: Some(wanted.to_owned()) };
     let mut found = page(socket, named(None)).await?.applications;
     match (found.pop(), found.is_empty()) {
         (Some(one), true) => Ok(one.application.app_id),
@@ -220,33 +223,41 @@ pub(super) async fn find(socket: &Path, wanted: &str) -> Result<ApplicationId, F
 }
 
 /// Answers what is asked about applications.
-pub(super) async fn answer(office: &Office, asked: AppAsk) -> Result<Answer, Answer> {
+pub(super) async fn answer(office: &AdminService, asked: AdminAppRequest) -> Result<AdminReply, AdminReply> {
     let store = &office.store;
     let desk = async |app_id: ApplicationId| {
         let placed = store.placed_application(app_id).await?;
-        let unknown = || no(No::NotFound, format!("there is no application {app_id}"));
-        placed.map(|placed| office.desk(placed.device_id)).ok_or_else(unknown)
+        let unknown = || no(AdminErrorCode::NotFound, format!("there is no application {app_id}"));
+        placed.map(|placed| office.desktop_of(placed.device_id)).ok_or_else(unknown)
     };
     Ok(match asked {
-        AppAsk::List { limit, before, device_id, state, name } => {
+        AdminAppRequest::List { limit, before, device_id, state, name } => {
             let limit = limit.clamp(1, 100) as usize;
-            let sought = SoughtApplications { before, device_id, state, name: name.as_deref() };
+            let sought = ApplicationQuery { before, device_id, state, name: name.as_deref() };
             let mut placed = store.placed_applications(&sought, limit as i64 + 1).await?;
             let has_more = placed.len() > limit;
             placed.truncate(limit);
             let next = placed.last().filter(|_| has_more).map(|last| last.application.app_id);
             let names = office.device_names().await?;
-            let view = |PlacedApplication { application, device_id }| AppView {
+            let view = |ApplicationWithDevice { application, device_id }| AppView {
                 device_name: names.get(&device_id).cloned().unwrap_or_default(),
                 device_id,
                 application,
             };
-            Answer::Applications(AppPage { applications: placed.into_iter().map(view).collect(), next })
+            AdminReply::Applications(AppPage { applications: placed.into_iter().map(view).collect(), next })
         }
-        AppAsk::Preview(ask) => Answer::Preview(Box::new(desk(ask.app_id).await?.preview_disabling(ask).await?)),
-        AppAsk::Disable(ask) => Answer::Application(Box::new(desk(ask.app_id).await?.disable_application(ask).await?)),
-        AppAsk::Complete(ask) => Answer::Application(Box::new(desk(ask.app_id).await?.complete_disabling(ask).await?)),
-        AppAsk::Remove(ask) => Answer::Application(Box::new(desk(ask.app_id).await?.remove_application(ask).await?)),
+        AdminAppRequest::Preview(ask) => {
+            AdminReply::Preview(Box::new(desk(ask.app_id).await?.preview_disabling(ask).await?))
+        }
+        AdminAppRequest::Disable(ask) => {
+            AdminReply::Application(Box::new(desk(ask.app_id).await?.disable_application(ask).await?))
+        }
+        AdminAppRequest::Complete(ask) => {
+            AdminReply::Application(Box::new(desk(ask.app_id).await?.complete_disabling(ask).await?))
+        }
+        AdminAppRequest::Remove(ask) => {
+            AdminReply::Application(Box::new(desk(ask.app_id).await?.remove_application(ask).await?))
+        }
     })
 }
 
@@ -309,8 +320,8 @@ fn became(application: &Application) -> String {
     text
 }
 
-fn waits(outstanding: &Outstanding) -> String {
-    let Outstanding { runs_to_stop, runs_to_reconcile, resets } = outstanding;
+fn waits(outstanding: &OutstandingWork) -> String {
+    let OutstandingWork { runs_to_stop, runs_to_reconcile, resets } = outstanding;
     format!(
         "waits for      {runs_to_stop} runs to stop, {runs_to_reconcile} of unknown outcome, {resets} resets; its \
          desktop must be connected\n"

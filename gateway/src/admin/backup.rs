@@ -15,20 +15,20 @@ use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::commands::{ask, risk, unexpected};
-use super::status::standing;
-use super::{Answer, Ask};
+use super::commands::{risk, send_request, unexpected};
+use super::status::fetch_status;
+use super::{AdminReply, AdminRequest};
 use crate::config::Config;
-use crate::store::backup::{self, BackupError, Contents, Restored, Scratch, Tables};
+use crate::store::backup::{self, BackupContents, BackupError, RestoreReport, ScratchDatabase, TableCounts};
 use crate::store::cluster::{self, Cluster, ClusterError};
 use crate::store::migrate::{self, MigrateError};
-use crate::store::{Database, OpenError};
+use crate::store::{Database, DatabaseOpenError};
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 
 /// `deskgate-gateway backup …`
 #[derive(Debug, Subcommand)]
-pub enum Backup {
+pub enum BackupCommand {
     /// Write a backup into a new folder; the gateway may go on meanwhile
     Create {
         /// The folder, which must not exist
@@ -57,36 +57,36 @@ pub enum Backup {
     },
 }
 
-const PAGE: &str = "backup.json";
-const DUMP: &str = "database.dump";
+const MANIFEST_FILE: &str = "backup.json";
+const DUMP_FILE: &str = "database.dump";
 
 /// What a backup says of itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Page {
+struct BackupManifest {
     schema: String,
     /// The version of the program that made it.
     version: String,
     #[serde(flatten)]
-    contents: Contents,
+    contents: BackupContents,
     /// The dump's length and SHA-256.
     bytes: u64,
     sha256: String,
     /// What a working gateway needs besides, and where it was.
-    not_included: Vec<Besides>,
+    not_included: Vec<ExcludedItem>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Besides {
+struct ExcludedItem {
     what: String,
     place: String,
 }
 
 /// Runs a command about backups.
-pub async fn run(socket: &Path, config: &Config, command: Backup, out: Output) -> Result<(), Failure> {
+pub async fn run(socket: &Path, config: &Config, command: BackupCommand, out: Output) -> Result<(), Failure> {
     match command {
-        Backup::Create { folder } => create(socket, config, &folder, out).await,
-        Backup::Verify { folder, on_database_server } => verify(config, &folder, on_database_server, out).await,
-        Backup::Restore { folder, accept_risk, nothing_ran_since } => {
+        BackupCommand::Create { folder } => create(socket, config, &folder, out).await,
+        BackupCommand::Verify { folder, on_database_server } => verify(config, &folder, on_database_server, out).await,
+        BackupCommand::Restore { folder, accept_risk, nothing_ran_since } => {
             let replace = risk(accept_risk.as_deref(), "replace-database")?;
             restore(socket, config, &folder, replace, nothing_ran_since, out).await
         }
@@ -94,19 +94,19 @@ pub async fn run(socket: &Path, config: &Config, command: Backup, out: Output) -
 }
 
 /// A database, and the private cluster that was started for it.
-struct Reached {
+struct BackupDatabase {
     database: Database,
     cluster: Option<Cluster>,
 }
 
-impl Reached {
+impl BackupDatabase {
     /// The configured database, or the private cluster: of the running gateway, or started for this.
     async fn find(socket: &Path, config: &Config) -> Result<Self, Failure> {
         if let Some(url) = config.database_url().map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))? {
             return Ok(Self { database: opened(&url, config)?, cluster: None });
         }
-        match ask(socket, Ask::PrivateCluster).await {
-            Ok(Answer::PrivateCluster { url: Some(url) }) => {
+        match send_request(socket, AdminRequest::PrivateCluster).await {
+            Ok(AdminReply::PrivateCluster { url: Some(url) }) => {
                 Ok(Self { database: opened(&url, config)?, cluster: None })
             }
             Ok(other) => Err(unexpected(&other)),
@@ -117,12 +117,13 @@ impl Reached {
 
     /// Starts the private cluster, which must not run.
     async fn start(config: &Config) -> Result<Self, Failure> {
-        let cluster = Cluster::start(cluster::Config::new(config.state_dir())).await.map_err(|error| match error {
-            ClusterError::InUse { .. } => {
-                Failure::new(Exit::Refused, format!("{error}. Stop the gateway first, or wait until it answers"))
-            }
-            error => Failure::new(Exit::NotSetUp, error.to_string()),
-        })?;
+        let cluster =
+            Cluster::start(cluster::ClusterConfig::new(config.state_dir())).await.map_err(|error| match error {
+                ClusterError::InUse { .. } => {
+                    Failure::new(Exit::Refused, format!("{error}. Stop the gateway first, or wait until it answers"))
+                }
+                error => Failure::new(Exit::NotSetUp, error.to_string()),
+            })?;
         Ok(Self { database: opened(&cluster.url(), config)?, cluster: Some(cluster) })
     }
 
@@ -134,7 +135,7 @@ impl Reached {
 }
 
 fn opened(url: &str, config: &Config) -> Result<Database, Failure> {
-    let wrong = |error: OpenError| Failure::new(Exit::NotSetUp, error.to_string());
+    let wrong = |error: DatabaseOpenError| Failure::new(Exit::NotSetUp, error.to_string());
     Database::new(url, None, config.ca_file().as_ref()).map_err(wrong)
 }
 
@@ -156,7 +157,7 @@ async fn create(socket: &Path, config: &Config, folder: &Path, out: Output) -> R
     if folder.exists() {
         return Err(Failure::new(Exit::Failed, format!("{} is there already; name a new folder", folder.display())));
     }
-    let reached = Reached::find(socket, config).await?;
+    let reached = BackupDatabase::find(socket, config).await?;
     // Under another name first: what has the right one is whole.
     let partial = folder.with_extension(format!("{}.partial", std::process::id()));
     let written = write(&reached.database, config, &partial).await;
@@ -166,7 +167,7 @@ async fn create(socket: &Path, config: &Config, folder: &Path, out: Output) -> R
     out.result("backup/1", &json!({ "folder": folder, "backup": page }), || {
         let mut text = format!("{} holds\n{}", folder.display(), in_it(&page));
         text += "\nNot in it, and to be kept elsewhere:\n";
-        for Besides { what, place } in &page.not_included {
+        for ExcludedItem { what, place } in &page.not_included {
             text += &format!("  {what}: {place}\n");
         }
         text + &format!("\nTry it: deskgate-gateway backup verify {}", folder.display())
@@ -174,18 +175,18 @@ async fn create(socket: &Path, config: &Config, folder: &Path, out: Output) -> R
     Ok(())
 }
 
-async fn write(database: &Database, config: &Config, folder: &Path) -> Result<Page, Failure> {
+async fn write(database: &Database, config: &Config, folder: &Path) -> Result<BackupManifest, Failure> {
     std::fs::DirBuilder::new().mode(0o700).create(folder).map_err(at(folder))?;
-    let dump = folder.join(DUMP);
+    let dump = folder.join(DUMP_FILE);
     drop(private(&dump)?);
     let contents = backup::take(database, &dump).await.map_err(failed)?;
     let file = File::open(&dump).map_err(at(&dump))?;
     file.sync_all().map_err(at(&dump))?;
     let (bytes, sha256) = digest(file).map_err(at(&dump))?;
     let (schema, version) = ("backup/1".to_owned(), VERSION.to_owned());
-    let page = Page { schema, version, contents, bytes, sha256, not_included: besides(config) };
+    let page = BackupManifest { schema, version, contents, bytes, sha256, not_included: besides(config) };
     let text = serde_json::to_string_pretty(&page).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
-    let path = folder.join(PAGE);
+    let path = folder.join(MANIFEST_FILE);
     let mut file = private(&path)?;
     writeln!(file, "{text}").and_then(|()| file.sync_all()).map_err(at(&path))?;
     Ok(page)
@@ -211,12 +212,12 @@ fn digest(mut file: impl Read) -> std::io::Result<(u64, String)> {
 }
 
 /// What a gateway needs besides its database.
-fn besides(config: &Config) -> Vec<Besides> {
+fn besides(config: &Config) -> Vec<ExcludedItem> {
     let state = |name: &str| config.state_dir().join(name).display().to_string();
-    let of = |what: &str, place: String| Besides { what: what.to_owned(), place };
+    let of = |what: &str, place: String| ExcludedItem { what: what.to_owned(), place };
     let token = config
         .control_token_file()
-        .map_or_else(|| state(deskgate_program::token::FILE), |path| path.display().to_string());
+        .map_or_else(|| state(deskgate_program::token::CONTROL_TOKEN_FILE), |path| path.display().to_string());
     vec![
         of(
             "the sealing key, without which callbacks and webhooks need new secrets",
@@ -229,7 +230,7 @@ fn besides(config: &Config) -> Vec<Besides> {
     ]
 }
 
-fn in_it(page: &Page) -> String {
+fn in_it(page: &BackupManifest) -> String {
     let contents = &page.contents;
     let rows: i64 = contents.tables.values().sum();
     let of = |table: &str| contents.tables.get(table).copied().unwrap_or_default();
@@ -249,11 +250,11 @@ fn in_it(page: &Page) -> String {
 }
 
 /// Reads what a backup says of itself, and whether its dump is what was written.
-fn read(folder: &Path) -> Result<Page, Failure> {
-    let (page, dump) = (folder.join(PAGE), folder.join(DUMP));
+fn read(folder: &Path) -> Result<BackupManifest, Failure> {
+    let (page, dump) = (folder.join(MANIFEST_FILE), folder.join(DUMP_FILE));
     let text = std::fs::read_to_string(&page).map_err(at(&page))?;
     let no_backup = |error| Failure::new(Exit::Failed, format!("{}: {error}; this is no backup", page.display()));
-    let read: Page = serde_json::from_str(&text).map_err(no_backup)?;
+    let read: BackupManifest = serde_json::from_str(&text).map_err(no_backup)?;
     let found = File::open(&dump).and_then(digest).map_err(at(&dump))?;
     if found != (read.bytes, read.sha256.clone()) {
         return Err(Failure::new(Exit::Failed, format!("{} is not what was written; it was damaged", dump.display())));
@@ -268,9 +269,9 @@ fn read(folder: &Path) -> Result<Page, Failure> {
 }
 
 /// A folder that is gone when this is dropped.
-struct ThrowAway(PathBuf);
+struct TemporaryFolder(PathBuf);
 
-impl Drop for ThrowAway {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -296,9 +297,9 @@ async fn verify(config: &Config, folder: &Path, on_server: bool, out: Output) ->
 }
 
 /// What is in it by a cluster of its own, which is thrown away.
-async fn tried_apart(config: &Config, folder: &Path, page: &Page) -> Result<Tables, Failure> {
-    let place = ThrowAway(std::env::temp_dir().join(format!("deskgate-verify-{:032x}", rand::random::<u128>())));
-    let cluster = Cluster::start(cluster::Config::new(&place.0)).await.map_err(|error| {
+async fn tried_apart(config: &Config, folder: &Path, page: &BackupManifest) -> Result<TableCounts, Failure> {
+    let place = TemporaryFolder(std::env::temp_dir().join(format!("deskgate-verify-{:032x}", rand::random::<u128>())));
+    let cluster = Cluster::start(cluster::ClusterConfig::new(&place.0)).await.map_err(|error| {
         let text = match &error {
             ClusterError::NoBinaries { .. } if matches!(config.database_url(), Ok(Some(_))) => {
                 "no PostgreSQL server is installed here. Restore it on the server of database.url instead: add \
@@ -322,7 +323,7 @@ async fn tried_apart(config: &Config, folder: &Path, page: &Page) -> Result<Tabl
 }
 
 /// What is in it by a database of its own beside the gateway's, which is dropped.
-async fn tried_on_server(config: &Config, folder: &Path, page: &Page) -> Result<Tables, Failure> {
+async fn tried_on_server(config: &Config, folder: &Path, page: &BackupManifest) -> Result<TableCounts, Failure> {
     let url = config.database_url().map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))?;
     let url = url.ok_or_else(|| {
         Failure::new(
@@ -330,22 +331,22 @@ async fn tried_on_server(config: &Config, folder: &Path, page: &Page) -> Result<
             "there is no server of yours: database.url is not set. Leave --on-database-server out",
         )
     })?;
-    let scratch = Scratch::create(&opened(&url, config)?).await.map_err(failed)?;
+    let scratch = ScratchDatabase::create(&opened(&url, config)?).await.map_err(failed)?;
     let counted = tried(scratch.database(), folder, page).await;
     let dropped = scratch.remove().await.map_err(failed);
     let counted = counted?;
     dropped.map(|()| counted)
 }
 
-async fn tried(database: &Database, folder: &Path, page: &Page) -> Result<Tables, Failure> {
-    backup::restore(database, &folder.join(DUMP), page.contents.taken_at, true).await.map_err(failed)?;
+async fn tried(database: &Database, folder: &Path, page: &BackupManifest) -> Result<TableCounts, Failure> {
+    backup::restore(database, &folder.join(DUMP_FILE), page.contents.taken_at, true).await.map_err(failed)?;
     let (client, _driver) = database.connect().await.map_err(|error| failed(error.into()))?;
     backup::count(&client).await.map_err(failed)
 }
 
-fn differences(wanted: &Tables, found: &Tables) -> Vec<String> {
+fn differences(wanted: &TableCounts, found: &TableCounts) -> Vec<String> {
     let names: std::collections::BTreeSet<_> = wanted.keys().chain(found.keys()).collect();
-    let rows = |tables: &Tables, name: &str| tables.get(name).map_or("missing".to_owned(), i64::to_string);
+    let rows = |tables: &TableCounts, name: &str| tables.get(name).map_or("missing".to_owned(), i64::to_string);
     let differing = names.into_iter().filter(|name| wanted.get(*name) != found.get(*name));
     differing.map(|name| format!("{name}: {} rows, {} in the backup", rows(found, name), rows(wanted, name))).collect()
 }
@@ -363,13 +364,13 @@ async fn restore(
     if nothing_ran_since && !page.contents.at_rest {
         return refused("A gateway was at work when this backup was made, so its runs went on afterwards.".to_owned());
     }
-    if standing(socket).await.is_ok() {
+    if fetch_status(socket).await.is_ok() {
         return refused("The gateway runs. Stop it first: sudo systemctl stop deskgate-gateway".to_owned());
     }
-    let reached = Reached::find(socket, config).await?;
+    let reached = BackupDatabase::find(socket, config).await?;
     let restored = put_back(&reached.database, folder, &page, replace, nothing_ran_since).await;
     reached.leave().await;
-    let Restored { in_doubt } = restored?;
+    let RestoreReport { in_doubt } = restored?;
     let value = json!({ "backup": page, "runs_in_doubt": in_doubt });
     out.result("backup-restored/1", &value, || {
         format!(
@@ -389,10 +390,10 @@ async fn restore(
 async fn put_back(
     database: &Database,
     folder: &Path,
-    page: &Page,
+    page: &BackupManifest,
     replace: bool,
     unchanged: bool,
-) -> Result<Restored, Failure> {
+) -> Result<RestoreReport, Failure> {
     let refused = |why: String| Err(Failure::new(Exit::Refused, format!("{why}\nNo changes were made.")));
     let (client, driver) = database.connect().await.map_err(|error| failed(error.into()))?;
     let sessions = backup::in_use(&client).await.map_err(failed)?;
@@ -409,5 +410,5 @@ async fn put_back(
         ));
     }
     drop((client, driver));
-    backup::restore(database, &folder.join(DUMP), page.contents.taken_at, unchanged).await.map_err(failed)
+    backup::restore(database, &folder.join(DUMP_FILE), page.contents.taken_at, unchanged).await.map_err(failed)
 }

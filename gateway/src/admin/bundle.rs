@@ -11,17 +11,17 @@ use serde_json::json;
 
 use super::check;
 use super::commands::devices;
-use super::status::standing;
+use super::status::fetch_status;
 use crate::config::Config;
-use crate::descriptors::Descriptors;
-use deskgate_program::confirmation::Consent;
+use crate::descriptors::DescriptorLimit;
+use deskgate_program::confirmation::Confirmation;
 use deskgate_program::exit::Failure;
 use deskgate_program::output::Output;
 use deskgate_program::support::Bundle;
 
 /// `deskgate-gateway bundle`
 #[derive(Debug, Args)]
-pub struct Make {
+pub struct BundleArgs {
     /// Where to; nothing may be there yet
     #[arg(long, value_name = "FILE", default_value = "deskgate-gateway-support.txt")]
     output: PathBuf,
@@ -29,18 +29,18 @@ pub struct Make {
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     #[command(flatten)]
-    consent: Consent,
+    consent: Confirmation,
 }
 
 /// Lines of the log that go along.
-const LOG_LINES: usize = 2000;
+const MAX_LOG_LINES: usize = 2000;
 
 /// Gathers, asks, and writes. `ask_ops` is what the operations listener says about itself.
 pub async fn run(
-    make: Make,
+    make: BundleArgs,
     socket: &Path,
     config: &Config,
-    descriptors: Descriptors,
+    descriptors: DescriptorLimit,
     metrics: Option<String>,
     out: Output,
 ) -> Result<(), Failure> {
@@ -50,7 +50,7 @@ pub async fn run(
         make.output.display(),
         bundle.contents()
     );
-    make.consent.ask(&question)?;
+    make.consent.confirm(&question)?;
     let failed = |error: std::io::Error| Failure::file(&make.output, &error);
     let mut options = std::fs::OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(&make.output).map_err(failed)?;
@@ -63,10 +63,10 @@ pub async fn run(
 }
 
 async fn gather(
-    make: &Make,
+    make: &BundleArgs,
     socket: &Path,
     config: &Config,
-    descriptors: Descriptors,
+    descriptors: DescriptorLimit,
     metrics: Option<String>,
 ) -> Bundle {
     let mut bundle = Bundle::default();
@@ -74,7 +74,7 @@ async fn gather(
     bundle.add("settings", "Every setting and where it came from, passwords left out", lines(settings));
     let findings = check::run(config, descriptors).await;
     bundle.add("checks", "What deskgate-gateway check says", check::show(&findings));
-    let status = standing(socket).await.map(|status| pretty(&status)).unwrap_or_else(|failure| failure.message);
+    let status = fetch_status(socket).await.map(|status| pretty(&status)).unwrap_or_else(|failure| failure.message);
     bundle.add("status", "How the running gateway is, and what it says is wrong", status);
     let known = devices(socket).await.map(|devices| pretty(&devices)).unwrap_or_else(|failure| failure.message);
     bundle.add("devices", "Paired devices: names, versions, fingerprints, when they were last seen", known);
@@ -88,7 +88,7 @@ async fn gather(
         Some(path) => std::fs::read_to_string(path).unwrap_or_else(|error| format!("{}: {error}", path.display())),
         None => journal().unwrap_or_else(|| "the journal has none; name a file with --log".to_owned()),
     };
-    let last: Vec<_> = log.lines().rev().take(LOG_LINES).collect();
+    let last: Vec<_> = log.lines().rev().take(MAX_LOG_LINES).collect();
     let log = lines(last.into_iter().rev().map(str::to_owned));
     bundle.add("log", "The last 2000 lines of its log, which name devices, applications and runs by identifiers", log);
     bundle
@@ -97,7 +97,7 @@ async fn gather(
 fn journal() -> Option<String> {
     let mut command = Command::new("journalctl");
     command.args(["--unit=deskgate-gateway", "--output=short-iso", "--no-pager", "--quiet"]);
-    command.arg(format!("--lines={LOG_LINES}")).stdin(Stdio::null()).stderr(Stdio::null());
+    command.arg(format!("--lines={MAX_LOG_LINES}")).stdin(Stdio::null()).stderr(Stdio::null());
     let output = command.output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).into_owned()).filter(|text| !text.is_empty())
 }

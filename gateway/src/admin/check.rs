@@ -9,10 +9,10 @@ use rustls_pki_types::pem::PemObject;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
-use crate::descriptors::Descriptors;
-use crate::seal::Seal;
+use crate::descriptors::DescriptorLimit;
+use crate::encryption::DataCipher;
 use crate::store::Database;
-use crate::store::migrate::{self, Standing};
+use crate::store::migrate::{self, SchemaStatus};
 use crate::tls;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::table;
@@ -21,7 +21,7 @@ use deskgate_program::token;
 /// How a look at one thing ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Verdict {
+pub enum CheckStatus {
     /// Good.
     Pass,
     /// Good for now; the finding says what to do.
@@ -38,7 +38,7 @@ pub struct Finding {
     /// At what.
     pub name: &'static str,
     /// How it ended.
-    pub verdict: Verdict,
+    pub verdict: CheckStatus,
     /// What was found, and what to do next.
     pub detail: String,
     /// With what a gateway that fails at it would end.
@@ -47,14 +47,14 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub(super) fn new(name: &'static str, verdict: Verdict, detail: impl Into<String>) -> Self {
+    pub(super) fn new(name: &'static str, verdict: CheckStatus, detail: impl Into<String>) -> Self {
         Self { name, verdict, detail: detail.into(), exit: Exit::NotSetUp }
     }
 
     fn of<T>(name: &'static str, result: Result<T, impl std::fmt::Display>, good: impl FnOnce(T) -> String) -> Self {
         match result {
-            Ok(value) => Self::new(name, Verdict::Pass, good(value)),
-            Err(error) => Self::new(name, Verdict::Fail, error.to_string()),
+            Ok(value) => Self::new(name, CheckStatus::Pass, good(value)),
+            Err(error) => Self::new(name, CheckStatus::Fail, error.to_string()),
         }
     }
 
@@ -64,7 +64,7 @@ impl Finding {
 }
 
 /// Looks at everything; `descriptors` are those of a gateway that was started here.
-pub async fn run(config: &Config, descriptors: Descriptors) -> Vec<Finding> {
+pub async fn run(config: &Config, descriptors: DescriptorLimit) -> Vec<Finding> {
     let mut findings = vec![
         Finding::of("configuration", config.check(), |()| "every setting can be used".to_owned()),
         Finding::of("state directory", writable(&config.state_dir()), |()| config.state_dir().display().to_string()),
@@ -83,7 +83,7 @@ pub async fn run(config: &Config, descriptors: Descriptors) -> Vec<Finding> {
 /// What keeps a gateway from starting: the worst of it, as the start itself would end. A database that does not answer
 /// yet is no reason.
 pub fn at_startup(findings: &[Finding]) -> Result<(), Failure> {
-    let hopeless = |finding: &&Finding| finding.verdict == Verdict::Fail && finding.exit != Exit::CannotReach;
+    let hopeless = |finding: &&Finding| finding.verdict == CheckStatus::Fail && finding.exit != Exit::CannotReach;
     let found: Vec<_> = findings.iter().filter(hopeless).collect();
     let Some(first) = found.first() else { return Ok(()) };
     let mismatch = found.iter().any(|finding| finding.exit == Exit::VersionMismatch);
@@ -94,7 +94,7 @@ pub fn at_startup(findings: &[Finding]) -> Result<(), Failure> {
 
 /// Fails with 10 if anything did.
 pub fn verdict(findings: &[Finding]) -> Result<(), Failure> {
-    match findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count() {
+    match findings.iter().filter(|finding| finding.verdict == CheckStatus::Fail).count() {
         0 => Ok(()),
         failed => Err(Failure::new(Exit::CheckFailed, format!("{failed} of the checks failed"))),
     }
@@ -118,12 +118,12 @@ fn run_directory(config: &Config) -> Finding {
     let (name, path) = ("run directory", config.run_dir());
     match path.exists() {
         true => Finding::of(name, writable(&path), |()| path.display().to_string()),
-        false => Finding::new(name, Verdict::Skip, format!("{} is made when the gateway starts", path.display())),
+        false => Finding::new(name, CheckStatus::Skip, format!("{} is made when the gateway starts", path.display())),
     }
 }
 
-fn open_files(descriptors: Descriptors) -> Finding {
-    Finding::of("descriptors", descriptors.are_enough(), |Descriptors { allowed, needed }| {
+fn open_files(descriptors: DescriptorLimit) -> Finding {
+    Finding::of("descriptors", descriptors.are_enough(), |DescriptorLimit { allowed, needed }| {
         let allowed = allowed.map_or("any number".to_owned(), |allowed| allowed.to_string());
         format!("{allowed} allowed, {needed} needed at most")
     })
@@ -133,36 +133,36 @@ fn open_files(descriptors: Descriptors) -> Finding {
 
 fn control_token(config: &Config) -> Finding {
     let name = "control token";
-    let own = config.state_dir().join(token::FILE);
+    let own = config.state_dir().join(token::CONTROL_TOKEN_FILE);
     match config.control_token_file() {
         Some(path) => Finding::of(name, token::load(&path), |_| path.display().to_string()),
         None if own.exists() => Finding::of(name, token::load(&own), |_| own.display().to_string()),
-        None => Finding::new(name, Verdict::Skip, format!("{} is made at the first start", own.display())),
+        None => Finding::new(name, CheckStatus::Skip, format!("{} is made at the first start", own.display())),
     }
 }
 
 fn sealing_key(config: &Config) -> Finding {
     let (name, path) = ("sealing key", config.seal_file());
     match path.exists() {
-        true => Finding::of(name, Seal::load(&path), |_| format!("{}; keep a copy of it", path.display())),
-        false => Finding::new(name, Verdict::Skip, format!("{} is made at the first start", path.display())),
+        true => Finding::of(name, DataCipher::load(&path), |_| format!("{}; keep a copy of it", path.display())),
+        false => Finding::new(name, CheckStatus::Skip, format!("{} is made at the first start", path.display())),
     }
 }
 
 /// Whom the mode of a socket's file lets in.
 fn socket(name: &'static str, path: &Path) -> Finding {
     let Ok(file) = std::fs::symlink_metadata(path) else {
-        return Finding::new(name, Verdict::Skip, format!("{} is made when the gateway starts", path.display()));
+        return Finding::new(name, CheckStatus::Skip, format!("{} is made when the gateway starts", path.display()));
     };
     let mode = file.mode() & 0o777;
     if !file.file_type().is_socket() {
         let detail = format!("{} is no socket; the gateway does not start while it is there", path.display());
-        return Finding::new(name, Verdict::Fail, detail);
+        return Finding::new(name, CheckStatus::Fail, detail);
     }
     let detail = format!("{}, mode {mode:04o}, group {}", path.display(), file.gid());
     match mode & 0o007 {
-        0 => Finding::new(name, Verdict::Pass, detail),
-        _ => Finding::new(name, Verdict::Fail, format!("{detail}: everybody may come in. Restart the gateway"))
+        0 => Finding::new(name, CheckStatus::Pass, detail),
+        _ => Finding::new(name, CheckStatus::Fail, format!("{detail}: everybody may come in. Restart the gateway"))
             .ending(Exit::CannotReach),
     }
 }
@@ -172,10 +172,10 @@ fn certificate(config: &Config) -> Finding {
     match config.tls_files() {
         Ok(Some(files)) => match tls::read(&files) {
             Ok(_) => expiry(name, &files.certificate),
-            Err(error) => Finding::new(name, Verdict::Fail, error.to_string()),
+            Err(error) => Finding::new(name, CheckStatus::Fail, error.to_string()),
         },
         Ok(None) => authority(config),
-        Err(error) => Finding::new(name, Verdict::Fail, error.to_string()),
+        Err(error) => Finding::new(name, CheckStatus::Fail, error.to_string()),
     }
 }
 
@@ -187,16 +187,16 @@ fn expiry(name: &'static str, path: &Path) -> Finding {
 }
 
 /// Days in which somebody should have noticed that nobody renews it.
-const SOON: i64 = 14;
+const EXPIRY_WARNING_DAYS: i64 = 14;
 
 /// How long `what` is still good.
 pub(super) fn judge_expiry(name: &'static str, what: &str, until: Option<Timestamp>) -> Finding {
-    let Some(until) = until else { return Finding::new(name, Verdict::Pass, what) };
+    let Some(until) = until else { return Finding::new(name, CheckStatus::Pass, what) };
     let days = until.duration_since(Timestamp::now()).as_hours().div_euclid(24);
     match days {
-        ..0 => Finding::new(name, Verdict::Fail, format!("{what}: expired on {until}. Renew it")),
-        0..SOON => Finding::new(name, Verdict::Warn, format!("{what}: {days} d are left. Renew it")),
-        _ => Finding::new(name, Verdict::Pass, format!("{what}, good for {days} d")),
+        ..0 => Finding::new(name, CheckStatus::Fail, format!("{what}: expired on {until}. Renew it")),
+        0..EXPIRY_WARNING_DAYS => Finding::new(name, CheckStatus::Warn, format!("{what}: {days} d are left. Renew it")),
+        _ => Finding::new(name, CheckStatus::Pass, format!("{what}, good for {days} d")),
     }
 }
 
@@ -209,13 +209,13 @@ fn authority(config: &Config) -> Finding {
             let detail = format!("{} issues for {}", acme.directory_url, acme.domains.join(", "));
             Finding::of(name, readable, |()| detail)
         }
-        Ok(None) => Finding::new(name, Verdict::Skip, "no certificate is configured: plain HTTP"),
-        Err(error) => Finding::new(name, Verdict::Fail, error.to_string()),
+        Ok(None) => Finding::new(name, CheckStatus::Skip, "no certificate is configured: plain HTTP"),
+        Err(error) => Finding::new(name, CheckStatus::Fail, error.to_string()),
     }
 }
 
 /// Seconds that the clocks of two machines may differ without harm to signatures and certificates.
-const SKEW_S: f64 = 30.0;
+const MAX_CLOCK_SKEW_S: f64 = 30.0;
 
 async fn database(config: &Config) -> Vec<Finding> {
     let name = "database";
@@ -225,34 +225,34 @@ async fn database(config: &Config) -> Vec<Finding> {
             let found = crate::store::cluster::find_programs(&config.state_dir());
             return vec![Finding::of(name, found, |()| "a private cluster is started with the gateway".to_owned())];
         }
-        Err(error) => return vec![Finding::new(name, Verdict::Fail, error.to_string())],
+        Err(error) => return vec![Finding::new(name, CheckStatus::Fail, error.to_string())],
     };
     let database = match Database::new(&url, None, config.ca_file().as_ref()) {
         Ok(database) => database,
-        Err(error) => return vec![Finding::new(name, Verdict::Fail, error.to_string())],
+        Err(error) => return vec![Finding::new(name, CheckStatus::Fail, error.to_string())],
     };
     let (client, _driver) = match database.connect().await {
         Ok(connected) => connected,
-        Err(error) => return vec![Finding::new(name, Verdict::Fail, error.to_string()).ending(Exit::CannotReach)],
+        Err(error) => return vec![Finding::new(name, CheckStatus::Fail, error.to_string()).ending(Exit::CannotReach)],
     };
     let server = crate::store::check_server(&client).await;
     let mut findings = vec![Finding::of("PostgreSQL", server, |version| version)];
-    findings.push(match migrate::standing(&client).await {
-        Ok(Standing::Current) => Finding::new(name, Verdict::Pass, "reached, and its schema is current"),
-        Ok(Standing::Behind { applied }) => {
+    findings.push(match migrate::schema_status(&client).await {
+        Ok(SchemaStatus::Current) => Finding::new(name, CheckStatus::Pass, "reached, and its schema is current"),
+        Ok(SchemaStatus::Behind { applied }) => {
             let detail = format!("migration {applied} of {}: run `deskgate-gateway migrate run`", migrate::newest());
-            Finding::new(name, Verdict::Fail, detail).ending(Exit::VersionMismatch)
+            Finding::new(name, CheckStatus::Fail, detail).ending(Exit::VersionMismatch)
         }
-        Ok(Standing::Ahead { applied }) => {
+        Ok(SchemaStatus::Ahead { applied }) => {
             let detail = format!("migration {applied}, this program knows {}: upgrade it", migrate::newest());
-            Finding::new(name, Verdict::Fail, detail).ending(Exit::VersionMismatch)
+            Finding::new(name, CheckStatus::Fail, detail).ending(Exit::VersionMismatch)
         }
-        Err(error) => Finding::new(name, Verdict::Fail, error.to_string()),
+        Err(error) => Finding::new(name, CheckStatus::Fail, error.to_string()),
     });
     if let Ok(skew) = crate::store::clock_skew(&client).await {
         let detail = format!("{:.1} s from the database's", skew.abs());
-        let verdict = if skew.abs() <= SKEW_S { Verdict::Pass } else { Verdict::Fail };
-        let next = if skew.abs() <= SKEW_S { "" } else { ": set both by NTP, or signatures look old" };
+        let verdict = if skew.abs() <= MAX_CLOCK_SKEW_S { CheckStatus::Pass } else { CheckStatus::Fail };
+        let next = if skew.abs() <= MAX_CLOCK_SKEW_S { "" } else { ": set both by NTP, or signatures look old" };
         findings.push(Finding::new("clock", verdict, format!("{detail}{next}")).ending(Exit::CannotReach));
     }
     findings

@@ -10,7 +10,9 @@ use deskgate_protocol::DeviceId;
 use deskgate_protocol::management::Application;
 use serde_json::json;
 
-use super::{Answer, Ask, DeviceView, Invitation, No, applications, host_key, runs, sendings};
+use super::{
+    AdminErrorCode, AdminReply, AdminRequest, DeviceView, Invitation, applications, deliveries, host_key, runs,
+};
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::{Output, table};
 use deskgate_program::socket;
@@ -18,13 +20,13 @@ use deskgate_program::socket::CallError;
 
 /// `deskgate-gateway admin …`
 #[derive(Debug, Subcommand)]
-pub enum Admin {
+pub enum AdminCommand {
     /// Paired devices
     #[command(subcommand)]
-    Device(Device),
+    Device(DeviceCommand),
     /// The private control token
     #[command(subcommand)]
-    Token(Token),
+    Token(TokenCommand),
     /// The SSH host key's fingerprint, for the desktop user to compare; and a new key
     HostKey {
         /// Without one, the key is shown.
@@ -33,13 +35,13 @@ pub enum Admin {
     },
     /// The hosts that callbacks may go to
     #[command(subcommand)]
-    Allowlist(sendings::Allowlist),
+    Allowlist(deliveries::AllowlistCommand),
     /// What receivers of callbacks were told
     #[command(subcommand)]
-    Delivery(sendings::Delivery),
+    Delivery(deliveries::DeliveryCommand),
     /// Applications of all devices
     #[command(subcommand)]
-    App(applications::App),
+    App(applications::AppCommand),
     /// Runs of all devices
     #[command(subcommand)]
     Run(runs::RunCommand),
@@ -47,7 +49,7 @@ pub enum Admin {
 
 /// `deskgate-gateway admin device …`
 #[derive(Debug, Subcommand)]
-pub enum Device {
+pub enum DeviceCommand {
     /// Pair the device of an identity file that `deskgate identity export` wrote
     Add {
         /// The file; - for standard input
@@ -92,7 +94,7 @@ pub enum Device {
 
 /// `deskgate-gateway admin token …`
 #[derive(Debug, Subcommand)]
-pub enum Token {
+pub enum TokenCommand {
     /// Make a new control token; older ones go on for the overlap
     Rotate {
         /// The file to write it to, mode 0600
@@ -105,13 +107,14 @@ pub enum Token {
 }
 
 /// Runs an administrator's command.
-pub async fn run(socket: &Path, command: Admin, out: Output) -> Result<(), Failure> {
+pub async fn run(socket: &Path, command: AdminCommand, out: Output) -> Result<(), Failure> {
     match command {
-        Admin::Device(Device::Add { file, print_authorized_keys }) => {
+        AdminCommand::Device(DeviceCommand::Add { file, print_authorized_keys }) => {
             add(socket, &file, print_authorized_keys, out).await
         }
-        Admin::Device(Device::List { limit, before }) => {
-            let Answer::Devices { devices, next } = ask(socket, Ask::DeviceList { limit: Some(limit), before }).await?
+        AdminCommand::Device(DeviceCommand::List { limit, before }) => {
+            let AdminReply::Devices { devices, next } =
+                send_request(socket, AdminRequest::DeviceList { limit: Some(limit), before }).await?
             else {
                 return Err(Failure::new(Exit::Failed, "the gateway answered something else"));
             };
@@ -119,12 +122,12 @@ pub async fn run(socket: &Path, command: Admin, out: Output) -> Result<(), Failu
             out.result("devices/1", &json!({ "devices": devices, "next": next }), || list(&devices) + &older);
             Ok(())
         }
-        Admin::Device(Device::Show { device }) => {
+        AdminCommand::Device(DeviceCommand::Show { device }) => {
             let device = find(socket, &device).await?;
             out.result("device/1", &device, || show(&device));
             Ok(())
         }
-        Admin::Device(Device::Revoke { device, disable_applications, accept_risk }) => {
+        AdminCommand::Device(DeviceCommand::Revoke { device, disable_applications, accept_risk }) => {
             let device = find(socket, &device).await?;
             if !risk(accept_risk.as_deref(), "interrupt-runs")? {
                 return Err(Failure::new(
@@ -136,8 +139,8 @@ pub async fn run(socket: &Path, command: Admin, out: Output) -> Result<(), Failu
                     ),
                 ));
             }
-            let asked = Ask::DeviceRevoke { device_id: device.device_id, disable_applications };
-            let Answer::Revoked { applications } = ask(socket, asked).await? else {
+            let asked = AdminRequest::DeviceRevoke { device_id: device.device_id, disable_applications };
+            let AdminReply::Revoked { applications } = send_request(socket, asked).await? else {
                 return Err(Failure::new(Exit::Failed, "the gateway answered something else"));
             };
             let short = |app: &Application| json!({ "name": app.name, "state": app.state });
@@ -148,27 +151,29 @@ pub async fn run(socket: &Path, command: Admin, out: Output) -> Result<(), Failu
             });
             Ok(())
         }
-        Admin::Device(Device::Rename { device, name }) => {
+        AdminCommand::Device(DeviceCommand::Rename { device, name }) => {
             let device_id = find(socket, &device).await?.device_id;
-            done(socket, Ask::DeviceRename { device_id, name: name.clone() }).await?;
+            done(socket, AdminRequest::DeviceRename { device_id, name: name.clone() }).await?;
             out.result("device/1", &json!({ "device_id": device_id, "name": name }), || {
                 format!("{device} is now {name}.")
             });
             Ok(())
         }
-        Admin::Token(Token::Rotate { to, overlap_hours }) => rotate(socket, to.as_deref(), overlap_hours, out).await,
-        Admin::Allowlist(command) => sendings::allowlist(socket, command, out).await,
-        Admin::Delivery(command) => sendings::delivery(socket, command, out).await,
-        Admin::App(command) => applications::run(socket, command, out).await,
-        Admin::Run(command) => runs::run(socket, command, out).await,
-        Admin::HostKey { command } => host_key::run(socket, command, out).await,
+        AdminCommand::Token(TokenCommand::Rotate { to, overlap_hours }) => {
+            rotate(socket, to.as_deref(), overlap_hours, out).await
+        }
+        AdminCommand::Allowlist(command) => deliveries::allowlist(socket, command, out).await,
+        AdminCommand::Delivery(command) => deliveries::delivery(socket, command, out).await,
+        AdminCommand::App(command) => applications::run(socket, command, out).await,
+        AdminCommand::Run(command) => runs::run(socket, command, out).await,
+        AdminCommand::HostKey { command } => host_key::run(socket, command, out).await,
     }
 }
 
 /// `deskgate-gateway reload`
 pub async fn reload(socket: &Path, out: Output) -> Result<(), Failure> {
-    match ask(socket, Ask::Reload).await? {
-        Answer::Reloaded { what } => {
+    match send_request(socket, AdminRequest::Reload).await? {
+        AdminReply::Reloaded { what } => {
             out.result("reload/1", &json!({ "what": what }), || what.clone());
             Ok(())
         }
@@ -176,7 +181,7 @@ pub async fn reload(socket: &Path, out: Output) -> Result<(), Failure> {
     }
 }
 
-pub(super) async fn ask(socket: &Path, ask: Ask) -> Result<Answer, Failure> {
+pub(super) async fn send_request(socket: &Path, ask: AdminRequest) -> Result<AdminReply, Failure> {
     let answer = socket::call(socket, &ask).await.map_err(|error| match error {
         CallError::NotRunning { .. } => Failure::new(
             Exit::CannotReach,
@@ -189,11 +194,11 @@ pub(super) async fn ask(socket: &Path, ask: Ask) -> Result<Answer, Failure> {
         CallError::Broken { .. } => Failure::new(Exit::Failed, error.to_string()),
     })?;
     match answer {
-        Answer::No { code, message } => {
+        AdminReply::No { code, message } => {
             let exit = match code {
-                No::Invalid | No::NotFound => Exit::Failed,
-                No::Refused => Exit::Refused,
-                No::Unavailable => Exit::CannotReach,
+                AdminErrorCode::Invalid | AdminErrorCode::NotFound => Exit::Failed,
+                AdminErrorCode::Refused => Exit::Refused,
+                AdminErrorCode::Unavailable => Exit::CannotReach,
             };
             Err(Failure::new(exit, message))
         }
@@ -212,25 +217,25 @@ pub(super) fn risk(accepted: Option<&str>, name: &str) -> Result<bool, Failure> 
     }
 }
 
-pub(super) async fn done(socket: &Path, request: Ask) -> Result<(), Failure> {
-    match ask(socket, request).await? {
-        Answer::Done => Ok(()),
+pub(super) async fn done(socket: &Path, request: AdminRequest) -> Result<(), Failure> {
+    match send_request(socket, request).await? {
+        AdminReply::Done => Ok(()),
         other => Err(unexpected(&other)),
     }
 }
 
-pub(super) fn unexpected(answer: &Answer) -> Failure {
+pub(super) fn unexpected(answer: &AdminReply) -> Failure {
     // An answer of another kind holds no secret but a token, which is not shown.
     let kind = match answer {
-        Answer::Token { .. } => "a token",
+        AdminReply::Token { .. } => "a token",
         _ => "an answer of another kind",
     };
     Failure::new(Exit::Failed, format!("the gateway sent {kind}; are both of the same version?"))
 }
 
 pub(super) async fn devices(socket: &Path) -> Result<Vec<DeviceView>, Failure> {
-    match ask(socket, Ask::DeviceList { limit: None, before: None }).await? {
-        Answer::Devices { devices, .. } => Ok(devices),
+    match send_request(socket, AdminRequest::DeviceList { limit: None, before: None }).await? {
+        AdminReply::Devices { devices, .. } => Ok(devices),
         other => Err(unexpected(&other)),
     }
 }
@@ -257,8 +262,8 @@ async fn add(socket: &Path, file: &Path, print_authorized_keys: bool, out: Outpu
     let read =
         if file == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
     let file = read.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", file.display())))?;
-    let (device, invitation) = match ask(socket, Ask::DeviceAdd { file }).await? {
-        Answer::Paired(paired) => (paired.device, paired.invitation),
+    let (device, invitation) = match send_request(socket, AdminRequest::DeviceAdd { file }).await? {
+        AdminReply::Paired(paired) => (paired.device, paired.invitation),
         other => return Err(unexpected(&other)),
     };
     let line = format!("restrict,port-forwarding {} {}", device.public_key, device.device_id);
@@ -344,10 +349,13 @@ async fn rotate(socket: &Path, to: Option<&Path>, overlap_hours: u64, out: Outpu
         made.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}. No changes were made", path.display())))
     });
     let file = file.transpose()?;
-    let answer =
-        ask(socket, Ask::TokenRotate { overlap_s: overlap_hours.saturating_mul(3600), to_file: to.is_some() }).await;
+    let answer = send_request(
+        socket,
+        AdminRequest::TokenRotate { overlap_s: overlap_hours.saturating_mul(3600), to_file: to.is_some() },
+    )
+    .await;
     let (text, kept_in) = match answer {
-        Ok(Answer::Token { text, kept_in }) => (text, kept_in),
+        Ok(AdminReply::Token { text, kept_in }) => (text, kept_in),
         Ok(other) => return Err(unexpected(&other)),
         Err(failure) => {
             if let Some(path) = to {

@@ -5,12 +5,12 @@ use std::path::Path;
 use serde_json::json;
 use url::Url;
 
-use super::check::{self, Finding, Verdict};
-use super::commands::{ask, unexpected};
-use super::status::standing;
-use super::{Answer, Ask, Status, public};
+use super::check::{self, CheckStatus, Finding};
+use super::commands::{send_request, unexpected};
+use super::status::fetch_status;
+use super::{AdminReply, AdminRequest, GatewayStatus, public_probe};
 use crate::config::Config;
-use crate::descriptors::Descriptors;
+use crate::descriptors::DescriptorLimit;
 use crate::domain::health::Severity;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
@@ -21,26 +21,26 @@ pub async fn run(
     socket: &Path,
     config: &Config,
     url: Option<&str>,
-    descriptors: Descriptors,
+    descriptors: DescriptorLimit,
     out: Output,
 ) -> Result<(), Failure> {
     let mut findings = check::run(config, descriptors).await;
-    match standing(socket).await {
+    match fetch_status(socket).await {
         Ok(status) => {
             findings.extend(live(&status));
             let address = url.unwrap_or(status.address.trim_end_matches("/api/v1"));
             match address.parse() {
                 Ok(address) => match ticket(socket).await {
-                    Ok(ticket) => findings.extend(public::look(&address, &ticket).await),
-                    Err(failure) => findings.push(Finding::new("public address", Verdict::Fail, failure.message)),
+                    Ok(ticket) => findings.extend(public_probe::look(&address, &ticket).await),
+                    Err(failure) => findings.push(Finding::new("public address", CheckStatus::Fail, failure.message)),
                 },
                 Err(error) => return Err(Failure::new(Exit::Usage, format!("{address:?} is no address: {error}"))),
             }
         }
         Err(failure) => {
-            findings.push(Finding::new("gateway", Verdict::Fail, failure.message));
+            findings.push(Finding::new("gateway", CheckStatus::Fail, failure.message));
             let detail = "only a running gateway gives the ticket for a look from outside";
-            findings.push(Finding::new("public address", Verdict::Skip, detail));
+            findings.push(Finding::new("public address", CheckStatus::Skip, detail));
         }
     }
     out.result("doctor/1", &json!({ "findings": findings }), || check::show(&findings));
@@ -48,34 +48,34 @@ pub async fn run(
 }
 
 async fn ticket(socket: &Path) -> Result<String, Failure> {
-    match ask(socket, Ask::TrialTicket).await? {
-        Answer::TrialTicket { ticket } => Ok(ticket),
+    match send_request(socket, AdminRequest::TrialTicket).await? {
+        AdminReply::TrialTicket { ticket } => Ok(ticket),
         other => Err(unexpected(&other)),
     }
 }
 
-fn live(status: &Status) -> Vec<Finding> {
+fn live(status: &GatewayStatus) -> Vec<Finding> {
     let [running, asking, unsettled, cancelling] = status.runs_started;
     let mut findings = vec![
-        Finding::new("gateway", Verdict::Pass, format!("{} answers", status.version)),
+        Finding::new("gateway", CheckStatus::Pass, format!("{} answers", status.version)),
         Finding::new(
             "devices",
-            Verdict::Pass,
+            CheckStatus::Pass,
             format!("{} connected of {}", status.devices_connected, status.devices_paired),
         ),
         Finding::new(
             "queue",
-            Verdict::Pass,
+            CheckStatus::Pass,
             format!(
                 "{} queued, {running} running, {asking} awaiting approval, {unsettled} awaiting reconciliation, \
                  {cancelling} being stopped",
                 status.runs_waiting
             ),
         ),
-        Finding::new("callbacks", Verdict::Pass, format!("{} pending", status.callbacks.0)),
+        Finding::new("callbacks", CheckStatus::Pass, format!("{} pending", status.callbacks.0)),
     ];
     findings.extend(status.problems.iter().map(|problem| {
-        let verdict = if problem.severity == Severity::Fail { Verdict::Fail } else { Verdict::Warn };
+        let verdict = if problem.severity == Severity::Fail { CheckStatus::Fail } else { CheckStatus::Warn };
         let detail = format!("{}: {} {} ({})", problem.title, problem.text, problem.next, problem.code.as_str());
         Finding::new("health", verdict, detail)
     }));

@@ -6,9 +6,9 @@ use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::commands::{ask, risk, unexpected};
-use super::office::Office;
-use super::{Answer, Ask, No, no};
+use super::commands::{risk, send_request, unexpected};
+use super::service::AdminService;
+use super::{AdminErrorCode, AdminReply, AdminRequest, no};
 use crate::tunnel::{HostKey, HostKeys};
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
@@ -29,7 +29,7 @@ pub enum HostKeyCommand {
 /// What the running gateway is asked about its host keys.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HostKeyAsk {
+pub enum AdminHostKeyRequest {
     /// What they are.
     Show,
     /// Announce the next one.
@@ -77,15 +77,15 @@ fn view(key: &HostKey) -> HostKeyView {
 }
 
 /// What the gateway answers.
-pub(super) async fn answer(office: &Office, ask: HostKeyAsk) -> Result<Answer, Answer> {
-    let Some(keys) = &office.host_keys else { return Ok(Answer::HostKeys { keys: None }) };
+pub(super) async fn answer(office: &AdminService, ask: AdminHostKeyRequest) -> Result<AdminReply, AdminReply> {
+    let Some(keys) = &office.host_keys else { return Ok(AdminReply::HostKeys { keys: None }) };
     match ask {
-        HostKeyAsk::Show => {}
-        HostKeyAsk::Announce => {
-            let next = keys.announce().map_err(|error| no(No::Refused, error.to_string()))?;
+        AdminHostKeyRequest::Show => {}
+        AdminHostKeyRequest::Announce => {
+            let next = keys.announce().map_err(|error| no(AdminErrorCode::Refused, error.to_string()))?;
             tracing::info!(fingerprint = next.fingerprint(), "the next host key is announced");
         }
-        HostKeyAsk::Rotate { even_if_unknown } => {
+        AdminHostKeyRequest::Rotate { even_if_unknown } => {
             let not_told = current(office, keys).await?.next.map(|next| next.not_told).unwrap_or_default();
             if !not_told.is_empty() && !even_if_unknown {
                 let message = format!(
@@ -94,20 +94,20 @@ pub(super) async fn answer(office: &Office, ask: HostKeyAsk) -> Result<Answer, A
                      admin host-key rotate --accept-risk=block-devices",
                     not_told.join(", ")
                 );
-                return Err(no(No::Refused, message));
+                return Err(no(AdminErrorCode::Refused, message));
             }
             let old = keys.current().fingerprint();
-            let new = keys.rotate().map_err(|error| no(No::Refused, error.to_string()))?;
+            let new = keys.rotate().map_err(|error| no(AdminErrorCode::Refused, error.to_string()))?;
             tracing::info!(old, new = new.fingerprint(), "the host key was replaced");
         }
     }
-    Ok(Answer::HostKeys { keys: Some(Box::new(current(office, keys).await?)) })
+    Ok(AdminReply::HostKeys { keys: Some(Box::new(current(office, keys).await?)) })
 }
 
-async fn current(office: &Office, keys: &HostKeys) -> Result<HostKeysView, Answer> {
+async fn current(office: &AdminService, keys: &HostKeys) -> Result<HostKeysView, AdminReply> {
     let next = match keys.next() {
         Some(next) => {
-            let (told, not_told) = office.store.told_of_host_key(&next.fingerprint()).await?;
+            let (told, not_told) = office.store.devices_by_host_key(&next.fingerprint()).await?;
             Some(NextHostKey { key: view(&next), told, not_told })
         }
         None => None,
@@ -118,18 +118,18 @@ async fn current(office: &Office, keys: &HostKeys) -> Result<HostKeysView, Answe
 /// Runs the command.
 pub(super) async fn run(socket: &Path, command: Option<HostKeyCommand>, out: Output) -> Result<(), Failure> {
     let asked = match command {
-        None => HostKeyAsk::Show,
-        Some(HostKeyCommand::Announce) => HostKeyAsk::Announce,
+        None => AdminHostKeyRequest::Show,
+        Some(HostKeyCommand::Announce) => AdminHostKeyRequest::Announce,
         Some(HostKeyCommand::Rotate { accept_risk }) => {
-            HostKeyAsk::Rotate { even_if_unknown: risk(accept_risk.as_deref(), "block-devices")? }
+            AdminHostKeyRequest::Rotate { even_if_unknown: risk(accept_risk.as_deref(), "block-devices")? }
         }
     };
-    match ask(socket, Ask::HostKey(asked)).await? {
-        Answer::HostKeys { keys: Some(keys) } => {
+    match send_request(socket, AdminRequest::HostKey(asked)).await? {
+        AdminReply::HostKeys { keys: Some(keys) } => {
             out.result("host-key/1", &json!(keys), || shown(&keys));
             Ok(())
         }
-        Answer::HostKeys { keys: None } => {
+        AdminReply::HostKeys { keys: None } => {
             let message = "This gateway has no SSH listener. Set ssh.listen, or use the host key of this server's sshd:\n  \
                            ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub";
             Err(Failure::new(Exit::NotSetUp, message))

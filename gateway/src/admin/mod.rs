@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`applications`] [`runs`] | of all devices: both sides of those commands |
 //! | `sendings` | hosts that callbacks may go to, and deliveries: both sides of those commands |
-//! | [`office`] | answers on the socket, inside the running gateway |
+//! | [`service`] | answers on the socket, inside the running gateway |
 //! | [`commands`] | what each command asks and prints |
 //! | [`status`] | how the running gateway is |
 //! | [`upgrade`] | whether this program may take the running one's place |
@@ -18,12 +18,12 @@ pub mod backup;
 pub mod bundle;
 pub mod check;
 pub mod commands;
+mod deliveries;
 pub mod doctor;
 pub mod host_key;
-pub mod office;
-mod public;
+mod public_probe;
 pub mod runs;
-mod sendings;
+pub mod service;
 pub mod status;
 pub mod upgrade;
 
@@ -34,12 +34,12 @@ use deskgate_protocol::operation::ControlOperation;
 use deskgate_protocol::{DeliveryId, DeviceId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::domain::health::Problem;
+use crate::domain::health::GatewayProblem;
 
 /// What the command line asks the running gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
-pub enum Ask {
+pub enum AdminRequest {
     /// How it is.
     Status,
     /// Pair the device of an identity file.
@@ -79,7 +79,7 @@ pub enum Ask {
         to_file: bool,
     },
     /// About the SSH host keys.
-    HostKey(host_key::HostKeyAsk),
+    HostKey(host_key::AdminHostKeyRequest),
     /// Read again what can change without a restart.
     Reload,
     /// The hosts that callbacks may go to.
@@ -113,19 +113,19 @@ pub enum Ask {
     /// Where its private cluster is.
     PrivateCluster,
     /// About applications.
-    App(applications::AppAsk),
+    App(applications::AdminAppRequest),
     /// About runs.
-    Run(runs::RunAsk),
+    Run(runs::AdminRunRequest),
 }
 
 /// What the running gateway answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
-pub enum Answer {
+pub enum AdminReply {
     /// How it is.
-    Status(Box<Status>),
+    Status(Box<GatewayStatus>),
     /// A paired device with what its user needs.
-    Paired(Box<Paired>),
+    Paired(Box<PairedDevice>),
     /// Devices.
     Devices {
         /// The devices.
@@ -188,13 +188,13 @@ pub enum Answer {
     /// Runs, newest first.
     Runs(runs::RunList),
     /// One run, and what happened to it.
-    Run(Box<runs::RunStory>),
+    Run(Box<runs::RunHistory>),
     /// How it stands with a stop.
     Operation(Box<ControlOperation>),
     /// Not done, and why.
     No {
         /// For programs.
-        code: No,
+        code: AdminErrorCode,
         /// For people.
         message: String,
     },
@@ -202,7 +202,7 @@ pub enum Answer {
 
 /// A paired device with what its user needs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Paired {
+pub struct PairedDevice {
     /// The device.
     pub device: DeviceView,
     /// What its user needs.
@@ -212,7 +212,7 @@ pub struct Paired {
 /// Why something was not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum No {
+pub enum AdminErrorCode {
     /// A value is not acceptable.
     Invalid,
     /// There is no such thing.
@@ -225,7 +225,7 @@ pub enum No {
 
 /// How a gateway is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Status {
+pub struct GatewayStatus {
     /// Its version.
     pub version: String,
     /// What backends use, including `/api/v1`.
@@ -258,7 +258,7 @@ pub struct Status {
     pub private_cluster: bool,
     /// What is wrong, the worst first.
     #[serde(default)]
-    pub problems: Vec<Problem>,
+    pub problems: Vec<GatewayProblem>,
 }
 
 /// A device as the administrator sees it.
@@ -304,6 +304,6 @@ pub struct Invitation {
     pub token_file: Option<String>,
 }
 
-fn no(code: No, message: impl Into<String>) -> Answer {
-    Answer::No { code, message: message.into() }
+fn no(code: AdminErrorCode, message: impl Into<String>) -> AdminReply {
+    AdminReply::No { code, message: message.into() }
 }

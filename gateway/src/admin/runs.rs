@@ -12,12 +12,12 @@ use deskgate_protocol::{ApplicationId, DeviceId, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::applications::find as find_application;
-use super::commands::{ask, find as find_device, risk, unexpected};
-use super::office::Office;
-use super::{Answer, Ask, No, no};
+use super::commands::{find as find_device, risk, send_request, unexpected};
+use super::service::AdminService;
+use super::{AdminErrorCode, AdminReply, AdminRequest, no};
 use crate::domain::desktop::Desktop;
-use crate::domain::runs::seen;
-use crate::store::own_lists::{PlacedRun, SoughtRuns};
+use crate::domain::runs::visible_run;
+use crate::store::device_lists::{DeviceRunQuery, RunWithDevice};
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::{Output, table};
@@ -70,7 +70,7 @@ fn up_to_a_minute(text: &str) -> Result<u32, String> {
 /// What is asked about runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub enum RunAsk {
+pub enum AdminRunRequest {
     /// Those of all devices, newest first.
     List {
         /// At most so many, 1 to 100.
@@ -125,7 +125,7 @@ pub struct RunList {
 
 /// A run, and what happened to it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct RunStory {
+pub struct RunHistory {
     /// Its record, without input and result.
     pub run: Run,
     /// When what happened, oldest first; at most 1,000.
@@ -144,17 +144,19 @@ pub(super) async fn run(socket: &Path, command: RunCommand, out: Output) -> Resu
                 Some(app) => Some(find_application(socket, &app).await?),
                 None => None,
             };
-            RunAsk::List { limit, before, device_id, app_id, states: state }
+            AdminRunRequest::List { limit, before, device_id, app_id, states: state }
         }
-        RunCommand::Show { run } => RunAsk::Show { run_id: run },
-        RunCommand::Cancel { run, accept_risk, wait } => {
-            RunAsk::Cancel { run_id: run, interrupt: risk(accept_risk.as_deref(), "interrupt-runs")?, wait_s: wait }
-        }
+        RunCommand::Show { run } => AdminRunRequest::Show { run_id: run },
+        RunCommand::Cancel { run, accept_risk, wait } => AdminRunRequest::Cancel {
+            run_id: run,
+            interrupt: risk(accept_risk.as_deref(), "interrupt-runs")?,
+            wait_s: wait,
+        },
     };
-    match ask(socket, Ask::Run(asked)).await? {
-        Answer::Runs(page) => out.result("runs/1", &page, || list(&page)),
-        Answer::Run(story) => out.result("run/1", &story, || show(&story)),
-        Answer::Operation(operation) => {
+    match send_request(socket, AdminRequest::Run(asked)).await? {
+        AdminReply::Runs(page) => out.result("runs/1", &page, || list(&page)),
+        AdminReply::Run(story) => out.result("run/1", &story, || show(&story)),
+        AdminReply::Operation(operation) => {
             out.result("operation/1", &operation, || cancelled(&operation));
             if operation.state != OperationState::Completed {
                 return Err(Failure::new(Exit::Pending, "its desktop has not confirmed the stop yet"));
@@ -166,29 +168,31 @@ pub(super) async fn run(socket: &Path, command: RunCommand, out: Output) -> Resu
 }
 
 /// Answers what is asked about runs.
-pub(super) async fn answer(office: &Office, asked: RunAsk) -> Result<Answer, Answer> {
+pub(super) async fn answer(office: &AdminService, asked: AdminRunRequest) -> Result<AdminReply, AdminReply> {
     match asked {
-        RunAsk::List { limit, before, device_id, app_id, states } => {
-            let sought = SoughtRuns { before, states, app_id, ..SoughtRuns::default() };
+        AdminRunRequest::List { limit, before, device_id, app_id, states } => {
+            let sought = DeviceRunQuery { before, states, app_id, ..DeviceRunQuery::default() };
             let page = office.store.placed_runs(device_id, &sought, limit.clamp(1, 100)).await?;
             let names = office.device_names().await?;
-            let view = |PlacedRun { run, app_id, device_id }| {
+            let view = |RunWithDevice { run, app_id, device_id }| {
                 let device_name = names.get(&device_id).cloned().unwrap_or_default();
-                RunView { app_id, device_id, device_name, run: private(seen(run)) }
+                RunView { app_id, device_id, device_name, run: private(visible_run(run)) }
             };
-            Ok(Answer::Runs(RunList {
+            Ok(AdminReply::Runs(RunList {
                 runs: page.entries.into_iter().map(view).collect(),
                 next: page.next.map(Into::into),
             }))
         }
-        RunAsk::Show { run_id } => Ok(Answer::Run(Box::new(story(&desk_of(office, run_id).await?, run_id).await?))),
-        RunAsk::Cancel { run_id, interrupt, wait_s } => {
+        AdminRunRequest::Show { run_id } => {
+            Ok(AdminReply::Run(Box::new(story(&desk_of(office, run_id).await?, run_id).await?)))
+        }
+        AdminRunRequest::Cancel { run_id, interrupt, wait_s } => {
             let desk = desk_of(office, run_id).await?;
             let run = story(&desk, run_id).await?.run;
             let has_started = !matches!(run.state, RunState::Queued | RunState::WaitingForDevice);
             if has_started && run.finished_at.is_none() && !interrupt {
                 return Err(no(
-                    No::Refused,
+                    AdminErrorCode::Refused,
                     format!(
                         "{run_id} is {}: what it has changed stays changed, and the rest is not done. No changes were \
                          made.\nTo go on: deskgate-gateway admin run cancel {run_id} --accept-risk=interrupt-runs",
@@ -201,21 +205,23 @@ pub(super) async fn answer(office: &Office, asked: RunAsk) -> Result<Answer, Ans
                 false => desk.stop_attempt(run_id, run.attempt).await?,
             };
             let operation_id = stopped.operation_id;
-            Ok(Answer::Operation(Box::new(desk.operation(ShowOperation { operation_id, wait_s }).await?)))
+            Ok(AdminReply::Operation(Box::new(desk.operation(ShowOperation { operation_id, wait_s }).await?)))
         }
     }
 }
 
 /// The desk of the device that a run is for.
-async fn desk_of(office: &Office, run_id: RunId) -> Result<Desktop, Answer> {
+async fn desk_of(office: &AdminService, run_id: RunId) -> Result<Desktop, AdminReply> {
     let device_id = office.store.device_of_run(run_id).await?;
-    device_id.map(|id| office.desk(id)).ok_or_else(|| no(No::NotFound, format!("there is no run {run_id}")))
+    device_id
+        .map(|id| office.desktop_of(id))
+        .ok_or_else(|| no(AdminErrorCode::NotFound, format!("there is no run {run_id}")))
 }
 
-async fn story(desk: &Desktop, run_id: RunId) -> Result<RunStory, Answer> {
+async fn story(desk: &Desktop, run_id: RunId) -> Result<RunHistory, AdminReply> {
     let detail = desk.run(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
     let events = detail.events.into_iter().map(|event| (event.created_at, event.kind.to_string())).collect();
-    Ok(RunStory { run: private(detail.run), events })
+    Ok(RunHistory { run: private(detail.run), events })
 }
 
 /// Without what a caller sent and was answered.
@@ -245,7 +251,7 @@ fn list(page: &RunList) -> String {
     ) + &older
 }
 
-fn show(story: &RunStory) -> String {
+fn show(story: &RunHistory) -> String {
     let run = &story.run;
     let mut text = format!("{}\nstate    {}\nattempt  {}\n", run.run_id, run.state, run.attempt);
     if let Some(reason) = &run.state_reason {

@@ -2,28 +2,28 @@
 
 use std::path::Path;
 
-use super::commands::{ask, unexpected};
-use super::{Answer, Ask, Status};
-use crate::domain::health::Problem;
+use super::commands::{send_request, unexpected};
+use super::{AdminReply, AdminRequest, GatewayStatus};
+use crate::domain::health::GatewayProblem;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 
 /// `deskgate-gateway status`
 pub async fn status(socket: &Path, out: Output) -> Result<(), Failure> {
-    let status = standing(socket).await?;
+    let status = fetch_status(socket).await?;
     out.result("status/1", &status, || show_status(&status));
     if status.database { Ok(()) } else { Err(Failure::new(Exit::CannotReach, "the database does not answer")) }
 }
 
 /// How the running gateway is.
-pub(super) async fn standing(socket: &Path) -> Result<Status, Failure> {
-    match ask(socket, Ask::Status).await? {
-        Answer::Status(status) => Ok(*status),
+pub(super) async fn fetch_status(socket: &Path) -> Result<GatewayStatus, Failure> {
+    match send_request(socket, AdminRequest::Status).await? {
+        AdminReply::Status(status) => Ok(*status),
         other => Err(unexpected(&other)),
     }
 }
 
-fn show_status(status: &Status) -> String {
+fn show_status(status: &GatewayStatus) -> String {
     let [running, asking, unsettled, cancelling] = status.runs_started;
     let mut text = format!(
         "Deskgate gateway {}\naddress    {}\nTLS        {}\nSSH        {}\ndatabase   {}\ndevices    {} connected of {}\n\
@@ -45,7 +45,7 @@ fn show_status(status: &Status) -> String {
         if status.callbacks.0 > 0 { format!(", the oldest for {:.0} s", status.callbacks.1) } else { String::new() },
     );
     for problem in &status.problems {
-        let Problem { severity, title, text: seen, next, .. } = problem;
+        let GatewayProblem { severity, title, text: seen, next, .. } = problem;
         text += &format!("{}  {title}: {seen}\n      Next: {next}\n", severity.as_str().to_uppercase());
     }
     text

@@ -7,17 +7,17 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::commands::devices;
-use super::status::standing;
+use super::status::fetch_status;
 use crate::config::Config;
 use crate::store::Database;
-use crate::store::devices::{MetDevice, met};
-use crate::store::migrate::{self, Standing};
+use crate::store::devices::{DeviceVersion, device_versions};
+use crate::store::migrate::{self, SchemaStatus};
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::{Output, table};
 
 /// A device as this program would meet it.
 #[derive(Clone, Debug, Serialize)]
-struct Judged {
+struct DeviceCompatibility {
     name: String,
     version: Option<String>,
     /// Absent for a device that was never met.
@@ -27,9 +27,9 @@ struct Judged {
 }
 
 /// What the running gateway and its database say.
-struct Found {
+struct RunningGateway {
     running: Option<String>,
-    devices: Vec<MetDevice>,
+    devices: Vec<DeviceVersion>,
     applied: Option<i32>,
     /// A private cluster is migrated by the gateway's start.
     by_itself: bool,
@@ -66,16 +66,16 @@ pub async fn check(socket: &Path, config: &Config, out: Output) -> Result<(), Fa
     if wrong.is_empty() { Ok(()) } else { Err(Failure::new(Exit::VersionMismatch, wrong.join("\n"))) }
 }
 
-async fn look(socket: &Path, config: &Config) -> Result<Found, Failure> {
-    let status = standing(socket).await;
+async fn look(socket: &Path, config: &Config) -> Result<RunningGateway, Failure> {
+    let status = fetch_status(socket).await;
     let url = config.database_url().map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))?;
     let Some(url) = url else {
         // Nobody but the gateway can ask its private cluster.
         let status = status?;
         let known = devices(socket).await?.into_iter().filter(|device| device.state != "revoked");
-        return Ok(Found {
+        return Ok(RunningGateway {
             running: Some(status.version),
-            devices: known.map(|device| MetDevice { name: device.name, version: device.version }).collect(),
+            devices: known.map(|device| DeviceVersion { name: device.name, version: device.version }).collect(),
             applied: status.migration,
             by_itself: true,
         });
@@ -84,18 +84,23 @@ async fn look(socket: &Path, config: &Config) -> Result<Found, Failure> {
     let database = Database::new(&url, None, config.ca_file().as_ref());
     let database = database.map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))?;
     let (client, _driver) = database.connect().await.map_err(unreachable)?;
-    let standing = migrate::standing(&client).await;
+    let standing = migrate::schema_status(&client).await;
     let applied = match standing.map_err(|error| Failure::new(Exit::Failed, error.to_string()))? {
-        Standing::Current => migrate::newest(),
-        Standing::Behind { applied } | Standing::Ahead { applied } => applied,
+        SchemaStatus::Current => migrate::newest(),
+        SchemaStatus::Behind { applied } | SchemaStatus::Ahead { applied } => applied,
     };
-    let devices = if applied > 0 { met(&client).await.map_err(unreachable)? } else { Vec::new() };
-    Ok(Found { running: status.ok().map(|status| status.version), devices, applied: Some(applied), by_itself: false })
+    let devices = if applied > 0 { device_versions(&client).await.map_err(unreachable)? } else { Vec::new() };
+    Ok(RunningGateway {
+        running: status.ok().map(|status| status.version),
+        devices,
+        applied: Some(applied),
+        by_itself: false,
+    })
 }
 
-fn judge(device: &MetDevice) -> Judged {
+fn judge(device: &DeviceVersion) -> DeviceCompatibility {
     let verdict = device.version.as_deref().map(|version| versions_match(VERSION, version));
-    Judged {
+    DeviceCompatibility {
         name: device.name.clone(),
         version: device.version.clone(),
         fits: verdict.map(|verdict| verdict.is_ok()),
@@ -103,7 +108,7 @@ fn judge(device: &MetDevice) -> Judged {
     }
 }
 
-fn show(found: &Found, devices: &[Judged], missing: i32) -> String {
+fn show(found: &RunningGateway, devices: &[DeviceCompatibility], missing: i32) -> String {
     let running = found.running.as_deref().unwrap_or("not running");
     let mut text = format!("this program  {VERSION}\nthe gateway   {running}\n");
     text += &match (missing, found.by_itself) {
@@ -111,7 +116,7 @@ fn show(found: &Found, devices: &[Judged], missing: i32) -> String {
         (missing, true) => format!("migrations    {missing} are applied by the first start of this program\n"),
         (missing, false) => format!("migrations    {missing} are missing: deskgate-gateway migrate plan\n"),
     };
-    let row = |device: &Judged| {
+    let row = |device: &DeviceCompatibility| {
         let verdict = match (device.fits, device.upgrade) {
             (None, _) => "was never here",
             (Some(true), _) => "fits",

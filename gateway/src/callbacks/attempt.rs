@@ -4,26 +4,26 @@ use bytes::Bytes;
 use deskgate_protocol::delivery::DeliveryErrorCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::send::{Sender, Sent};
-use crate::domain::deliveries::{Came, Letter, judge, refused};
+use super::send::{CallbackSender, SendResult};
+use crate::domain::deliveries::{AttemptResponse, SignedRequest, judge, refused};
 use crate::domain::destinations::Destination;
-use crate::store::deliveries::outcomes::Outcome;
+use crate::store::deliveries::outcomes::AttemptOutcome;
 
-/// Posts to callbacks. [`Sender`] does.
-pub trait Post: Clone + Send + Sync + 'static {
+/// Posts to callbacks. [`CallbackSender`] does.
+pub trait DeliveryTransport: Clone + Send + Sync + 'static {
     /// Posts once.
-    fn post(&self, to: &Destination, headers: HeaderMap, body: Bytes) -> impl Future<Output = Sent> + Send;
+    fn post(&self, to: &Destination, headers: HeaderMap, body: Bytes) -> impl Future<Output = SendResult> + Send;
 }
 
-impl Post for Sender {
-    async fn post(&self, to: &Destination, headers: HeaderMap, body: Bytes) -> Sent {
-        Sender::post(self, to, headers, body).await
+impl DeliveryTransport for CallbackSender {
+    async fn post(&self, to: &Destination, headers: HeaderMap, body: Bytes) -> SendResult {
+        CallbackSender::post(self, to, headers, body).await
     }
 }
 
 /// Posts a letter, if it may go where it is addressed.
-pub(super) async fn attempt(post: impl Post, letter: Letter) -> Outcome {
-    let Letter { claimed, headers, body } = letter;
+pub(super) async fn attempt(post: impl DeliveryTransport, letter: SignedRequest) -> AttemptOutcome {
+    let SignedRequest { claimed, headers, body } = letter;
     if !claimed.allowed {
         return refused(&claimed, DeliveryErrorCode::HostNotAllowed);
     }
@@ -34,16 +34,16 @@ pub(super) async fn attempt(post: impl Post, letter: Letter) -> Outcome {
     let (Some(to), Some(headers)) = (to, headers.collect::<Option<HeaderMap>>()) else {
         return refused(&claimed, DeliveryErrorCode::Misconfigured);
     };
-    let Sent { answer, took } = post.post(&to, headers, Bytes::from(body)).await;
+    let SendResult { answer, took } = post.post(&to, headers, Bytes::from(body)).await;
     let came = match answer {
-        Ok(answer) => Came {
+        Ok(answer) => AttemptResponse {
             took,
             status_code: Some(answer.status),
             error_code: None,
             retry_after: answer.retry_after,
             answer: answer.body,
         },
-        Err(why) => Came { took, error_code: Some(why), ..Came::default() },
+        Err(why) => AttemptResponse { took, error_code: Some(why), ..AttemptResponse::default() },
     };
     judge(&claimed, &came)
 }

@@ -13,11 +13,11 @@ use tokio::sync::Semaphore;
 use crate::domain::destinations::HostName;
 
 /// The only port.
-const PORT: u16 = 443;
+const HTTPS_PORT: u16 = 443;
 /// Look-ups at a time. Each has a thread, and the system's resolver may keep it long after nobody waits any more.
-const LOOK_UPS: usize = 32;
+const MAX_CONCURRENT_LOOKUPS: usize = 32;
 /// More addresses of one name are not tried.
-const MOST_ADDRESSES: usize = 8;
+const MAX_ADDRESSES: usize = 8;
 
 /// What the registry of special IPv4 addresses names, and multicast
 /// (IANA, RFC 6890 with its updates; RFC 5771; RFC 1112).
@@ -72,7 +72,7 @@ pub fn is_public(address: IpAddr) -> bool {
 ///
 /// # Errors
 /// There is none, or one of them is not public.
-pub fn checked(found: impl IntoIterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, DeliveryErrorCode> {
+pub fn public_addresses(found: impl IntoIterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, DeliveryErrorCode> {
     let found: Vec<_> = found.into_iter().collect();
     if found.is_empty() {
         return Err(DeliveryErrorCode::DnsFailed);
@@ -80,7 +80,7 @@ pub fn checked(found: impl IntoIterator<Item = SocketAddr>) -> Result<Vec<Socket
     if !found.iter().all(|address| is_public(address.ip())) {
         return Err(DeliveryErrorCode::HostNotPublic);
     }
-    Ok(found.into_iter().take(MOST_ADDRESSES).collect())
+    Ok(found.into_iter().take(MAX_ADDRESSES).collect())
 }
 
 /// Looks names up. Clones share the bound.
@@ -89,7 +89,7 @@ pub(super) struct Guard(Arc<Semaphore>);
 
 impl Guard {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(LOOK_UPS)))
+        Self(Arc::new(Semaphore::new(MAX_CONCURRENT_LOOKUPS)))
     }
 
     /// Where a host may be connected to. Whoever calls bounds the time.
@@ -97,13 +97,13 @@ impl Guard {
         let place = self.0.clone().acquire_owned().await.map_err(|_| DeliveryErrorCode::DnsFailed)?;
         let name = host.as_str().to_owned();
         let looking_up = tokio::task::spawn_blocking(move || {
-            let found = (name.as_str(), PORT).to_socket_addrs();
+            let found = (name.as_str(), HTTPS_PORT).to_socket_addrs();
             // Free when the thread is, not when nobody waits any more.
             drop(place);
             found
         });
         match looking_up.await {
-            Ok(Ok(found)) => checked(found),
+            Ok(Ok(found)) => public_addresses(found),
             _ => Err(DeliveryErrorCode::DnsFailed),
         }
     }
@@ -217,14 +217,16 @@ mod tests {
 
     #[test]
     fn one_address_that_is_not_public_refuses_the_name() {
-        let at = |texts: &[&str]| checked(texts.iter().map(|text| SocketAddr::new(text.parse().unwrap(), PORT)));
+        let at = |texts: &[&str]| {
+            public_addresses(texts.iter().map(|text| SocketAddr::new(text.parse().unwrap(), HTTPS_PORT)))
+        };
         assert_eq!(at(&[]), Err(DeliveryErrorCode::DnsFailed));
         assert_eq!(at(&["8.8.8.8", "127.0.0.1"]), Err(DeliveryErrorCode::HostNotPublic));
         assert_eq!(at(&["2001:4860:4860::8888", "8.8.8.8", "fe80::1"]), Err(DeliveryErrorCode::HostNotPublic));
         assert_eq!(at(&["8.8.8.8", "2001:4860:4860::8888"]).unwrap().len(), 2);
         let many: Vec<_> = (0..20).map(|n| format!("8.8.8.{n}")).collect();
         let mut many: Vec<_> = many.iter().map(String::as_str).collect();
-        assert_eq!(at(&many).unwrap().len(), MOST_ADDRESSES);
+        assert_eq!(at(&many).unwrap().len(), MAX_ADDRESSES);
         many.push("10.0.0.1");
         assert_eq!(at(&many), Err(DeliveryErrorCode::HostNotPublic), "also one that would not be tried");
     }
@@ -233,8 +235,8 @@ mod tests {
     async fn a_name_that_leads_to_this_machine_is_refused() {
         let guard = Guard::new();
         // The system's own name leads to loopback, through its resolver.
-        let found = ("localhost", PORT).to_socket_addrs().unwrap();
-        assert_eq!(checked(found), Err(DeliveryErrorCode::HostNotPublic));
+        let found = ("localhost", HTTPS_PORT).to_socket_addrs().unwrap();
+        assert_eq!(public_addresses(found), Err(DeliveryErrorCode::HostNotPublic));
         let nowhere = HostName::parse("nothing.invalid").unwrap();
         assert_eq!(guard.addresses(&nowhere).await, Err(DeliveryErrorCode::DnsFailed));
     }

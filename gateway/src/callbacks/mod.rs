@@ -2,7 +2,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | [`rounds`] | takes what is due, sends it, writes down what came of it |
+//! | [`worker`] | takes what is due, sends it, writes down what came of it |
 //! | `lanes` | how much of one destination is under way at once |
 //! | `attempt` | one attempt, from the letter to what came of it |
 //! | [`guard`] | where a host name leads, and only if all of that is public |
@@ -12,8 +12,8 @@
 //! Every replica makes the rounds; a delivery belongs to the one whose claim was first, until the claim's lease is over.
 
 mod attempt;
+mod concurrency;
+mod connection_pool;
 pub mod guard;
-mod kept;
-mod lanes;
-pub mod rounds;
 pub mod send;
+pub mod worker;

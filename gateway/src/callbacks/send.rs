@@ -22,14 +22,14 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
+use super::connection_pool::{ConnectionPool, PooledConnection};
 use super::guard::Guard;
-use super::kept::{Connection, Kept};
 use crate::domain::destinations::Destination;
-use crate::tls::{self, NoRoots};
+use crate::tls::{self, RootsError};
 
 /// How long each part may take.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
+struct SendTimeouts {
     /// To look the name up.
     resolve: Duration,
     /// To connect, TLS included.
@@ -40,7 +40,7 @@ struct Patience {
     all: Duration,
 }
 
-const PATIENCE: Patience = Patience {
+const SEND_TIMEOUTS: SendTimeouts = SendTimeouts {
     resolve: Duration::from_secs(5),
     connect: Duration::from_secs(5),
     read: Duration::from_secs(2),
@@ -48,26 +48,26 @@ const PATIENCE: Patience = Patience {
 };
 
 /// Between the beginnings of two connections to one name (RFC 8305, section 5).
-const STAGGER: Duration = Duration::from_millis(250);
+const CONNECT_STAGGER_INTERVAL: Duration = Duration::from_millis(250);
 /// Of the answer's body.
-const MOST_ANSWER: usize = 1024;
+const MAX_RESPONSE_BODY_BYTES: usize = 1024;
 /// Of the answer's head.
-const MOST_HEAD: usize = 16 * 1024;
+const MAX_RESPONSE_HEAD_BYTES: usize = 16 * 1024;
 /// Lines of the answer's head.
-const MOST_HEADERS: usize = 64;
+const MAX_RESPONSE_HEADERS: usize = 64;
 
 /// What became of a request.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub struct SendResult {
     /// The answer, or why there is none.
-    pub answer: Result<Answer, DeliveryErrorCode>,
+    pub answer: Result<ReceiverResponse, DeliveryErrorCode>,
     /// From the look-up of the name to the end.
     pub took: Duration,
 }
 
 /// What was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ReceiverResponse {
     /// The status code.
     pub status: u16,
     /// `Retry-After` as it came, if it can be a header's text.
@@ -78,25 +78,25 @@ pub struct Answer {
 
 /// Sends. Clones share their bounds.
 #[derive(Clone)]
-pub struct Sender {
+pub struct CallbackSender {
     guard: Guard,
-    kept: Kept,
+    kept: ConnectionPool,
     tls: TlsConnector,
-    patience: Patience,
+    patience: SendTimeouts,
 }
 
-impl Sender {
+impl CallbackSender {
     /// Trusts the system's authorities, and those in `ca_file` (PEM) beside them.
     ///
     /// # Errors
     /// `ca_file` cannot be read or holds no certificate.
-    pub fn new(ca_file: Option<&Path>) -> Result<Self, NoRoots> {
+    pub fn new(ca_file: Option<&Path>) -> Result<Self, RootsError> {
         let tls = TlsConnector::from(Arc::new(tls::client(ca_file)?));
-        Ok(Self { guard: Guard::new(), kept: Kept::default(), tls, patience: PATIENCE })
+        Ok(Self { guard: Guard::new(), kept: ConnectionPool::default(), tls, patience: SEND_TIMEOUTS })
     }
 
     /// Posts once. `headers` are sent as they are, and `Host` and `Content-Length` with them.
-    pub async fn post(&self, to: &Destination, headers: HeaderMap, body: Bytes) -> Sent {
+    pub async fn post(&self, to: &Destination, headers: HeaderMap, body: Bytes) -> SendResult {
         let began = Instant::now();
         let sending = async {
             let resolving = timeout(self.patience.resolve, self.guard.addresses(to.host()));
@@ -104,7 +104,7 @@ impl Sender {
             self.exchange(to, &addresses, headers, body).await
         };
         let answer = timeout(self.patience.all, sending).await.unwrap_or(Err(DeliveryErrorCode::Timeout));
-        Sent { answer, took: began.elapsed() }
+        SendResult { answer, took: began.elapsed() }
     }
 
     /// Asks at one of these addresses, which were checked.
@@ -114,7 +114,7 @@ impl Sender {
         addresses: &[SocketAddr],
         headers: HeaderMap,
         body: Bytes,
-    ) -> Result<Answer, DeliveryErrorCode> {
+    ) -> Result<ReceiverResponse, DeliveryErrorCode> {
         let asked = request(to, headers, body)?;
         if let Some(kept) = self.kept.take(to.host(), addresses)
             // Its other end may have closed it at any moment, before it read this or after: then it is sent anew, with the
@@ -132,9 +132,9 @@ impl Sender {
     async fn ask(
         &self,
         to: &Destination,
-        mut connection: Connection,
+        mut connection: PooledConnection,
         asked: Request<Full<Bytes>>,
-    ) -> Result<Answer, DeliveryErrorCode> {
+    ) -> Result<ReceiverResponse, DeliveryErrorCode> {
         let answer = connection.sender.send_request(asked).await.map_err(|_| DeliveryErrorCode::BadAnswer)?;
         let status = answer.status().as_u16();
         let retry_after = answer.headers().get("retry-after");
@@ -143,13 +143,13 @@ impl Sender {
         if is_all {
             self.kept.keep(to.host(), connection);
         }
-        Ok(Answer { status, retry_after, body })
+        Ok(ReceiverResponse { status, retry_after, body })
     }
 
-    async fn connect(&self, to: &Destination, addresses: &[SocketAddr]) -> Result<Connection, DeliveryErrorCode> {
+    async fn connect(&self, to: &Destination, addresses: &[SocketAddr]) -> Result<PooledConnection, DeliveryErrorCode> {
         let begun = (0u32..).zip(interleaved(addresses)).map(|(place, address)| {
             Box::pin(async move {
-                sleep(STAGGER * place).await;
+                sleep(CONNECT_STAGGER_INTERVAL * place).await;
                 TcpStream::connect(address).await.map(|stream| (address, stream))
             })
         });
@@ -164,10 +164,10 @@ impl Sender {
             }
         })?;
         let mut connecting = http1::Builder::new();
-        connecting.max_headers(MOST_HEADERS).max_buf_size(MOST_HEAD);
+        connecting.max_headers(MAX_RESPONSE_HEADERS).max_buf_size(MAX_RESPONSE_HEAD_BYTES);
         let handshake = connecting.handshake(TokioIo::new(stream)).await;
         let (sender, driver) = handshake.map_err(|_| DeliveryErrorCode::BadAnswer)?;
-        Ok(Connection::new(at, sender, driver))
+        Ok(PooledConnection::new(at, sender, driver))
     }
 }
 
@@ -201,13 +201,13 @@ async fn beginning(answer: Response<Incoming>, patience: Duration) -> (Vec<u8>, 
     let mut body = answer.into_body();
     let mut read = Vec::new();
     let reading = async {
-        while read.len() < MOST_ANSWER {
+        while read.len() < MAX_RESPONSE_BODY_BYTES {
             match body.frame().await {
                 None => return true,
                 Some(Err(_)) => return false,
                 Some(Ok(frame)) => {
                     let data = frame.data_ref().map_or(&[][..], |data| &data[..]);
-                    read.extend_from_slice(&data[..data.len().min(MOST_ANSWER - read.len())]);
+                    read.extend_from_slice(&data[..data.len().min(MAX_RESPONSE_BODY_BYTES - read.len())]);
                 }
             }
         }
@@ -225,9 +225,9 @@ mod tests {
 
     use super::*;
 
-    const BODY: &[u8] = b"{\"type\":\"webhook.test\"}";
+    const TEST_BODY: &[u8] = b"{\"type\":\"webhook.test\"}";
     /// So short that nobody waits long for a receiver that never ends, and long enough for one that answers.
-    const SHORT: Patience = Patience {
+    const SHORT_TIMEOUTS: SendTimeouts = SendTimeouts {
         resolve: Duration::from_secs(5),
         connect: Duration::from_millis(500),
         read: Duration::from_millis(100),
@@ -238,7 +238,7 @@ mod tests {
     struct Receiver {
         listener: TcpListener,
         tls: TlsAcceptor,
-        sender: Sender,
+        sender: CallbackSender,
         to: Destination,
     }
 
@@ -260,14 +260,18 @@ mod tests {
             Self {
                 listener: TcpListener::bind(("127.0.0.1", 0)).await.unwrap(),
                 tls: TlsAcceptor::from(Arc::new(config)),
-                sender: Sender { patience: SHORT, ..Sender::new(Some(&ca_file)).unwrap() },
+                sender: CallbackSender { patience: SHORT_TIMEOUTS, ..CallbackSender::new(Some(&ca_file)).unwrap() },
                 to: Destination::parse("https://hooks.example.com/in?x=1").unwrap(),
             }
         }
 
         /// What is heard of one that answers so. It gets the request, and ends the connection after its answer
         /// unless it says something for ever.
-        async fn answers(&self, first: &[u8], for_ever: &[u8]) -> (Result<Answer, DeliveryErrorCode>, String) {
+        async fn answers(
+            &self,
+            first: &[u8],
+            for_ever: &[u8],
+        ) -> (Result<ReceiverResponse, DeliveryErrorCode>, String) {
             let at = [self.listener.local_addr().unwrap()];
             let headers = HeaderMap::from_iter(
                 [("webhook-id", "evt_1")].map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))),
@@ -276,7 +280,7 @@ mod tests {
                 let (stream, _) = self.listener.accept().await.unwrap();
                 let mut stream = self.tls.accept(stream).await.ok()?;
                 let mut heard = Vec::new();
-                while !heard.ends_with(BODY) {
+                while !heard.ends_with(TEST_BODY) {
                     stream.read_buf(&mut heard).await.unwrap();
                 }
                 let _ = stream.write_all(first).await;
@@ -287,7 +291,7 @@ mod tests {
                 let _ = stream.shutdown().await;
                 Some(String::from_utf8(heard).unwrap())
             };
-            let sending = self.sender.exchange(&self.to, &at, headers, Bytes::from_static(BODY));
+            let sending = self.sender.exchange(&self.to, &at, headers, Bytes::from_static(TEST_BODY));
             let (answer, heard) = tokio::join!(sending, receiving);
             (answer, heard.unwrap_or_default())
         }
@@ -298,10 +302,10 @@ mod tests {
         let receiver = Receiver::named("hooks.example.com").await;
         let said = b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 5\r\n\r\nlater";
         let (answer, heard) = receiver.answers(said, b"").await;
-        let expected = Answer { status: 503, retry_after: Some("7".to_owned()), body: b"later".to_vec() };
+        let expected = ReceiverResponse { status: 503, retry_after: Some("7".to_owned()), body: b"later".to_vec() };
         assert_eq!(answer, Ok(expected));
         assert!(heard.starts_with("POST /in?x=1 HTTP/1.1\r\n"), "{heard}");
-        for line in ["host: hooks.example.com", "webhook-id: evt_1", &format!("content-length: {}", BODY.len())] {
+        for line in ["host: hooks.example.com", "webhook-id: evt_1", &format!("content-length: {}", TEST_BODY.len())] {
             assert!(heard.lines().any(|heard| heard.eq_ignore_ascii_case(line)), "{line} in {heard}");
         }
     }
@@ -312,13 +316,13 @@ mod tests {
         let elsewhere = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let [here, there] = [&receiver.listener, &elsewhere].map(|listener| listener.local_addr().unwrap());
         let post = async |to: SocketAddr| {
-            let body = Bytes::from_static(BODY);
+            let body = Bytes::from_static(TEST_BODY);
             let answer = receiver.sender.exchange(&receiver.to, &[to], HeaderMap::new(), body).await;
             assert_eq!(answer.map(|answer| answer.status), Ok(200), "{to}");
         };
         let answer = async |stream: &mut tokio_rustls::server::TlsStream<TcpStream>| {
             let mut heard = Vec::new();
-            while !heard.ends_with(BODY) {
+            while !heard.ends_with(TEST_BODY) {
                 assert!(stream.read_buf(&mut heard).await.unwrap() > 0, "it is open");
             }
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
@@ -336,7 +340,9 @@ mod tests {
             post(here).await;
             post(there).await;
         };
-        timeout(SHORT.all, async { tokio::join!(sending, receiving) }).await.expect("nobody waits for a connection");
+        timeout(SHORT_TIMEOUTS.all, async { tokio::join!(sending, receiving) })
+            .await
+            .expect("nobody waits for a connection");
     }
 
     #[tokio::test]
@@ -364,11 +370,11 @@ mod tests {
         let receiver = Receiver::named("hooks.example.com").await;
         let head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 100000000000\r\n\r\n";
         let (answer, _) = receiver.answers(head, &[b'x'; 4096]).await;
-        assert_eq!(answer.unwrap().body, [b'x'; MOST_ANSWER]);
+        assert_eq!(answer.unwrap().body, [b'x'; MAX_RESPONSE_BODY_BYTES]);
         // A drip confirms with its head, and is not waited for.
         let (answer, _) = receiver.answers(head, b"y").await;
         let answer = answer.unwrap();
-        assert!(answer.status == 200 && (1..MOST_ANSWER).contains(&answer.body.len()), "{answer:?}");
+        assert!(answer.status == 200 && (1..MAX_RESPONSE_BODY_BYTES).contains(&answer.body.len()), "{answer:?}");
     }
 
     #[tokio::test]
@@ -377,10 +383,10 @@ mod tests {
         for (first, for_ever) in [
             ("HTTP/1.1 200 OK\r\n", format!("X: {}\r\n", "y".repeat(1000))),
             ("HTTP/1.1 200 OK\r\nX: ", "y".repeat(5000)),
-            ("HTTP/1.1 200 OK\r\n", "X: y\r\n".repeat(MOST_HEADERS + 1) + "\r\n"),
+            ("HTTP/1.1 200 OK\r\n", "X: y\r\n".repeat(MAX_RESPONSE_HEADERS + 1) + "\r\n"),
             ("", "HTTP/1.1 100 Continue\r\n\r\n".repeat(1000)),
         ] {
-            let (answer, _) = timeout(SHORT.all, receiver.answers(first.as_bytes(), for_ever.as_bytes()))
+            let (answer, _) = timeout(SHORT_TIMEOUTS.all, receiver.answers(first.as_bytes(), for_ever.as_bytes()))
                 .await
                 .unwrap_or((Err(DeliveryErrorCode::Timeout), String::new()));
             let error = answer.expect_err(first);

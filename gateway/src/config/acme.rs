@@ -7,7 +7,7 @@ use super::{Config, ConfigError};
 
 /// Certificates of the public listener from a certificate authority (ACME, RFC 8555).
 #[derive(Clone, Debug)]
-pub struct Acme {
+pub struct AcmeSettings {
     /// The names that callers use, in lower case, sorted, each once.
     pub domains: Vec<String>,
     /// Where the authority may write to, such as `mailto:ops@example.com`; empty for nowhere.
@@ -17,12 +17,12 @@ pub struct Acme {
     /// The root to trust when asking it, PEM, instead of the system's.
     pub ca_file: Option<PathBuf>,
     /// When what is done.
-    pub clocks: AcmeClocks,
+    pub clocks: AcmeTimings,
 }
 
 /// When what is done about a certificate.
 #[derive(Clone, Copy, Debug)]
-pub struct AcmeClocks {
+pub struct AcmeTimings {
     /// Between two looks into the database.
     pub look: Duration,
     /// After a failure; doubled with each more in a row.
@@ -31,7 +31,7 @@ pub struct AcmeClocks {
     pub longest_pause: Duration,
 }
 
-impl Default for AcmeClocks {
+impl Default for AcmeTimings {
     fn default() -> Self {
         Self {
             look: Duration::from_secs(10),
@@ -42,7 +42,7 @@ impl Default for AcmeClocks {
     }
 }
 
-impl AcmeClocks {
+impl AcmeTimings {
     /// The pause after a failure, by how many went before it.
     pub fn pause(&self, failures: u32) -> Duration {
         self.first_pause.saturating_mul(1 << failures.min(16)).min(self.longest_pause)
@@ -51,7 +51,7 @@ impl AcmeClocks {
 
 impl Config {
     /// Where certificates come from, if an authority is to issue them.
-    pub fn acme(&self) -> Result<Option<Acme>, ConfigError> {
+    pub fn acme(&self) -> Result<Option<AcmeSettings>, ConfigError> {
         if self.text("server.acme.domains").is_empty() {
             return Ok(None);
         }
@@ -78,7 +78,7 @@ impl Config {
             _ => return Err(self.needed("server.acme.contact", "an e-mail address")),
         };
         let (domains, ca_file) = (self.domains()?, self.path("server.acme.ca_file"));
-        Ok(Some(Acme { domains, contact, directory_url, ca_file, clocks: AcmeClocks::default() }))
+        Ok(Some(AcmeSettings { domains, contact, directory_url, ca_file, clocks: AcmeTimings::default() }))
     }
 
     fn domains(&self) -> Result<Vec<String>, ConfigError> {
@@ -115,7 +115,7 @@ mod tests {
     use super::super::tests::load;
     use super::*;
 
-    fn acme(lines: &str) -> Result<Option<Acme>, String> {
+    fn acme(lines: &str) -> Result<Option<AcmeSettings>, String> {
         let file = format!("[server.acme]\naccept_terms = true\n{lines}\n");
         load(&file, &[], &[]).map_err(|error| error.to_string())?.acme().map_err(|error| error.to_string())
     }

@@ -10,7 +10,7 @@ use super::{Config, ConfigError, Origin};
 
 /// Hosted mode: devices come over the public listener, with access tokens of one issuer.
 #[derive(Clone, Debug)]
-pub struct Hosted {
+pub struct HostedSettings {
     /// Who issues the tokens, exactly as it calls itself (RFC 8414, `issuer`).
     pub issuer: Url,
     /// The issuer as it is written in its tokens.
@@ -71,13 +71,13 @@ impl Algorithm {
 
 /// No algorithm that a token may be signed with.
 #[derive(Debug)]
-pub struct NoAlgorithm;
+pub struct UnknownAlgorithm;
 
 impl FromStr for Algorithm {
-    type Err = NoAlgorithm;
+    type Err = UnknownAlgorithm;
 
-    fn from_str(text: &str) -> Result<Self, NoAlgorithm> {
-        Self::ALL.iter().find(|(_, name)| *name == text).map(|(algorithm, _)| *algorithm).ok_or(NoAlgorithm)
+    fn from_str(text: &str) -> Result<Self, UnknownAlgorithm> {
+        Self::ALL.iter().find(|(_, name)| *name == text).map(|(algorithm, _)| *algorithm).ok_or(UnknownAlgorithm)
     }
 }
 
@@ -99,7 +99,7 @@ pub fn is_guarded(url: &Url) -> bool {
     url.scheme() == "https" || (url.scheme() == "http" && here)
 }
 
-const KEYS: [&str; 7] = [
+const HOSTED_KEYS: [&str; 7] = [
     "hosted.audience",
     "hosted.client_id",
     "hosted.scopes",
@@ -111,10 +111,10 @@ const KEYS: [&str; 7] = [
 
 impl Config {
     /// Whose accounts devices may come with, if any.
-    pub fn hosted(&self) -> Result<Option<Hosted>, ConfigError> {
+    pub fn hosted(&self) -> Result<Option<HostedSettings>, ConfigError> {
         let issuer_text = self.text("hosted.issuer").to_owned();
         if issuer_text.is_empty() {
-            let set = KEYS.into_iter().find(|key| self.entry(key).1 != Origin::Default && !self.is_default(key));
+            let set = HOSTED_KEYS.into_iter().find(|key| self.entry(key).1 != Origin::Default && !self.is_default(key));
             return match set {
                 Some(key) => Err(self.refused(key, "hosted.issuer is not set, so hosted mode is off")),
                 None => Ok(None),
@@ -130,7 +130,7 @@ impl Config {
         if devices_per_account == 0 {
             return Err(self.needed("hosted.devices_per_account", "a whole number from 1"));
         }
-        Ok(Some(Hosted {
+        Ok(Some(HostedSettings {
             issuer,
             issuer_text,
             audience: self.text("hosted.audience").to_owned(),
@@ -183,10 +183,10 @@ mod tests {
     use super::super::tests::load;
     use super::*;
 
-    const ISSUER: &str = "[hosted]\nissuer = \"https://id.example.com/realm\"\nclient_id = \"deskgate\"\n";
+    const ISSUER_TOML: &str = "[hosted]\nissuer = \"https://id.example.com/realm\"\nclient_id = \"deskgate\"\n";
 
-    fn hosted(lines: &str) -> Result<Option<Hosted>, String> {
-        let file = format!("{ISSUER}{lines}\n[server]\npublic_url = \"https://gateway.example.com\"\n");
+    fn hosted(lines: &str) -> Result<Option<HostedSettings>, String> {
+        let file = format!("{ISSUER_TOML}{lines}\n[server]\npublic_url = \"https://gateway.example.com\"\n");
         load(&file, &[], &[]).map_err(|error| error.to_string())?.hosted().map_err(|error| error.to_string())
     }
 
@@ -231,8 +231,8 @@ mod tests {
         let error = |file: &str| load(file, &[], &[]).unwrap().check().unwrap_err().to_string();
         assert!(error("[hosted]\nissuer = \"https://id.example.com\"").contains("hosted.client_id"));
         let beyond = "[server]\nlisten = \"0.0.0.0:80\"\ntrusted_proxies = \"10.0.0.1\"\n";
-        assert!(error(&format!("{ISSUER}{beyond}")).contains("server.public_url"));
+        assert!(error(&format!("{ISSUER_TOML}{beyond}")).contains("server.public_url"));
         let plain = "[server]\npublic_url = \"http://gateway.example.com\"\n";
-        assert!(error(&format!("{ISSUER}{plain}")).contains("server.public_url"));
+        assert!(error(&format!("{ISSUER_TOML}{plain}")).contains("server.public_url"));
     }
 }

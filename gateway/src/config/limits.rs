@@ -4,21 +4,21 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{Config, ConfigError};
-use crate::domain::Limits;
-use crate::domain::bodies::MAX_BODY;
-use crate::domain::devices::Clocks;
+use crate::domain::CallerLimits;
+use crate::domain::body_quota::MAX_BODY_BYTES;
+use crate::domain::devices::SessionTimings;
 use crate::domain::rates::Rate;
 
 /// More than one machine can answer in a second.
-const HIGHEST_RATE: u32 = 1_000_000;
+const MAX_RATE_PER_SECOND: u32 = 1_000_000;
 /// An hour. Whatever is lost for longer should have been noticed.
-const LONGEST_CLOCK_MS: u64 = 3_600_000;
+const MAX_INTERVAL_MS: u64 = 3_600_000;
 
 impl Config {
     /// What callers can meet.
-    pub fn limits(&self) -> Result<Limits, ConfigError> {
+    pub fn limits(&self) -> Result<CallerLimits, ConfigError> {
         let days: u32 = self.parse("limits.retention_days", "a whole number of days")?;
-        Ok(Limits {
+        Ok(CallerLimits {
             waiting_runs_per_application: self.parse("limits.waiting_runs_per_application", "a whole number")?,
             rate: Rate { per_second: self.rate("limits.requests_per_second")?, burst: self.rate("limits.burst")? },
             failed_authentications_per_minute: self.rate("limits.failed_authentications_per_minute")?,
@@ -26,7 +26,7 @@ impl Config {
             streams_per_application: self.parse("limits.streams_per_application", "a whole number")?,
             waits_per_application: self.parse("limits.waits_per_application", "a whole number")?,
             bodies_per_key: self.at_least("limits.bodies_per_key", 1)?,
-            body_bytes_per_key: self.at_least("limits.body_bytes_per_key", MAX_BODY)?,
+            body_bytes_per_key: self.at_least("limits.body_bytes_per_key", MAX_BODY_BYTES)?,
             concurrent_commits: self.parse("limits.concurrent_commits", "a whole number")?,
         })
     }
@@ -38,23 +38,27 @@ impl Config {
     }
 
     fn rate(&self, key: &'static str) -> Result<NonZeroU32, ConfigError> {
-        let wanted = format!("a whole number from 1 to {HIGHEST_RATE}");
+        let wanted = format!("a whole number from 1 to {MAX_RATE_PER_SECOND}");
         let number: NonZeroU32 = self.parse(key, &wanted)?;
-        if number.get() <= HIGHEST_RATE { Ok(number) } else { Err(self.needed(key, &wanted)) }
+        if number.get() <= MAX_RATE_PER_SECOND { Ok(number) } else { Err(self.needed(key, &wanted)) }
     }
 
     /// The times of the control channel.
-    pub fn clocks(&self) -> Result<Clocks, ConfigError> {
+    pub fn session_timings(&self) -> Result<SessionTimings, ConfigError> {
         let time = |key, least: u64| {
-            let wanted = format!("a whole number of milliseconds from {least} to {LONGEST_CLOCK_MS}");
+            let wanted = format!("a whole number of milliseconds from {least} to {MAX_INTERVAL_MS}");
             match self.parse::<u64>(key, &wanted)? {
-                number if (least..=LONGEST_CLOCK_MS).contains(&number) => Ok(Duration::from_millis(number)),
+                number if (least..=MAX_INTERVAL_MS).contains(&number) => Ok(Duration::from_millis(number)),
                 _ => Err(self.needed(key, &wanted)),
             }
         };
         let heartbeat = time("control.heartbeat_ms", 10)?;
         let two_heartbeats = u64::try_from(heartbeat.as_millis() * 2).unwrap_or(u64::MAX);
-        Ok(Clocks { heartbeat, lease: time("control.lease_ms", two_heartbeats)?, offer: time("control.offer_ms", 10)? })
+        Ok(SessionTimings {
+            heartbeat,
+            lease: time("control.lease_ms", two_heartbeats)?,
+            offer: time("control.offer_ms", 10)?,
+        })
     }
 }
 
@@ -64,7 +68,7 @@ mod tests {
 
     #[test]
     fn clocks_that_could_not_work_are_refused() {
-        let clocks = |flags: &[&str]| load("", &[], flags).unwrap().clocks();
+        let clocks = |flags: &[&str]| load("", &[], flags).unwrap().session_timings();
         assert!(clocks(&["control.heartbeat_ms=0"]).is_err());
         assert!(clocks(&["control.lease_ms=1000"]).unwrap_err().to_string().contains("from 30000"));
         assert!(clocks(&["control.heartbeat_ms=100", "control.lease_ms=300"]).is_ok());

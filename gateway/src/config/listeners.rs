@@ -8,7 +8,7 @@ use crate::networks::{ForwardedHeader, Networks};
 use crate::tls;
 
 /// The service manager's patience, less what closing takes.
-const LONGEST_DRAIN_MS: u64 = 60_000;
+const MAX_DRAIN_MS: u64 = 60_000;
 
 impl Config {
     /// The public listener. Beyond loopback it needs TLS of its own, or proxies that do it.
@@ -29,9 +29,9 @@ impl Config {
     }
 
     /// Certificate and key of the public listener, if it does TLS itself.
-    pub fn tls_files(&self) -> Result<Option<tls::Files>, ConfigError> {
+    pub fn tls_files(&self) -> Result<Option<tls::CertificateFiles>, ConfigError> {
         match (self.path("server.tls.cert_file"), self.path("server.tls.key_file")) {
-            (Some(certificate), Some(key)) => Ok(Some(tls::Files { certificate, key })),
+            (Some(certificate), Some(key)) => Ok(Some(tls::CertificateFiles { certificate, key })),
             (None, None) => Ok(None),
             (Some(_), None) => Err(self.refused("server.tls.key_file", "the key of server.tls.cert_file is needed")),
             (None, Some(_)) => {
@@ -64,17 +64,18 @@ impl Config {
         if group.is_empty() {
             return Ok(None);
         }
-        let groups = std::fs::read_to_string(GROUPS).unwrap_or_default();
+        let groups = std::fs::read_to_string(GROUP_FILE).unwrap_or_default();
         let number = group.parse().ok().or_else(|| number_of(group, &groups));
-        let unknown = || self.refused("admin.group", &format!("{GROUPS} has no such group; its number can be given"));
+        let unknown =
+            || self.refused("admin.group", &format!("{GROUP_FILE} has no such group; its number can be given"));
         number.ok_or_else(unknown).map(Some)
     }
 
     /// How long the public listener goes on when the gateway is told to stop.
     pub fn drain(&self) -> Result<Duration, ConfigError> {
-        let wanted = format!("a whole number of milliseconds up to {LONGEST_DRAIN_MS}");
+        let wanted = format!("a whole number of milliseconds up to {MAX_DRAIN_MS}");
         match self.parse::<u64>("server.drain_ms", &wanted)? {
-            milliseconds if milliseconds <= LONGEST_DRAIN_MS => Ok(Duration::from_millis(milliseconds)),
+            milliseconds if milliseconds <= MAX_DRAIN_MS => Ok(Duration::from_millis(milliseconds)),
             _ => Err(self.needed("server.drain_ms", &wanted)),
         }
     }
@@ -89,7 +90,7 @@ impl Config {
 }
 
 /// Groups with their numbers (group(5)).
-const GROUPS: &str = "/etc/group";
+const GROUP_FILE: &str = "/etc/group";
 
 fn number_of(group: &str, groups: &str) -> Option<u32> {
     let line = groups.lines().find(|line| line.split(':').next() == Some(group))?;

@@ -24,14 +24,14 @@ mod settings;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub use acme::{Acme, AcmeClocks};
+pub use acme::{AcmeSettings, AcmeTimings};
 pub use error::{ConfigError, Origin};
-pub use hosted::{Algorithm, Hosted, is_guarded};
+pub use hosted::{Algorithm, HostedSettings, is_guarded};
 use secrets::has_password;
 pub use secrets::read_secret;
 pub use settings::{SETTINGS, Setting, example};
 
-use crate::seal;
+use crate::encryption;
 
 /// Every setting's value with its origin.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ pub struct Config {
 }
 
 /// The default place of the file.
-pub const FILE: &str = "/etc/deskgate/gateway.toml";
+pub const DEFAULT_CONFIG_FILE: &str = "/etc/deskgate/gateway.toml";
 
 impl Config {
     /// Reads the file (`None`: the default place, if there is one), then the environment, then
@@ -56,7 +56,7 @@ impl Config {
         let mut config = Self { values: defaults.collect(), secrets: None };
         match file {
             Some(path) => config.read_file(path)?,
-            None if Path::new(FILE).exists() => config.read_file(Path::new(FILE))?,
+            None if Path::new(DEFAULT_CONFIG_FILE).exists() => config.read_file(Path::new(DEFAULT_CONFIG_FILE))?,
             None => {}
         }
         for (name, value) in environment {
@@ -146,7 +146,7 @@ impl Config {
 
     /// The key that seals what is private in the database.
     pub fn seal_file(&self) -> PathBuf {
-        self.path("seal_file").unwrap_or_else(|| self.state_dir().join(seal::FILE))
+        self.path("seal_file").unwrap_or_else(|| self.state_dir().join(encryption::KEY_FILE_NAME))
     }
 
     /// Where its sockets are.
@@ -177,7 +177,7 @@ impl Config {
         self.drain()?;
         self.admin_group()?;
         self.limits()?;
-        self.clocks()?;
+        self.session_timings()?;
         match self.text("log.format") {
             "auto" | "text" | "json" | "journald" => Ok(()),
             _ => Err(self.needed("log.format", "auto, text, json or journald")),
@@ -236,9 +236,9 @@ mod tests {
         let environment = [("DESKGATE_SERVER__LISTEN", "127.0.0.1:2"), ("DESKGATE_CONTROL__LEASE_MS", "50000")];
         let config = load(file, &environment, &["server.listen=127.0.0.1:3"]).unwrap();
         assert_eq!(config.listen().unwrap().port(), 3);
-        assert_eq!(config.clocks().unwrap().lease, Duration::from_millis(50000));
+        assert_eq!(config.session_timings().unwrap().lease, Duration::from_millis(50000));
         assert_eq!(config.limits().unwrap().retention, Duration::from_secs(86400));
-        assert_eq!(config.clocks().unwrap().offer, Duration::from_secs(15));
+        assert_eq!(config.session_timings().unwrap().offer, Duration::from_secs(15));
         let origins: Vec<_> =
             config.show().into_iter().filter(|(.., origin)| origin != "default").map(|row| row.0).collect();
         assert_eq!(origins, ["server.listen", "control.lease_ms", "limits.retention_days"]);

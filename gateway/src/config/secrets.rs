@@ -39,14 +39,14 @@ impl Config {
 pub(super) fn has_password(url: &str) -> bool {
     let before = url.split_once("://").and_then(|(_, rest)| rest.split_once('@'));
     let mut parameters = url.split('?').skip(1).flat_map(|query| url::form_urlencoded::parse(query.as_bytes()));
-    let mut keywords = url.match_indices(PASSWORD).map(|(place, word)| &url[place + word.len()..]);
+    let mut keywords = url.match_indices(PASSWORD_PARAMETER).map(|(place, word)| &url[place + word.len()..]);
     before.is_some_and(|(user, _)| user.contains(':'))
-        || parameters.any(|(name, _)| name == PASSWORD)
+        || parameters.any(|(name, _)| name == PASSWORD_PARAMETER)
         || keywords.any(|rest| rest.trim_start().starts_with('='))
 }
 
 /// What a parameter or a keyword with a password is called.
-const PASSWORD: &str = "password";
+const PASSWORD_PARAMETER: &str = "password";
 
 /// The setting that names a credential's file, and the credential that stands in for it.
 const CREDENTIALS: [(&str, &str); 2] = [("database.url_file", "database_url"), ("control.token_file", "control_token")];

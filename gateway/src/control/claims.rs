@@ -7,21 +7,21 @@ use deskgate_protocol::control::GatewayFrame;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::door::Door;
+use super::service::ControlService;
+use crate::notify::{Topic, Watcher};
 use crate::store::devices::SessionKey;
-use crate::wake::{Topic, Watcher};
 
 /// Hints can be lost, so the queue is looked at this often while there is room.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const QUEUE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Runs in one claim.
-const BATCH: u32 = 32;
+const MAX_CLAIM_RUNS: u32 = 32;
 
 /// A claim that has to read past the runs of full services, however many, is at work for one part in so many of the time.
-const SHARE: u32 = 10;
+const SCAN_TIME_SHARE: u32 = 10;
 
 /// What the device has room for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Room {
+pub(super) struct DeviceCapacity {
     /// The slots it ever declared in this session.
     pub(super) slots: u64,
     /// The services none of whose runs fits.
@@ -30,15 +30,15 @@ pub(super) struct Room {
 
 /// Claims and offers until the session ends.
 pub(super) async fn offer(
-    door: Door,
+    door: ControlService,
     session: SessionKey,
-    mut room: watch::Receiver<Room>,
+    mut room: watch::Receiver<DeviceCapacity>,
     frames: mpsc::Sender<GatewayFrame>,
 ) {
-    let mut watcher = door.store.wake().watch(Topic::Queue(session.device_id));
+    let mut watcher = door.store.notifier().watch(Topic::Queue(session.device_id));
     let mut used = 0u64;
     loop {
-        let Room { slots, full } = room.borrow_and_update().clone();
+        let DeviceCapacity { slots, full } = room.borrow_and_update().clone();
         let free = slots.saturating_sub(used);
         if free == 0 {
             if room.changed().await.is_err() {
@@ -46,18 +46,18 @@ pub(super) async fn offer(
             }
             continue;
         }
-        let limit = u32::try_from(free).unwrap_or(BATCH).min(BATCH);
+        let limit = u32::try_from(free).unwrap_or(MAX_CLAIM_RUNS).min(MAX_CLAIM_RUNS);
         let began = Instant::now();
         let offers = match door.store.claim(session, limit, &full, door.clocks.offer).await {
             Ok(offers) => offers,
             Err(error) => {
                 tracing::warn!(device_id = %session.device_id, %error, "the queue could not be read");
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(QUEUE_POLL_INTERVAL).await;
                 continue;
             }
         };
         if offers.is_empty() {
-            let rest = if full.is_empty() { Duration::ZERO } else { began.elapsed() * (SHARE - 1) };
+            let rest = if full.is_empty() { Duration::ZERO } else { began.elapsed() * (SCAN_TIME_SHARE - 1) };
             tokio::select! {
                 // More room, and the queue was empty: it still is until the watcher says more. Of a service that was full
                 // there may be runs.
@@ -82,6 +82,6 @@ async fn news(queue: &mut Watcher, rest: Duration) {
     tokio::time::sleep(rest).await;
     tokio::select! {
         () = queue.changed() => {}
-        () = tokio::time::sleep(LOOK_AGAIN) => {}
+        () = tokio::time::sleep(QUEUE_POLL_INTERVAL) => {}
     }
 }

@@ -4,10 +4,10 @@ use deskgate_protocol::control::DeviceEvent;
 use deskgate_protocol::run::EventType;
 use serde_json::json;
 
-use crate::store::attempts::{Approval, What};
+use crate::store::attempts::{Approval, AttemptUpdate};
 
 /// The device's event `seq`.
-pub(super) fn written(seq: u64, event: DeviceEvent) -> What {
+pub(super) fn stored_update(seq: u64, event: DeviceEvent) -> AttemptUpdate {
     let (kind, data) = match event {
         DeviceEvent::ToolStarted { call_id, tool, kind } => {
             (EventType::ToolStarted, json!({ "call_id": call_id, "tool": tool, "kind": kind }))
@@ -21,12 +21,15 @@ pub(super) fn written(seq: u64, event: DeviceEvent) -> What {
         DeviceEvent::UsageUpdated { usage } => (EventType::UsageUpdated, json!({ "usage": usage })),
         DeviceEvent::ApprovalRequested { approval_id, tool, expires_at, .. } => {
             let data = json!({ "approval_id": approval_id, "tool": tool, "expires_at": expires_at });
-            return What::Approval { seq, approval: Approval { approval_id, open_until: Some(expires_at), data } };
+            return AttemptUpdate::Approval {
+                seq,
+                approval: Approval { approval_id, open_until: Some(expires_at), data },
+            };
         }
         DeviceEvent::ApprovalResolved { approval_id, resolution } => {
             let data = json!({ "approval_id": approval_id, "resolution": resolution });
-            return What::Approval { seq, approval: Approval { approval_id, open_until: None, data } };
+            return AttemptUpdate::Approval { seq, approval: Approval { approval_id, open_until: None, data } };
         }
     };
-    What::Events { first: seq, events: vec![(kind, data)] }
+    AttemptUpdate::Events { first: seq, events: vec![(kind, data)] }
 }

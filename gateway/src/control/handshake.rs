@@ -3,27 +3,27 @@
 use std::time::Duration;
 
 use deskgate_protocol::control::{
-    Challenge, DeviceFrame, GatewayFrame, Hello, Policy, ProvenHostKey, Refused, RefusedCode, Welcome,
+    Challenge, DeviceFrame, GatewayFrame, Hello, Policy, ProvenHostKey, RefusedCode, SessionRefusal, Welcome,
 };
 use deskgate_protocol::identity::HostKeyProof;
-use deskgate_protocol::{DeviceId, PROTOCOL, VERSION};
+use deskgate_protocol::{DeviceId, PROTOCOL_RANGE, VERSION};
 use tokio::time::timeout;
 
-use super::door::{Door, Way};
-use super::wire::{Reader, Writer};
+use super::service::{ControlService, EntryMethod};
+use super::wire::{FrameReader, FrameWriter};
 use crate::domain::accounts::{self, Grant};
 use crate::domain::devices::Settlement;
-use crate::domain::devices::{Challenged, check_hello, refuse_for_now, refuse_key, settle};
+use crate::domain::devices::{IssuedChallenge, check_hello, refuse_for_now, refuse_key, settle};
 use crate::store::devices::{HeldRun, SessionKey};
 use deskgate_protocol::RunId;
 
 /// Events of one run that may be under way unacknowledged.
-const UNACKNOWLEDGED_EVENTS: u32 = 256;
+const MAX_UNACKNOWLEDGED_EVENTS: u32 = 256;
 
 /// A device that was let in.
-pub(super) struct Entered {
-    pub(super) reader: Reader,
-    pub(super) writer: Writer,
+pub(super) struct AdmittedDevice {
+    pub(super) reader: FrameReader,
+    pub(super) writer: FrameWriter,
     pub(super) session: SessionKey,
     /// Whose line it is, and how long, if it came with an account.
     pub(super) grant: Option<Grant>,
@@ -33,21 +33,21 @@ pub(super) struct Entered {
 
 /// Lets a device in, or tells it why not.
 pub(super) async fn enter(
-    door: &Door,
-    mut reader: Reader,
-    mut writer: Writer,
-    way: Way,
+    door: &ControlService,
+    mut reader: FrameReader,
+    mut writer: FrameWriter,
+    way: EntryMethod,
     time: Duration,
-) -> Option<Entered> {
+) -> Option<AdmittedDevice> {
     let nonce = uuid::Uuid::now_v7().simple().to_string() + &random_nonce();
-    let tunnel_key = if let Way::Private(key) = &way { *key } else { None };
-    let challenged = Challenged { gateway_id: door.gateway_id, nonce, tunnel_key };
+    let tunnel_key = if let EntryMethod::Private(key) = &way { *key } else { None };
+    let challenged = IssuedChallenge { gateway_id: door.gateway_id, nonce, tunnel_key };
     let outcome = timeout(time, async {
         let challenge = Challenge {
             nonce: challenged.nonce.clone(),
             gateway_id: door.gateway_id,
             gateway_version: VERSION.to_owned(),
-            protocol: PROTOCOL,
+            protocol: PROTOCOL_RANGE,
         };
         writer.send(&GatewayFrame::Challenge(challenge)).await.ok()?;
         let first = tokio::select! {
@@ -57,7 +57,7 @@ pub(super) async fn enter(
         let hello = match first {
             Ok(DeviceFrame::Hello(hello)) => hello,
             Ok(_) => return Some(Err(bad_hello("The first frame was no hello."))),
-            Err(super::wire::Ended::Closed) => return None,
+            Err(super::wire::WireError::Closed) => return None,
             Err(error) => return Some(Err(bad_hello(&format!("The first frame was no hello: {error}.")))),
         };
         Some(admit(door, &challenged, &way, hello).await)
@@ -68,8 +68,8 @@ pub(super) async fn enter(
         Ok(Some(Ok((welcome, session, held, settlements)))) => {
             if let Ok(Ok(())) = timeout(time, writer.send(&GatewayFrame::Welcome(welcome))).await {
                 note_host_key(door, &way, session.device_id).await;
-                let grant = if let Way::Account(grant) = way { Some(grant) } else { None };
-                return Some(Entered { reader, writer, session, grant, held, settlements });
+                let grant = if let EntryMethod::Account(grant) = way { Some(grant) } else { None };
+                return Some(AdmittedDevice { reader, writer, session, grant, held, settlements });
             }
             if let Err(error) = door.store.end_session(session).await {
                 tracing::debug!(%error, "the end of the session could not be written");
@@ -85,9 +85,14 @@ pub(super) async fn enter(
     None
 }
 
-type Admitted = (Welcome, SessionKey, Vec<HeldRun>, Vec<(RunId, u32, Settlement)>);
+type SessionStart = (Welcome, SessionKey, Vec<HeldRun>, Vec<(RunId, u32, Settlement)>);
 
-async fn admit(door: &Door, challenged: &Challenged, way: &Way, hello: Hello) -> Result<Admitted, Box<Refused>> {
+async fn admit(
+    door: &ControlService,
+    challenged: &IssuedChallenge,
+    way: &EntryMethod,
+    hello: Hello,
+) -> Result<SessionStart, Box<SessionRefusal>> {
     let for_now = |_| Box::new(refuse_for_now("The gateway cannot use its database at the moment."));
     let protocol = match check_hello(challenged, &hello) {
         Ok(protocol) => protocol,
@@ -103,7 +108,7 @@ async fn admit(door: &Door, challenged: &Challenged, way: &Way, hello: Hello) ->
     if door.stop.is_cancelled() {
         return Err(Box::new(refuse_for_now("The gateway is stopping.")));
     }
-    let account = if let Way::Account(grant) = way { Some(&grant.account) } else { None };
+    let account = if let EntryMethod::Account(grant) = way { Some(&grant.account) } else { None };
     let begin = || door.store.begin_session(&hello.public_key, account, &hello.device_version, door.clocks.lease);
     let mut begun = begin().await.map_err(for_now)?;
     let most = door.judge.as_ref().map_or(0, |judge| judge.hosted().devices_per_account);
@@ -130,7 +135,7 @@ async fn admit(door: &Door, challenged: &Challenged, way: &Way, hello: Hello) ->
         heartbeat_ms: milliseconds(door.clocks.heartbeat),
         lease_ms: milliseconds(door.clocks.lease),
         offer_ms: milliseconds(door.clocks.offer),
-        unacknowledged_events: UNACKNOWLEDGED_EVENTS,
+        unacknowledged_events: MAX_UNACKNOWLEDGED_EVENTS,
     };
     let host_keys = host_keys(door, challenged, &hello);
     let welcome = Welcome { device_id: session.device_id, epoch: session.epoch, protocol, policy, host_keys };
@@ -138,7 +143,7 @@ async fn admit(door: &Door, challenged: &Challenged, way: &Way, hello: Hello) ->
 }
 
 /// What a device that came through this gateway's own listener is told of its keys. To the others they mean nothing.
-fn host_keys(door: &Door, challenged: &Challenged, hello: &Hello) -> Vec<ProvenHostKey> {
+fn host_keys(door: &ControlService, challenged: &IssuedChallenge, hello: &Hello) -> Vec<ProvenHostKey> {
     let (Some(keys), Some(device), Some(nonce)) = (&door.host_keys, &challenged.tunnel_key, &hello.nonce) else {
         return Vec::new();
     };
@@ -146,11 +151,13 @@ fn host_keys(door: &Door, challenged: &Challenged, hello: &Hello) -> Vec<ProvenH
 }
 
 /// So that whoever replaces the host key knows whom that would lock out.
-async fn note_host_key(door: &Door, way: &Way, device_id: DeviceId) {
+async fn note_host_key(door: &ControlService, way: &EntryMethod, device_id: DeviceId) {
     let told = match (way, &door.host_keys) {
-        (Way::Private(Some(_)), Some(keys)) => Some(keys.next().unwrap_or_else(|| keys.current()).fingerprint()),
-        (Way::Private(None), Some(_)) => None,
-        (Way::Account(_), _) | (_, None) => return,
+        (EntryMethod::Private(Some(_)), Some(keys)) => {
+            Some(keys.next().unwrap_or_else(|| keys.current()).fingerprint())
+        }
+        (EntryMethod::Private(None), Some(_)) => None,
+        (EntryMethod::Account(_), _) | (_, None) => return,
     };
     if let Err(error) = door.store.note_host_key(device_id, told.as_deref()).await {
         tracing::debug!(%error, "of which host key a device was told could not be written");
@@ -164,8 +171,8 @@ fn random_nonce() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn bad_hello(message: &str) -> Box<Refused> {
-    Box::new(Refused {
+fn bad_hello(message: &str) -> Box<SessionRefusal> {
+    Box::new(SessionRefusal {
         code: RefusedCode::BadHello,
         should_retry: false,
         retry_after_s: None,

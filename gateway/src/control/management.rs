@@ -1,12 +1,12 @@
 //! The desktop's own requests, each answered with the reply that belongs to it.
 
 use deskgate_protocol::control::ManagementResult;
-use deskgate_protocol::management::{Call, ManagementError, ManagementErrorCode, ManagementRequest};
+use deskgate_protocol::management::{ManagementCall, ManagementError, ManagementErrorCode, ManagementRequest};
 
 use crate::domain::desktop::Desktop;
 
 /// Bytes of a reply, with room for its envelope.
-const MAX_REPLY: usize = deskgate_protocol::frame::MAX_FRAME_BYTES - 1024;
+const MAX_REPLY_BYTES: usize = deskgate_protocol::frame::MAX_FRAME_BYTES - 1024;
 
 /// Answers one request.
 pub(super) async fn answer(desktop: Desktop, request: ManagementRequest) -> ManagementResult {
@@ -66,7 +66,7 @@ pub(super) async fn answer(desktop: Desktop, request: ManagementRequest) -> Mana
 }
 
 /// The type of the request decides the type of the reply.
-fn reply<C: Call>(_request: &C, answer: Result<C::Reply, ManagementError>) -> ManagementResult {
+fn reply<C: ManagementCall>(_request: &C, answer: Result<C::Reply, ManagementError>) -> ManagementResult {
     let value = answer.and_then(|reply| {
         serde_json::to_value(reply).map_err(|error| {
             tracing::error!(%error, "a reply cannot be written as JSON");
@@ -74,7 +74,7 @@ fn reply<C: Call>(_request: &C, answer: Result<C::Reply, ManagementError>) -> Ma
         })
     });
     match value {
-        Ok(value) if value.to_string().len() > MAX_REPLY => ManagementResult::Error(ManagementError {
+        Ok(value) if value.to_string().len() > MAX_REPLY_BYTES => ManagementResult::Error(ManagementError {
             code: ManagementErrorCode::Invalid,
             message: "the answer is too large for one reply; ask for less at once".to_owned(),
         }),

@@ -2,7 +2,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | [`door`] | takes a stream, checks the control token, becomes a WebSocket |
+//! | [`service`] | takes a stream, checks the control token, becomes a WebSocket |
 //! | `handshake` | challenge, hello, welcome or refused |
 //! | `session` | one device, from welcome to goodbye |
 //! | `pass` | how long an account's line is good |
@@ -20,14 +20,14 @@
 //! answered by the same loop that takes offers.
 
 mod claims;
-pub mod door;
+mod credential;
 mod events;
 mod handshake;
 mod management;
 mod orders;
-mod pass;
+mod progress;
 mod recorder;
-mod reported;
+pub mod service;
 mod session;
 pub mod socket;
 mod wire;

@@ -5,22 +5,22 @@ use std::time::Duration;
 use deskgate_protocol::control::GatewayFrame;
 use tokio::sync::mpsc;
 
-use super::door::Door;
+use super::service::ControlService;
+use crate::notify::Topic;
 use crate::store::devices::SessionKey;
-use crate::store::operations::ToTell;
-use crate::wake::Topic;
+use crate::store::operations::OrderSelection;
 
 /// Hints can be lost, so open operations are looked for this often.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const ORDER_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Hands open operations to the device until the session ends.
-pub(super) async fn deliver(door: Door, session: SessionKey, frames: mpsc::Sender<GatewayFrame>) {
-    let mut watcher = door.store.wake().watch(Topic::Control(session.device_id));
-    let mut which = ToTell::New;
+pub(super) async fn deliver(door: ControlService, session: SessionKey, frames: mpsc::Sender<GatewayFrame>) {
+    let mut watcher = door.store.notifier().watch(Topic::Control(session.device_id));
+    let mut which = OrderSelection::New;
     loop {
         match door.store.deliver(session, which).await {
             Ok(orders) => {
-                which = ToTell::New;
+                which = OrderSelection::New;
                 for (operation_id, order) in orders {
                     tracing::info!(%operation_id, ?order, device_id = %session.device_id, "operation delivered");
                     if frames.send(GatewayFrame::Control { operation_id, order }).await.is_err() {
@@ -31,10 +31,10 @@ pub(super) async fn deliver(door: Door, session: SessionKey, frames: mpsc::Sende
             Err(error) => {
                 tracing::warn!(device_id = %session.device_id, %error, "operations could not be read");
                 // They may be marked as delivered, and nobody has read them.
-                which = ToTell::All;
+                which = OrderSelection::All;
             }
         }
         // Either way it is time to look.
-        let _ = tokio::time::timeout(LOOK_AGAIN, watcher.changed()).await;
+        let _ = tokio::time::timeout(ORDER_POLL_INTERVAL, watcher.changed()).await;
     }
 }

@@ -9,29 +9,29 @@ use deskgate_protocol::{OperationId, RunId};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::door::Door;
-use crate::store::attempts::{Record, Recorded, What};
+use super::service::ControlService;
+use crate::store::attempts::{AttemptRecord, AttemptUpdate, RecordOutcome};
 use crate::store::devices::SessionKey;
 
 /// Records in one commit.
-const BATCH: usize = 64;
+const MAX_BATCH_RECORDS: usize = 64;
 /// How often a commit is tried before the session ends. Records say what was written already, so
 /// trying again never writes twice.
-const TRIES: u32 = 3;
-const PAUSE: Duration = Duration::from_millis(250);
+const MAX_COMMIT_ATTEMPTS: u32 = 3;
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What is to be written down.
 #[derive(Debug)]
-pub(super) enum Report {
+pub(super) enum DeviceReport {
     /// About a run.
-    Run(Record),
+    Run(AttemptRecord),
     /// About anything else.
-    Word(Word),
+    Word(DeviceNotice),
 }
 
 /// What a device says beside its runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Word {
+pub(super) enum DeviceNotice {
     /// A control operation was carried out.
     Done(OperationId, OutcomeCode),
     /// The computer is about to sleep.
@@ -42,7 +42,7 @@ pub(super) enum Word {
 
 /// Why the recorder gave up.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Stopped {
+pub(super) enum RecorderError {
     /// The session ended.
     SessionEnded,
     /// A newer session of the device took over.
@@ -55,17 +55,17 @@ pub(super) enum Stopped {
 
 /// Writes what comes through the queue until it ends.
 pub(super) async fn record(
-    door: Door,
+    door: ControlService,
     session: SessionKey,
-    mut queue: mpsc::Receiver<Report>,
+    mut queue: mpsc::Receiver<DeviceReport>,
     frames: mpsc::Sender<GatewayFrame>,
-) -> Stopped {
-    let mut batch = Vec::with_capacity(BATCH);
-    let mut kept = Kept::default();
+) -> RecorderError {
+    let mut batch = Vec::with_capacity(MAX_BATCH_RECORDS);
+    let mut kept = ReofferQueue::default();
     loop {
         let answers = tokio::select! {
-            received = queue.recv_many(&mut batch, BATCH) => match received {
-                0 => return Stopped::SessionEnded,
+            received = queue.recv_many(&mut batch, MAX_BATCH_RECORDS) => match received {
+                0 => return RecorderError::SessionEnded,
                 _ => write_all(&door, session, batch.drain(..), &mut kept).await,
             },
             run_id = kept.due() => offer_again(&door, session, run_id).await,
@@ -74,7 +74,7 @@ pub(super) async fn record(
             Ok(answers) => {
                 for frame in newest_acks(answers) {
                     if frames.send(frame).await.is_err() {
-                        return Stopped::SessionEnded;
+                        return RecorderError::SessionEnded;
                     }
                 }
             }
@@ -86,9 +86,9 @@ pub(super) async fn record(
 /// Runs that the device was offered again and had no room for. Nobody else may execute them, so
 /// they are offered once more after a while.
 #[derive(Default)]
-struct Kept(VecDeque<(Instant, RunId)>);
+struct ReofferQueue(VecDeque<(Instant, RunId)>);
 
-impl Kept {
+impl ReofferQueue {
     /// The next run whose while is over. Cancel-safe: it is taken only when it is returned.
     async fn due(&mut self) -> RunId {
         match self.0.front() {
@@ -101,16 +101,16 @@ impl Kept {
 
 /// Other words come after the runs: the end of a run completes its stop, and says more than the device's word for it.
 async fn write_all(
-    door: &Door,
+    door: &ControlService,
     session: SessionKey,
-    reports: impl Iterator<Item = Report>,
-    kept: &mut Kept,
-) -> Result<Vec<GatewayFrame>, Stopped> {
+    reports: impl Iterator<Item = DeviceReport>,
+    kept: &mut ReofferQueue,
+) -> Result<Vec<GatewayFrame>, RecorderError> {
     let (mut records, mut words) = (Vec::new(), Vec::new());
     for report in reports {
         match report {
-            Report::Run(record) => records.push(record),
-            Report::Word(word) => words.push(word),
+            DeviceReport::Run(record) => records.push(record),
+            DeviceReport::Word(word) => words.push(word),
         }
     }
     let answers = write(door, session, gather(records.into_iter()), kept).await?;
@@ -120,15 +120,15 @@ async fn write_all(
     Ok(answers)
 }
 
-async fn take_down(door: &Door, session: SessionKey, word: Word) -> Result<(), Stopped> {
+async fn take_down(door: &ControlService, session: SessionKey, word: DeviceNotice) -> Result<(), RecorderError> {
     let device_id = session.device_id;
-    for left in (0..TRIES).rev() {
+    for left in (0..MAX_COMMIT_ATTEMPTS).rev() {
         let written = match word {
-            Word::Done(operation_id, outcome) => {
+            DeviceNotice::Done(operation_id, outcome) => {
                 door.store.operation_done(session, operation_id, outcome, door.limits.retention).await
             }
-            Word::Asleep => door.store.fall_asleep(session).await,
-            Word::Awake => door.store.awake(session, door.clocks.lease).await,
+            DeviceNotice::Asleep => door.store.fall_asleep(session).await,
+            DeviceNotice::Awake => door.store.awake(session, door.clocks.lease).await,
         };
         match written {
             Ok(()) => {
@@ -137,27 +137,27 @@ async fn take_down(door: &Door, session: SessionKey, word: Word) -> Result<(), S
             }
             Err(error) => {
                 tracing::warn!(%device_id, ?word, %error, left, "the device's word could not be written");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }
     }
-    Err(Stopped::StoreUnavailable)
+    Err(RecorderError::StoreUnavailable)
 }
 
 async fn write(
-    door: &Door,
+    door: &ControlService,
     session: SessionKey,
-    records: Vec<Record>,
-    kept: &mut Kept,
-) -> Result<Vec<GatewayFrame>, Stopped> {
+    records: Vec<AttemptRecord>,
+    kept: &mut ReofferQueue,
+) -> Result<Vec<GatewayFrame>, RecorderError> {
     let mut answers = Vec::new();
     for (record, result) in records.iter().zip(commit(door, session, &records).await?) {
         match result {
-            Recorded::Replaced => return Err(Stopped::Replaced),
-            Recorded::Gap => return Err(Stopped::Gap(record.run_id)),
-            Recorded::Kept => kept.0.push_back((Instant::now() + door.clocks.offer, record.run_id)),
-            Recorded::Revoked(code) => answers.push(revoke(record, code)),
-            Recorded::Done => {
+            RecordOutcome::Replaced => return Err(RecorderError::Replaced),
+            RecordOutcome::Gap => return Err(RecorderError::Gap(record.run_id)),
+            RecordOutcome::Kept => kept.0.push_back((Instant::now() + door.clocks.offer, record.run_id)),
+            RecordOutcome::Revoked(code) => answers.push(revoke(record, code)),
+            RecordOutcome::Done => {
                 log(session, record);
                 answers.extend(answer(door, session, record).await?);
             }
@@ -166,39 +166,47 @@ async fn write(
     Ok(answers)
 }
 
-async fn commit(door: &Door, session: SessionKey, records: &[Record]) -> Result<Vec<Recorded>, Stopped> {
+async fn commit(
+    door: &ControlService,
+    session: SessionKey,
+    records: &[AttemptRecord],
+) -> Result<Vec<RecordOutcome>, RecorderError> {
     if records.is_empty() {
         return Ok(Vec::new());
     }
-    for left in (0..TRIES).rev() {
+    for left in (0..MAX_COMMIT_ATTEMPTS).rev() {
         match door.store.record(session, records, door.limits.retention).await {
             Ok(results) => return Ok(results),
             Err(error) => {
                 tracing::warn!(device_id = %session.device_id, %error, left, "reports of the device could not be written");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }
     }
-    Err(Stopped::StoreUnavailable)
+    Err(RecorderError::StoreUnavailable)
 }
 
-async fn offer_again(door: &Door, session: SessionKey, run_id: RunId) -> Result<Vec<GatewayFrame>, Stopped> {
+async fn offer_again(
+    door: &ControlService,
+    session: SessionKey,
+    run_id: RunId,
+) -> Result<Vec<GatewayFrame>, RecorderError> {
     match door.store.offer(session, run_id).await {
         Ok(offer) => Ok(offer.map(GatewayFrame::Offer).into_iter().collect()),
         Err(error) => {
             tracing::warn!(device_id = %session.device_id, %run_id, %error, "an offer could not be read");
-            Err(Stopped::StoreUnavailable)
+            Err(RecorderError::StoreUnavailable)
         }
     }
 }
 
 /// Consecutive events of one attempt become one record.
-fn gather(batch: impl Iterator<Item = Record>) -> Vec<Record> {
-    let mut records: Vec<Record> = Vec::new();
+fn gather(batch: impl Iterator<Item = AttemptRecord>) -> Vec<AttemptRecord> {
+    let mut records: Vec<AttemptRecord> = Vec::new();
     for record in batch {
-        if let (What::Events { first, events }, Some(last)) = (&record.what, records.last_mut())
+        if let (AttemptUpdate::Events { first, events }, Some(last)) = (&record.what, records.last_mut())
             && (last.run_id, last.attempt) == (record.run_id, record.attempt)
-            && let What::Events { first: begin, events: gathered } = &mut last.what
+            && let AttemptUpdate::Events { first: begin, events: gathered } = &mut last.what
             && begin.checked_add(gathered.len() as u64) == Some(*first)
         {
             gathered.extend_from_slice(events);
@@ -209,24 +217,34 @@ fn gather(batch: impl Iterator<Item = Record>) -> Vec<Record> {
     records
 }
 
-async fn answer(door: &Door, session: SessionKey, record: &Record) -> Result<Vec<GatewayFrame>, Stopped> {
+async fn answer(
+    door: &ControlService,
+    session: SessionKey,
+    record: &AttemptRecord,
+) -> Result<Vec<GatewayFrame>, RecorderError> {
     let (run_id, attempt) = (record.run_id, record.attempt);
     Ok(match &record.what {
-        What::Start => vec![GatewayFrame::Start { run_id, attempt }],
-        What::Events { first, events } => {
+        AttemptUpdate::Start => vec![GatewayFrame::Start { run_id, attempt }],
+        AttemptUpdate::Events { first, events } => {
             vec![GatewayFrame::Ack { run_id, attempt, through: first + events.len() as u64 - 1 }]
         }
-        What::Approval { seq, .. } | What::End { seq, .. } => {
+        AttemptUpdate::Approval { seq, .. } | AttemptUpdate::End { seq, .. } => {
             vec![GatewayFrame::Ack { run_id, attempt, through: *seq }]
         }
-        What::Restart => offer_again(door, session, run_id).await?,
-        What::RunAgain => {
+        AttemptUpdate::Restart => offer_again(door, session, run_id).await?,
+        AttemptUpdate::RunAgain => {
             let offers = offer_again(door, session, run_id).await?;
             let revoked = GatewayFrame::Revoke { run_id, attempt, code: RevokeCode::AlreadyFinal };
             if offers.is_empty() { vec![revoked] } else { offers }
         }
-        What::Cancel { held } => vec![GatewayFrame::Revoke { run_id, attempt: *held, code: RevokeCode::AlreadyFinal }],
-        What::Return | What::Mismatch | What::Reconcile | What::Unknown | What::Lose => Vec::new(),
+        AttemptUpdate::Cancel { held } => {
+            vec![GatewayFrame::Revoke { run_id, attempt: *held, code: RevokeCode::AlreadyFinal }]
+        }
+        AttemptUpdate::Return
+        | AttemptUpdate::Mismatch
+        | AttemptUpdate::Reconcile
+        | AttemptUpdate::Unknown
+        | AttemptUpdate::Lose => Vec::new(),
     })
 }
 
@@ -245,30 +263,38 @@ fn newest_acks(frames: Vec<GatewayFrame>) -> Vec<GatewayFrame> {
     frames.into_iter().filter(keep).collect()
 }
 
-fn revoke(record: &Record, code: RevokeCode) -> GatewayFrame {
+fn revoke(record: &AttemptRecord, code: RevokeCode) -> GatewayFrame {
     tracing::info!(run_id = %record.run_id, attempt = record.attempt, ?code, "attempt revoked");
     GatewayFrame::Revoke { run_id: record.run_id, attempt: record.attempt, code }
 }
 
-fn log(session: SessionKey, record: &Record) {
+fn log(session: SessionKey, record: &AttemptRecord) {
     let (run_id, attempt, device_id) = (record.run_id, record.attempt, session.device_id);
     match &record.what {
-        What::Start => tracing::info!(%run_id, attempt, %device_id, "run started"),
-        What::End { outcome, .. } => {
+        AttemptUpdate::Start => tracing::info!(%run_id, attempt, %device_id, "run started"),
+        AttemptUpdate::End { outcome, .. } => {
             tracing::info!(%run_id, attempt, %device_id, state = %outcome.state(), "run ended")
         }
-        What::Restart => tracing::info!(%run_id, attempt, %device_id, "run restarted"),
-        What::Unknown => tracing::warn!(%run_id, attempt, %device_id, "the device does not know what the run changed"),
-        What::RunAgain => tracing::info!(%run_id, attempt, %device_id, "the desktop user has the run begin again"),
-        What::Reconcile => tracing::info!(%run_id, attempt, %device_id, "run reconciled"),
-        What::Cancel { .. } => tracing::info!(%run_id, attempt, %device_id, "run cancelled before it did anything"),
-        What::Lose => tracing::warn!(%run_id, attempt, %device_id, "the device no longer knows this run"),
-        What::Mismatch => tracing::warn!(%run_id, attempt, %device_id, "the device does not hold the run's definition"),
-        What::Approval { approval, .. } => {
+        AttemptUpdate::Restart => tracing::info!(%run_id, attempt, %device_id, "run restarted"),
+        AttemptUpdate::Unknown => {
+            tracing::warn!(%run_id, attempt, %device_id, "the device does not know what the run changed")
+        }
+        AttemptUpdate::RunAgain => {
+            tracing::info!(%run_id, attempt, %device_id, "the desktop user has the run begin again")
+        }
+        AttemptUpdate::Reconcile => tracing::info!(%run_id, attempt, %device_id, "run reconciled"),
+        AttemptUpdate::Cancel { .. } => {
+            tracing::info!(%run_id, attempt, %device_id, "run cancelled before it did anything")
+        }
+        AttemptUpdate::Lose => tracing::warn!(%run_id, attempt, %device_id, "the device no longer knows this run"),
+        AttemptUpdate::Mismatch => {
+            tracing::warn!(%run_id, attempt, %device_id, "the device does not hold the run's definition")
+        }
+        AttemptUpdate::Approval { approval, .. } => {
             let (approval_id, open) = (approval.approval_id, approval.open_until.is_some());
             tracing::info!(%run_id, attempt, %device_id, %approval_id, open, "request for approval");
         }
-        What::Return | What::Events { .. } => {}
+        AttemptUpdate::Return | AttemptUpdate::Events { .. } => {}
     }
 }
 
@@ -279,9 +305,9 @@ mod tests {
 
     use super::*;
 
-    fn events(run_id: RunId, first: u64, count: usize) -> Record {
+    fn events(run_id: RunId, first: u64, count: usize) -> AttemptRecord {
         let events = vec![(EventType::UsageUpdated, Value::Null); count];
-        Record { run_id, attempt: 1, what: What::Events { first, events } }
+        AttemptRecord { run_id, attempt: 1, what: AttemptUpdate::Events { first, events } }
     }
 
     #[test]

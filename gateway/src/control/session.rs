@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use deskgate_protocol::control::{
-    ByeCode, DELTA_LIMIT, DeviceFrame, GatewayFrame, MAX_FULL, MAX_REQUESTS, ManagementResult, MessageDelta, RefuseCode,
+    ByeCode, DeviceFrame, GatewayFrame, MAX_CONCURRENT_REQUESTS, MAX_DELTA_BYTES, MAX_FULL_SERVICES, ManagementResult,
+    MessageDelta, RefuseCode,
 };
 use deskgate_protocol::management::{AskedBy, ManagementError, ManagementErrorCode, ManagementRequest};
 use deskgate_protocol::{EndpointId, RunId};
@@ -12,74 +13,74 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::claims::Room;
-use super::door::Door;
-use super::handshake::Entered;
-use super::pass::{Over, Pass};
-use super::recorder::{self, Report, Stopped, Word};
-use super::reported::Reported;
-use super::wire::Ended;
+use super::claims::DeviceCapacity;
+use super::credential::{CredentialEnd, CredentialLifetime};
+use super::handshake::AdmittedDevice;
+use super::progress::ReportProgress;
+use super::recorder::{self, DeviceNotice, DeviceReport, RecorderError};
+use super::service::ControlService;
+use super::wire::WireError;
 use super::{claims, events, management, orders};
 use crate::domain::devices::Settlement;
+use crate::notify::{MessagePiece, Topic};
 use crate::store::Error as StoreError;
-use crate::store::attempts::{Record, What};
+use crate::store::attempts::{AttemptRecord, AttemptUpdate};
 use crate::store::devices::{HeldRun, SessionKey};
-use crate::wake::{Said, Topic};
 
 /// Frames to the device that may wait in the queue.
-const OUTGOING: usize = 256;
+const OUTGOING_CAPACITY: usize = 256;
 /// Reports that may wait to be written. When they do, nothing more is read until the recorder has
 /// room: it either goes on within a moment or ends the session.
-const REPORTS: usize = 128;
+const REPORT_CAPACITY: usize = 128;
 /// Slots that a device may declare at once.
 const MAX_SLOTS: u32 = 1024;
 /// Bytes of a message's identifier.
-const MESSAGE_ID: usize = 64;
+const MAX_MESSAGE_ID_BYTES: usize = 64;
 /// Numbers beyond this are nobody's.
-const LAST_SEQ: u64 = 1 << 53;
+const MAX_SEQ: u64 = 1 << 53;
 
 /// Why a session ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Why {
+pub(super) enum SessionEnd {
     #[error("the line ended")]
     Line,
     #[error("{1}")]
     Bye(ByeCode, String),
 }
 
-enum Event {
-    Frame(Result<DeviceFrame, Ended>),
+enum SessionEvent {
+    Frame(Result<DeviceFrame, WireError>),
     Heartbeat,
     DeviceChanged,
     Renewed(Result<bool, StoreError>),
-    Recorder(Stopped),
+    Recorder(RecorderError),
     WriterEnded,
     GatewayStops,
     RequestAnswered,
-    Passed(Result<(), Over>),
+    Passed(Result<(), CredentialEnd>),
     Room,
 }
 
 /// Runs a session to its end.
-pub(super) async fn run(door: &Door, entered: Entered) -> Why {
-    let Entered { mut reader, writer, session, grant, held, settlements } = entered;
-    let (frames, outgoing) = mpsc::channel(OUTGOING);
-    let (reports, reported) = mpsc::channel(REPORTS);
-    let (room, declared) = watch::channel(Room::default());
+pub(super) async fn run(door: &ControlService, entered: AdmittedDevice) -> SessionEnd {
+    let AdmittedDevice { mut reader, writer, session, grant, held, settlements } = entered;
+    let (frames, outgoing) = mpsc::channel(OUTGOING_CAPACITY);
+    let (reports, reported) = mpsc::channel(REPORT_CAPACITY);
+    let (room, declared) = watch::channel(DeviceCapacity::default());
     let mut writing = AbortOnDropHandle::new(tokio::spawn(writer.drain(outgoing, door.clocks.heartbeat * 2)));
     let mut recording =
         AbortOnDropHandle::new(tokio::spawn(recorder::record(door.clone(), session, reported, frames.clone())));
     let claiming = claims::offer(door.clone(), session, declared, frames.clone());
     let claiming = AbortOnDropHandle::new(tokio::spawn(claiming));
-    let mut live = Session {
+    let mut live = DeviceSession {
         door,
         session,
         frames: frames.clone(),
         reports,
         room,
         requests: JoinSet::new(),
-        reported: Reported::default(),
-        pass: Pass::new(grant),
+        reported: ReportProgress::default(),
+        pass: CredentialLifetime::new(grant),
         unanswered_pings: 0,
         asleep_since: None,
     };
@@ -88,7 +89,7 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
     let delivering = AbortOnDropHandle::new(tokio::spawn(delivering));
     let reports = live.reports.clone();
 
-    let mut watcher = door.store.wake().watch(Topic::Session(session.device_id));
+    let mut watcher = door.store.notifier().watch(Topic::Session(session.device_id));
     let mut heartbeat = interval_at(Instant::now() + door.clocks.heartbeat, door.clocks.heartbeat);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut renewal: JoinSet<Result<bool, StoreError>> = JoinSet::new();
@@ -101,47 +102,52 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
             break why;
         }
         let event = tokio::select! {
-            frame = reader.next(), if reports.capacity() > 0 => Event::Frame(frame),
-            _ = reports.reserve(), if reports.capacity() == 0 => Event::Room,
-            _ = heartbeat.tick() => Event::Heartbeat,
-            () = watcher.changed() => Event::DeviceChanged,
-            Some(renewed) = renewal.join_next() => Event::Renewed(renewed.unwrap_or_else(|error| Err(StoreError::Data(error.to_string())))),
-            stopped = &mut recording => Event::Recorder(stopped.unwrap_or(Stopped::SessionEnded)),
-            _ = &mut writing => Event::WriterEnded,
-            Some(_) = live.requests.join_next() => Event::RequestAnswered,
-            passed = live.pass.judged() => Event::Passed(passed),
-            () = door.stop.cancelled() => Event::GatewayStops,
+            frame = reader.next(), if reports.capacity() > 0 => SessionEvent::Frame(frame),
+            _ = reports.reserve(), if reports.capacity() == 0 => SessionEvent::Room,
+            _ = heartbeat.tick() => SessionEvent::Heartbeat,
+            () = watcher.changed() => SessionEvent::DeviceChanged,
+            Some(renewed) = renewal.join_next() => SessionEvent::Renewed(renewed.unwrap_or_else(|error| Err(StoreError::Data(error.to_string())))),
+            stopped = &mut recording => SessionEvent::Recorder(stopped.unwrap_or(RecorderError::SessionEnded)),
+            _ = &mut writing => SessionEvent::WriterEnded,
+            Some(_) = live.requests.join_next() => SessionEvent::RequestAnswered,
+            passed = live.pass.next_result() => SessionEvent::Passed(passed),
+            () = door.stop.cancelled() => SessionEvent::GatewayStops,
         };
         verdict = match event {
-            Event::Frame(Ok(frame)) => live.take(frame),
-            Event::Frame(Err(Ended::Closed)) | Event::WriterEnded => Err(Why::Line),
-            Event::Frame(Err(error)) => Err(violation(error.to_string())),
-            Event::Heartbeat => {
+            SessionEvent::Frame(Ok(frame)) => live.take(frame),
+            SessionEvent::Frame(Err(WireError::Closed)) | SessionEvent::WriterEnded => Err(SessionEnd::Line),
+            SessionEvent::Frame(Err(error)) => Err(violation(error.to_string())),
+            SessionEvent::Heartbeat => {
                 renewal.spawn(renew(door.clone(), session));
                 live.ping()
             }
-            Event::DeviceChanged => {
+            SessionEvent::DeviceChanged => {
                 renewal.spawn(current(door.clone(), session));
                 Ok(())
             }
-            Event::Renewed(Ok(true)) => {
+            SessionEvent::Renewed(Ok(true)) => {
                 good_until = Instant::now() + door.clocks.lease.saturating_sub(door.clocks.heartbeat);
                 Ok(())
             }
-            Event::RequestAnswered | Event::Room => Ok(()),
-            Event::Passed(passed) => passed.map_err(|over| Why::Bye(ByeCode::SignInExpired, over.to_string())),
-            Event::Renewed(Ok(false)) => Err(ended(door, session).await),
-            Event::Renewed(Err(error)) if Instant::now() < good_until => {
+            SessionEvent::RequestAnswered | SessionEvent::Room => Ok(()),
+            SessionEvent::Passed(passed) => {
+                passed.map_err(|over| SessionEnd::Bye(ByeCode::SignInExpired, over.to_string()))
+            }
+            SessionEvent::Renewed(Ok(false)) => Err(ended(door, session).await),
+            SessionEvent::Renewed(Err(error)) if Instant::now() < good_until => {
                 tracing::warn!(device_id = %session.device_id, %error, "the session could not be renewed; trying again");
                 Ok(())
             }
-            Event::Renewed(Err(error)) => Err(Why::Bye(ByeCode::Unavailable, error.to_string())),
-            Event::Recorder(Stopped::Replaced) => Err(replaced()),
-            Event::Recorder(Stopped::Gap(run_id)) => Err(violation(format!("events of {run_id} are missing"))),
-            Event::Recorder(_) => {
-                Err(Why::Bye(ByeCode::Unavailable, "the gateway cannot use its database at the moment".to_owned()))
+            SessionEvent::Renewed(Err(error)) => Err(SessionEnd::Bye(ByeCode::Unavailable, error.to_string())),
+            SessionEvent::Recorder(RecorderError::Replaced) => Err(replaced()),
+            SessionEvent::Recorder(RecorderError::Gap(run_id)) => {
+                Err(violation(format!("events of {run_id} are missing")))
             }
-            Event::GatewayStops => live.drain(),
+            SessionEvent::Recorder(_) => Err(SessionEnd::Bye(
+                ByeCode::Unavailable,
+                "the gateway cannot use its database at the moment".to_owned(),
+            )),
+            SessionEvent::GatewayStops => live.drain(),
         };
     };
     drop((claiming, delivering));
@@ -166,56 +172,58 @@ pub(super) async fn run(door: &Door, entered: Entered) -> Why {
     why
 }
 
-struct Session<'a> {
-    door: &'a Door,
+struct DeviceSession<'a> {
+    door: &'a ControlService,
     session: SessionKey,
     frames: mpsc::Sender<GatewayFrame>,
-    reports: mpsc::Sender<Report>,
-    room: watch::Sender<Room>,
+    reports: mpsc::Sender<DeviceReport>,
+    room: watch::Sender<DeviceCapacity>,
     requests: JoinSet<()>,
-    reported: Reported,
+    reported: ReportProgress,
     /// How long the line is good, if it is an account's.
-    pass: Pass,
+    pass: CredentialLifetime,
     unanswered_pings: u32,
     /// When it announced its sleep.
     asleep_since: Option<Instant>,
 }
 
-impl Session<'_> {
+impl DeviceSession<'_> {
     /// Acts on a frame without waiting for anything.
-    fn take(&mut self, frame: DeviceFrame) -> Result<(), Why> {
+    fn take(&mut self, frame: DeviceFrame) -> Result<(), SessionEnd> {
         match frame {
             DeviceFrame::Hello(_) => Err(violation("a second hello".to_owned())),
             DeviceFrame::Pong => self.is_there(),
             DeviceFrame::Suspend => self.fall_asleep(),
             DeviceFrame::Resume => self.awake(),
             DeviceFrame::Ready { slots, full } => self.ready(slots, full),
-            DeviceFrame::Accept { run_id, attempt } => self.report(Record { run_id, attempt, what: What::Start }),
+            DeviceFrame::Accept { run_id, attempt } => {
+                self.report(AttemptRecord { run_id, attempt, what: AttemptUpdate::Start })
+            }
             DeviceFrame::Refuse { run_id, attempt, code } => {
                 let what = match code {
-                    RefuseCode::Busy => What::Return,
-                    RefuseCode::DefinitionMismatch => What::Mismatch,
+                    RefuseCode::Busy => AttemptUpdate::Return,
+                    RefuseCode::DefinitionMismatch => AttemptUpdate::Mismatch,
                 };
                 tracing::info!(%run_id, attempt, ?code, device_id = %self.session.device_id, "offer refused");
-                self.report(Record { run_id, attempt, what })
+                self.report(AttemptRecord { run_id, attempt, what })
             }
-            DeviceFrame::Event { seq, .. } | DeviceFrame::Finish { seq, .. } if !(1..=LAST_SEQ).contains(&seq) => {
+            DeviceFrame::Event { seq, .. } | DeviceFrame::Finish { seq, .. } if !(1..=MAX_SEQ).contains(&seq) => {
                 Err(violation(format!("the number {seq}")))
             }
             DeviceFrame::Event { run_id, attempt, seq, event } => {
                 self.reported.note(run_id, attempt, seq);
-                self.report(Record { run_id, attempt, what: events::written(seq, event) })
+                self.report(AttemptRecord { run_id, attempt, what: events::stored_update(seq, event) })
             }
             DeviceFrame::Delta { run_id, attempt, delta } => self.pass_on(run_id, attempt, delta),
             DeviceFrame::Finish { run_id, attempt, seq, outcome } => {
                 self.reported.forget(run_id);
-                self.report(Record { run_id, attempt, what: What::End { seq, outcome } })
+                self.report(AttemptRecord { run_id, attempt, what: AttemptUpdate::End { seq, outcome } })
             }
             DeviceFrame::Reconciled { run_id, attempt } => {
-                self.report(Record { run_id, attempt, what: What::RunAgain })
+                self.report(AttemptRecord { run_id, attempt, what: AttemptUpdate::RunAgain })
             }
             DeviceFrame::ControlDone { operation_id, outcome } => {
-                self.queue(Report::Word(Word::Done(operation_id, outcome)))
+                self.queue(DeviceReport::Word(DeviceNotice::Done(operation_id, outcome)))
             }
             DeviceFrame::Token { access_token } => match &self.door.judge {
                 Some(judge) if self.pass.present(judge.clone(), access_token) => Ok(()),
@@ -226,7 +234,7 @@ impl Session<'_> {
     }
 
     /// Whoever still answers a lease after it announced its sleep does not sleep.
-    fn is_there(&mut self) -> Result<(), Why> {
+    fn is_there(&mut self) -> Result<(), SessionEnd> {
         self.unanswered_pings = 0;
         if self.asleep_since.is_some_and(|since| since.elapsed() > self.door.clocks.lease) {
             return self.awake();
@@ -234,48 +242,55 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn fall_asleep(&mut self) -> Result<(), Why> {
+    fn fall_asleep(&mut self) -> Result<(), SessionEnd> {
         self.asleep_since = Some(Instant::now());
-        self.queue(Report::Word(Word::Asleep))
+        self.queue(DeviceReport::Word(DeviceNotice::Asleep))
     }
 
-    fn awake(&mut self) -> Result<(), Why> {
+    fn awake(&mut self) -> Result<(), SessionEnd> {
         self.asleep_since = None;
-        self.queue(Report::Word(Word::Awake))
+        self.queue(DeviceReport::Word(DeviceNotice::Awake))
     }
 
-    fn ready(&mut self, slots: u32, full: Vec<EndpointId>) -> Result<(), Why> {
-        if slots > MAX_SLOTS || full.len() > MAX_FULL {
+    fn ready(&mut self, slots: u32, full: Vec<EndpointId>) -> Result<(), SessionEnd> {
+        if slots > MAX_SLOTS || full.len() > MAX_FULL_SERVICES {
             return Err(violation(format!("{slots} slots at once, and {} full services", full.len())));
         }
-        self.room.send_modify(|room| *room = Room { slots: room.slots + u64::from(slots), full });
+        self.room.send_modify(|room| *room = DeviceCapacity { slots: room.slots + u64::from(slots), full });
         Ok(())
     }
 
     /// Whether the run is this device's is asked where somebody listens.
-    fn pass_on(&self, run_id: RunId, attempt: u32, delta: MessageDelta) -> Result<(), Why> {
-        if delta.text.len() > DELTA_LIMIT || delta.message_id.len() > MESSAGE_ID {
+    fn pass_on(&self, run_id: RunId, attempt: u32, delta: MessageDelta) -> Result<(), SessionEnd> {
+        if delta.text.len() > MAX_DELTA_BYTES || delta.message_id.len() > MAX_MESSAGE_ID_BYTES {
             return Err(violation("a piece of a message that is too long".to_owned()));
         }
         let after = self.reported.of(run_id, attempt);
-        self.door.store.wake().said(Said { device_id: self.session.device_id, run_id, attempt, after, delta });
+        self.door.store.notifier().publish_piece(MessagePiece {
+            device_id: self.session.device_id,
+            run_id,
+            attempt,
+            after,
+            delta,
+        });
         Ok(())
     }
 
-    fn report(&mut self, record: Record) -> Result<(), Why> {
-        self.queue(Report::Run(record))
+    fn report(&mut self, record: AttemptRecord) -> Result<(), SessionEnd> {
+        self.queue(DeviceReport::Run(record))
     }
 
-    fn queue(&mut self, report: Report) -> Result<(), Why> {
+    fn queue(&mut self, report: DeviceReport) -> Result<(), SessionEnd> {
         self.reports.try_send(report).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => violation("a report that there was no room for".to_owned()),
-            mpsc::error::TrySendError::Closed(_) => Why::Line,
+            mpsc::error::TrySendError::Closed(_) => SessionEnd::Line,
         })
     }
 
-    fn answer(&mut self, request_id: u64, by: AskedBy, request: ManagementRequest) -> Result<(), Why> {
-        if self.requests.len() >= MAX_REQUESTS {
-            let message = format!("{MAX_REQUESTS} requests are under way already; try again when one is answered");
+    fn answer(&mut self, request_id: u64, by: AskedBy, request: ManagementRequest) -> Result<(), SessionEnd> {
+        if self.requests.len() >= MAX_CONCURRENT_REQUESTS {
+            let message =
+                format!("{MAX_CONCURRENT_REQUESTS} requests are under way already; try again when one is answered");
             let error = ManagementError { code: ManagementErrorCode::Conflict, message };
             self.say(GatewayFrame::Reply { request_id, result: ManagementResult::Error(error) });
             return Ok(());
@@ -291,39 +306,39 @@ impl Session<'_> {
     }
 
     /// What is to be done about the runs that the device held when it came.
-    async fn settle(&mut self, held: &[HeldRun], settlements: Vec<(RunId, u32, Settlement)>) -> Result<(), Why> {
+    async fn settle(&mut self, held: &[HeldRun], settlements: Vec<(RunId, u32, Settlement)>) -> Result<(), SessionEnd> {
         for (run_id, attempt, settlement) in settlements {
             let stored = held.iter().find(|run| run.run_id == run_id).map_or(0, |run| run.device_seq);
             self.reported.note(run_id, attempt, stored);
             let ack = GatewayFrame::Ack { run_id, attempt, through: stored };
             let what = match settlement {
-                Settlement::Start { in_doubt: false } => What::Start,
+                Settlement::Start { in_doubt: false } => AttemptUpdate::Start,
                 Settlement::Start { in_doubt: true } => {
-                    self.note(Record { run_id, attempt, what: What::Reconcile }).await;
-                    What::Start
+                    self.note(AttemptRecord { run_id, attempt, what: AttemptUpdate::Reconcile }).await;
+                    AttemptUpdate::Start
                 }
-                Settlement::Return => What::Return,
-                Settlement::Restart => What::Restart,
+                Settlement::Return => AttemptUpdate::Return,
+                Settlement::Restart => AttemptUpdate::Restart,
                 Settlement::OfferAgain { in_doubt } => {
                     if in_doubt {
-                        self.note(Record { run_id, attempt, what: What::Reconcile }).await;
+                        self.note(AttemptRecord { run_id, attempt, what: AttemptUpdate::Reconcile }).await;
                     }
-                    let unavailable = |error: StoreError| Why::Bye(ByeCode::Unavailable, error.to_string());
+                    let unavailable = |error: StoreError| SessionEnd::Bye(ByeCode::Unavailable, error.to_string());
                     let offer = self.door.store.offer(self.session, run_id).await.map_err(unavailable)?;
                     if let Some(offer) = offer {
                         self.say_in_turn(GatewayFrame::Offer(offer)).await;
                     }
                     continue;
                 }
-                Settlement::Cancel { held } => What::Cancel { held },
-                Settlement::Lose => What::Lose,
+                Settlement::Cancel { held } => AttemptUpdate::Cancel { held },
+                Settlement::Lose => AttemptUpdate::Lose,
                 Settlement::Resume { in_doubt: true } => {
                     self.say_in_turn(ack).await;
-                    What::Reconcile
+                    AttemptUpdate::Reconcile
                 }
                 Settlement::Unknown => {
                     self.say_in_turn(ack).await;
-                    What::Unknown
+                    AttemptUpdate::Unknown
                 }
                 Settlement::Resume { in_doubt: false } | Settlement::ExpectFinish => {
                     self.say_in_turn(ack).await;
@@ -334,15 +349,15 @@ impl Session<'_> {
                     continue;
                 }
             };
-            self.note(Record { run_id, attempt, what }).await;
+            self.note(AttemptRecord { run_id, attempt, what }).await;
         }
         Ok(())
     }
 
     /// Queues a record when there is room. Only before anything is read: the recorder makes the room.
-    async fn note(&self, record: Record) {
+    async fn note(&self, record: AttemptRecord) {
         // A recorder that ended ends the session too.
-        let _ = self.reports.send(Report::Run(record)).await;
+        let _ = self.reports.send(DeviceReport::Run(record)).await;
     }
 
     /// Queues a frame when there is room. Only before anything is read: the writer makes the room.
@@ -351,22 +366,22 @@ impl Session<'_> {
         let _ = self.frames.send(frame).await;
     }
 
-    fn ping(&mut self) -> Result<(), Why> {
+    fn ping(&mut self) -> Result<(), SessionEnd> {
         if self.unanswered_pings >= 2 {
-            return Err(Why::Bye(ByeCode::Unresponsive, "two pings were not answered".to_owned()));
+            return Err(SessionEnd::Bye(ByeCode::Unresponsive, "two pings were not answered".to_owned()));
         }
         self.unanswered_pings += 1;
         self.say(GatewayFrame::Ping);
         Ok(())
     }
 
-    fn drain(&mut self) -> Result<(), Why> {
+    fn drain(&mut self) -> Result<(), SessionEnd> {
         self.say(GatewayFrame::Drain);
-        Err(Why::Bye(ByeCode::Unavailable, "the gateway stops".to_owned()))
+        Err(SessionEnd::Bye(ByeCode::Unavailable, "the gateway stops".to_owned()))
     }
 
-    async fn goodbye(&mut self, why: &Why) {
-        if let Why::Bye(code, message) = why {
+    async fn goodbye(&mut self, why: &SessionEnd) {
+        if let SessionEnd::Bye(code, message) = why {
             let bye = GatewayFrame::Bye { code: *code, message: message.clone() };
             let _ = timeout(Duration::from_secs(1), self.frames.send(bye)).await;
         }
@@ -379,31 +394,31 @@ impl Session<'_> {
     }
 }
 
-async fn renew(door: Door, session: SessionKey) -> Result<bool, StoreError> {
+async fn renew(door: ControlService, session: SessionKey) -> Result<bool, StoreError> {
     door.store.renew_session(session, door.clocks.lease).await
 }
 
-async fn current(door: Door, session: SessionKey) -> Result<bool, StoreError> {
+async fn current(door: ControlService, session: SessionKey) -> Result<bool, StoreError> {
     door.store.session_is_current(session).await
 }
 
 /// Why a session is not current any more.
-async fn ended(door: &Door, session: SessionKey) -> Why {
+async fn ended(door: &ControlService, session: SessionKey) -> SessionEnd {
     match door.store.device(session.device_id).await {
         Ok(Some(device)) if device.revoked_at.is_none() && device.epoch == session.epoch => {
-            Why::Bye(ByeCode::Unavailable, "the session's lease ran out before it was renewed".to_owned())
+            SessionEnd::Bye(ByeCode::Unavailable, "the session's lease ran out before it was renewed".to_owned())
         }
         Ok(Some(device)) if device.revoked_at.is_some() => {
-            Why::Bye(ByeCode::Revoked, "this device was removed from the gateway".to_owned())
+            SessionEnd::Bye(ByeCode::Revoked, "this device was removed from the gateway".to_owned())
         }
         _ => replaced(),
     }
 }
 
-fn replaced() -> Why {
-    Why::Bye(ByeCode::Replaced, "a newer session with this device's key took over".to_owned())
+fn replaced() -> SessionEnd {
+    SessionEnd::Bye(ByeCode::Replaced, "a newer session with this device's key took over".to_owned())
 }
 
-fn violation(message: String) -> Why {
-    Why::Bye(ByeCode::ProtocolViolation, message)
+fn violation(message: String) -> SessionEnd {
+    SessionEnd::Bye(ByeCode::ProtocolViolation, message)
 }

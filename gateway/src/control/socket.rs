@@ -3,19 +3,19 @@
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 
-use super::door::Door;
+use super::service::ControlService;
 
 /// Streams that may be open at once: devices, and those that are still to say who they are.
-const STREAMS: usize = 512;
+const MAX_STREAMS: usize = 512;
 
 /// Serves until the gateway stops.
-pub async fn serve(listener: UnixListener, door: Door) {
+pub async fn serve(listener: UnixListener, door: ControlService) {
     let mut streams = JoinSet::new();
     loop {
         tokio::select! {
             () = door.stop.cancelled() => break,
             Some(_) = streams.join_next() => {}
-            accepted = listener.accept(), if streams.len() < STREAMS => match accepted {
+            accepted = listener.accept(), if streams.len() < MAX_STREAMS => match accepted {
                 Ok((stream, _)) => {
                     let door = door.clone();
                     streams.spawn(async move { door.serve(stream, None).await });

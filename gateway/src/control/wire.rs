@@ -14,13 +14,13 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
 /// Any stream a device may come in on.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+pub(crate) trait ControlStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ControlStream for T {}
 
 /// A stream of whatever kind.
-pub(crate) type BoxedStream = Box<dyn Stream>;
+pub(crate) type BoxedControlStream = Box<dyn ControlStream>;
 
-type Socket = WebSocketStream<BoxedStream>;
+type ControlSocket = WebSocketStream<BoxedControlStream>;
 
 /// How the WebSocket is set up: frames of our size, nothing larger.
 pub(super) fn config() -> WebSocketConfig {
@@ -29,7 +29,7 @@ pub(super) fn config() -> WebSocketConfig {
 
 /// Why no further frame comes.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Ended {
+pub(super) enum WireError {
     /// The other side closed, or the line broke.
     #[error("the line is closed")]
     Closed,
@@ -42,34 +42,34 @@ pub(super) enum Ended {
 }
 
 /// The half that reads.
-pub(super) struct Reader(SplitStream<Socket>);
+pub(super) struct FrameReader(SplitStream<ControlSocket>);
 
-impl Reader {
+impl FrameReader {
     /// The next frame.
-    pub(super) async fn next(&mut self) -> Result<DeviceFrame, Ended> {
+    pub(super) async fn next(&mut self) -> Result<DeviceFrame, WireError> {
         loop {
             match self.0.next().await {
                 Some(Ok(Message::Text(text))) => return Ok(frame::decode(&text)?),
-                Some(Ok(Message::Binary(_))) => return Err(Ended::NotText),
+                Some(Ok(Message::Binary(_))) => return Err(WireError::NotText),
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
                 Some(Err(tokio_tungstenite::tungstenite::Error::Capacity(error))) => {
                     tracing::debug!(%error, "a message over the limit");
                     return Err(FrameError::TooLarge(MAX_FRAME_BYTES + 1).into());
                 }
-                Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(Ended::Closed),
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(WireError::Closed),
             }
         }
     }
 }
 
 /// The half that writes.
-pub(super) struct Writer(SplitSink<Socket, Message>);
+pub(super) struct FrameWriter(SplitSink<ControlSocket, Message>);
 
-impl Writer {
+impl FrameWriter {
     /// Sends one frame.
-    pub(super) async fn send(&mut self, frame: &GatewayFrame) -> Result<(), Ended> {
+    pub(super) async fn send(&mut self, frame: &GatewayFrame) -> Result<(), WireError> {
         let text = frame::encode(frame)?;
-        self.0.send(Message::text(text)).await.map_err(|_| Ended::Closed)
+        self.0.send(Message::text(text)).await.map_err(|_| WireError::Closed)
     }
 
     /// Sends whatever comes through the queue, several frames in one write when they are there,
@@ -80,12 +80,12 @@ impl Writer {
             let written = async {
                 for frame in frames.drain(..) {
                     match frame::encode(&frame) {
-                        Ok(text) => self.0.feed(Message::text(text)).await.map_err(|_| Ended::Closed)?,
+                        Ok(text) => self.0.feed(Message::text(text)).await.map_err(|_| WireError::Closed)?,
                         // One frame that should not exist must not keep the others back.
                         Err(error) => tracing::error!(%error, "a frame to the device cannot be sent and is left out"),
                     }
                 }
-                self.0.flush().await.map_err(|_| Ended::Closed)
+                self.0.flush().await.map_err(|_| WireError::Closed)
             };
             match timeout(patience, written).await {
                 Ok(Ok(())) => {}
@@ -99,7 +99,7 @@ impl Writer {
 }
 
 /// Both halves of an open WebSocket.
-pub(super) fn split(socket: Socket) -> (Reader, Writer) {
+pub(super) fn split(socket: ControlSocket) -> (FrameReader, FrameWriter) {
     let (writer, reader) = socket.split();
-    (Reader(reader), Writer(writer))
+    (FrameReader(reader), FrameWriter(writer))
 }

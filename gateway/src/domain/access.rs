@@ -13,9 +13,9 @@ use deskgate_protocol::management::Scope;
 use deskgate_protocol::secret::{ApplicationKey, InvalidSecret, digests_equal};
 use deskgate_protocol::{ApplicationId, EndpointId, KeyId};
 
-use super::Limits;
-use super::failures::{Failures, Try};
-use super::rates::{Rates, Standing};
+use super::CallerLimits;
+use super::auth_failures::{AuthFailures, PendingFailure};
+use super::rates::{RateStatus, Rates};
 use super::refusal::Refusal;
 use crate::networks::Network;
 use crate::store::Store;
@@ -23,10 +23,10 @@ use crate::store::applications::StoredKey;
 
 /// A request whose key was checked. What it may do, and for whom, is still to be asked.
 #[derive(Clone, Debug)]
-pub struct Authenticated {
+pub struct AuthenticatedRequest {
     key: Arc<StoredKey>,
     subject: Subject,
-    standing: Standing,
+    standing: RateStatus,
 }
 
 /// What a request says about its subject.
@@ -40,9 +40,9 @@ pub enum Subject {
     Unusable,
 }
 
-impl Authenticated {
+impl AuthenticatedRequest {
     /// What its key has left after this request.
-    pub fn standing(&self) -> Standing {
+    pub fn rate_status(&self) -> RateStatus {
         self.standing
     }
 
@@ -153,9 +153,9 @@ fn is_allowed(cidrs: &[String], from: Option<IpAddr>) -> bool {
 }
 
 /// A try that counts as failed until it is forgiven.
-pub struct Knock(Option<Try>);
+pub struct AuthAttempt(Option<PendingFailure>);
 
-impl Knock {
+impl AuthAttempt {
     /// It was no failure.
     pub fn forgive(self) {
         if let Some(attempt) = self.0 {
@@ -165,13 +165,13 @@ impl Knock {
 }
 
 /// What was sent as a key, and from where.
-struct Sent {
+struct PresentedKey {
     key_id: KeyId,
     digest: Sha256Digest,
     from: Option<IpAddr>,
 }
 
-impl Sent {
+impl PresentedKey {
     /// Whether it is this key, and the key is good from there.
     fn is(&self, known: &StoredKey) -> bool {
         digests_equal(&known.digest, &self.digest) && known.live && is_allowed(&known.key.allowed_cidrs, self.from)
@@ -179,18 +179,18 @@ impl Sent {
 }
 
 /// How long a key's record is believed.
-const BELIEVED: Duration = Duration::from_millis(500);
+const KEY_CACHE_TTL: Duration = Duration::from_millis(500);
 /// How often the use of a key is noted.
-const NOTED: Duration = Duration::from_secs(60);
+const KEY_USE_NOTE_INTERVAL: Duration = Duration::from_secs(60);
 /// The same while it is used from more than one address.
-const NOTED_ANEW: Duration = Duration::from_secs(1);
+const ADDRESS_CHANGE_NOTE_INTERVAL: Duration = Duration::from_secs(1);
 /// Records that are remembered at most.
-const REMEMBERED: usize = 10_000;
+const MAX_CACHED_KEYS: usize = 10_000;
 
 /// One key's record, with the lock of whoever reads it again.
 #[derive(Default)]
-struct Slot {
-    last: Mutex<Option<Reading>>,
+struct KeySlot {
+    last: Mutex<Option<KeyReading>>,
     /// The key that the last reading found which did not fail.
     known: Mutex<Option<Arc<StoredKey>>>,
     reading: tokio::sync::Mutex<()>,
@@ -200,7 +200,7 @@ struct Slot {
 
 /// What came of reading a key's record.
 #[derive(Clone)]
-struct Reading {
+struct KeyReading {
     began: Instant,
     ended: Instant,
     found: Result<Option<Arc<StoredKey>>, Refusal>,
@@ -211,14 +211,14 @@ struct Reading {
 pub struct Access {
     store: Store,
     rates: Rates<KeyId>,
-    failures: Failures,
-    slots: Arc<Mutex<HashMap<KeyId, Arc<Slot>>>>,
+    failures: AuthFailures,
+    slots: Arc<Mutex<HashMap<KeyId, Arc<KeySlot>>>>,
 }
 
 impl Access {
     /// Checks keys against this store, and counts their requests.
-    pub fn new(store: Store, limits: &Limits) -> Self {
-        let failures = Failures::new(limits.failed_authentications_per_minute);
+    pub fn new(store: Store, limits: &CallerLimits) -> Self {
+        let failures = AuthFailures::new(limits.failed_authentications_per_minute);
         Self { store, rates: Rates::new(limits.rate), failures, slots: Arc::default() }
     }
 
@@ -229,10 +229,10 @@ impl Access {
         credential: &str,
         subject: Subject,
         from: Option<IpAddr>,
-    ) -> Result<Authenticated, Refusal> {
+    ) -> Result<AuthenticatedRequest, Refusal> {
         let sent: ApplicationKey =
             credential.parse().map_err(|error| Refusal::CredentialInvalid { hint: hint(&error) })?;
-        let sent = Sent { key_id: sent.id(), digest: sent.digest(), from };
+        let sent = PresentedKey { key_id: sent.id(), digest: sent.digest(), from };
         let slot = lock(&self.slots).get(&sent.key_id).cloned();
         // A reading that failed makes no key unknown.
         let was_good = slot.as_ref().and_then(|slot| slot.known()).is_some_and(|known| sent.is(&known));
@@ -256,15 +256,15 @@ impl Access {
             tracing::debug!(%error, "a key's last use was not noted");
         }
         let standing = self.rates.count(key.key.key_id);
-        Ok(Authenticated { key, subject, standing })
+        Ok(AuthenticatedRequest { key, subject, standing })
     }
 
     /// One try with another credential than a key, which counts among those that fail until it is forgiven.
-    pub fn knock(&self, from: Option<IpAddr>) -> Result<Knock, Refusal> {
-        from.map(|address| self.failures.begin(address)).transpose().map(Knock)
+    pub fn begin_attempt(&self, from: Option<IpAddr>) -> Result<AuthAttempt, Refusal> {
+        from.map(|address| self.failures.begin(address)).transpose().map(AuthAttempt)
     }
 
-    async fn key(&self, slot: &Slot, key_id: KeyId) -> Result<Option<Arc<StoredKey>>, Refusal> {
+    async fn key(&self, slot: &KeySlot, key_id: KeyId) -> Result<Option<Arc<StoredKey>>, Refusal> {
         let came = Instant::now();
         if let Some(found) = slot.good_for(came) {
             return found;
@@ -276,17 +276,17 @@ impl Access {
         }
         let began = Instant::now();
         let found = self.store.key(key_id).await.map(|key| key.map(Arc::new)).map_err(Refusal::from);
-        slot.note(Reading { began, ended: Instant::now(), found: found.clone() });
+        slot.note(KeyReading { began, ended: Instant::now(), found: found.clone() });
         found
     }
 
-    fn slot(&self, key_id: KeyId) -> Arc<Slot> {
+    fn slot(&self, key_id: KeyId) -> Arc<KeySlot> {
         let mut slots = lock(&self.slots);
-        if slots.len() >= REMEMBERED {
+        if slots.len() >= MAX_CACHED_KEYS {
             let now = Instant::now();
             // What nobody has is forgotten first.
             slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.known().is_some());
-            if slots.len() >= REMEMBERED {
+            if slots.len() >= MAX_CACHED_KEYS {
                 slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.good_for(now).is_some());
             }
         }
@@ -294,18 +294,20 @@ impl Access {
     }
 }
 
-impl Slot {
+impl KeySlot {
     /// Whether this use of the key is to be noted. Asked once for each use.
     fn is_use_to_note(&self, from: Option<IpAddr>) -> bool {
         let mut noted = lock(&self.noted);
-        let due = noted.is_none_or(|(at, last)| at.elapsed() >= if last == from { NOTED } else { NOTED_ANEW });
+        let due = noted.is_none_or(|(at, last)| {
+            at.elapsed() >= if last == from { KEY_USE_NOTE_INTERVAL } else { ADDRESS_CHANGE_NOTE_INTERVAL }
+        });
         if due {
             *noted = Some((Instant::now(), from));
         }
         due
     }
 
-    fn note(&self, reading: Reading) {
+    fn note(&self, reading: KeyReading) {
         if let Ok(found) = &reading.found {
             lock(&self.known).clone_from(found);
         }
@@ -319,8 +321,8 @@ impl Slot {
     /// The last reading, if somebody who came at this moment may rely on it.
     fn good_for(&self, came: Instant) -> Option<Result<Option<Arc<StoredKey>>, Refusal>> {
         let last = lock(&self.last);
-        let usable = |reading: &&Reading| match reading.found {
-            Ok(_) => came.saturating_duration_since(reading.began) < BELIEVED,
+        let usable = |reading: &&KeyReading| match reading.found {
+            Ok(_) => came.saturating_duration_since(reading.began) < KEY_CACHE_TTL,
             Err(_) => reading.ended >= came,
         };
         last.as_ref().filter(usable).map(|reading| reading.found.clone())

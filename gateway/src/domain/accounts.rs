@@ -3,7 +3,7 @@
 //! A key that nobody paired belongs from then on to the account that it first comes with. It never changes hands: not to
 //! another account, not from the administrator who paired it to an account, and not the other way round.
 
-use deskgate_protocol::control::{Hello, Refused, RefusedCode};
+use deskgate_protocol::control::{Hello, RefusedCode, SessionRefusal};
 use deskgate_protocol::service::check_name;
 use deskgate_protocol::{Timestamp, VERSION};
 
@@ -12,7 +12,7 @@ use crate::store::devices::Device;
 use crate::store::{self, Store};
 
 /// What a device is called whose user gave it no name that can be used.
-const UNNAMED: &str = "desktop";
+const DEFAULT_DEVICE_NAME: &str = "desktop";
 
 /// What an access token is good for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,12 +25,12 @@ pub struct Grant {
 
 /// Pairs the key of a hello whose proof was checked, if it is nobody's yet and its account has room for it.
 pub async fn pair(store: &Store, account: &Account, hello: &Hello, most: u32) -> Result<(), store::Error> {
-    let name = hello.device_name.as_deref().filter(|name| check_name(name).is_ok()).unwrap_or(UNNAMED);
+    let name = hello.device_name.as_deref().filter(|name| check_name(name).is_ok()).unwrap_or(DEFAULT_DEVICE_NAME);
     store.pair_with_account(name, &hello.public_key, account, most).await
 }
 
 /// Refuses a key that is not the account's. `known`: whoever has it.
-pub fn refuse_key(known: Option<&Device>, hello: &Hello, most: u32) -> Refused {
+pub fn refuse_key(known: Option<&Device>, hello: &Hello, most: u32) -> SessionRefusal {
     let fingerprint = hello.public_key.fingerprint();
     let (code, message) = match known {
         None => (
@@ -52,7 +52,7 @@ pub fn refuse_key(known: Option<&Device>, hello: &Hello, most: u32) -> Refused {
             ),
         ),
     };
-    Refused {
+    SessionRefusal {
         code,
         message,
         should_retry: false,

@@ -12,12 +12,12 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::run::{Input, Run, RunLinks, RunState, StateReasonCode};
 use deskgate_protocol::{ApplicationId, EndpointId, RunId};
 
-use super::Limits;
+use super::CallerLimits;
 use super::access::Caller;
-use super::refusal::{Existing, Refusal};
-use super::runs::{seen, seen_state};
+use super::refusal::{PriorResult, Refusal};
+use super::runs::{visible_run, visible_state};
 use crate::store::Store;
-use crate::store::admissions::{Accepted, Admission, Admissions, Submission};
+use crate::store::admissions::{AcceptedRun, Admission, Admissions, Submission};
 
 /// Seconds that a run may wait for a start, if nothing else is said.
 pub const DEFAULT_QUEUE_TTL_S: u32 = 24 * 3600;
@@ -26,7 +26,7 @@ pub const DEFAULT_DURATION_S: u32 = 3600;
 
 /// What a caller wants done.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct RunRequest {
     /// By which service.
     pub endpoint_id: EndpointId,
     /// The caller's own name for this piece of work.
@@ -49,7 +49,7 @@ pub struct Request {
 
 /// An admitted run; `replayed` when it was admitted by an earlier request.
 #[derive(Clone, Debug)]
-pub struct Admitted {
+pub struct AdmittedRun {
     /// Its record at this moment.
     pub run: Run,
     /// Whether this request made it.
@@ -58,22 +58,22 @@ pub struct Admitted {
 
 /// Decides on submissions.
 #[derive(Clone)]
-pub struct AdmissionDesk {
+pub struct AdmissionService {
     pub(super) store: Store,
     admissions: Admissions,
-    pub(super) waiting: WaitingRuns,
+    pub(super) waiting: WaitingRunCounts,
 }
 
-impl AdmissionDesk {
+impl AdmissionService {
     /// A desk over the shared commits.
-    pub fn new(store: Store, admissions: Admissions, limits: &Limits) -> Self {
-        let waiting = WaitingRuns::new(store.clone(), limits.waiting_runs_per_application);
+    pub fn new(store: Store, admissions: Admissions, limits: &CallerLimits) -> Self {
+        let waiting = WaitingRunCounts::new(store.clone(), limits.waiting_runs_per_application);
         Self { store, admissions, waiting }
     }
 
     /// Admits a request of a caller with `runs:write`, or finds the run that the same request made before. Returns only after
     /// the commit.
-    pub async fn admit(&self, caller: &Caller, mut request: Request) -> Result<Admitted, Refusal> {
+    pub async fn admit(&self, caller: &Caller, mut request: RunRequest) -> Result<AdmittedRun, Refusal> {
         if !caller.may_use(request.endpoint_id) {
             return Err(Refusal::NotFound);
         }
@@ -83,7 +83,7 @@ impl AdmissionDesk {
         let submission = submission(caller.into(), run_id, identity, &mut request, no_room.is_none())?;
         match self.admissions.admit(submission).await? {
             Admission::Accepted(accepted) => {
-                Ok(Admitted { run: self.accepted(caller.app_id(), run_id, request, accepted), replayed: false })
+                Ok(AdmittedRun { run: self.accepted(caller.app_id(), run_id, request, accepted), replayed: false })
             }
             Admission::Known { run_id, fingerprint } => {
                 self.replay(caller, run_id, fingerprint == request.fingerprint).await
@@ -97,11 +97,12 @@ impl AdmissionDesk {
 
     /// Admits a run that the owner of an application's service asks for. It passes where the others pass: the service,
     /// access, the queue. Every request is another run.
-    pub async fn admit_own(&self, app_id: ApplicationId, mut request: Request) -> Result<Run, Refusal> {
+    pub async fn admit_own(&self, app_id: ApplicationId, mut request: RunRequest) -> Result<Run, Refusal> {
         let run_id = RunId::new();
         let identity = digest_of(&["owner", &run_id.to_string()]);
         let room = self.waiting.has_room(app_id).await?;
-        let submission = submission(For { app_id, subject: OWNER }, run_id, identity, &mut request, room)?;
+        let submission =
+            submission(Principal { app_id, subject: OWNER_SUBJECT }, run_id, identity, &mut request, room)?;
         match self.admissions.admit(submission).await? {
             Admission::Accepted(accepted) => Ok(self.accepted(app_id, run_id, request, accepted)),
             Admission::NoSuchEndpoint => Err(Refusal::NotFound),
@@ -117,9 +118,9 @@ impl AdmissionDesk {
     /// there.
     pub(super) async fn admit_event(
         &self,
-        whose: For<'_>,
+        whose: Principal<'_>,
         identity: Sha256Digest,
-        mut request: Request,
+        mut request: RunRequest,
         within_rate: bool,
     ) -> Result<(RunId, bool), Refusal> {
         let run_id = RunId::new();
@@ -135,10 +136,10 @@ impl AdmissionDesk {
         }
     }
 
-    fn accepted(&self, app_id: ApplicationId, run_id: RunId, request: Request, accepted: Accepted) -> Run {
+    fn accepted(&self, app_id: ApplicationId, run_id: RunId, request: RunRequest, accepted: AcceptedRun) -> Run {
         self.waiting.one_more(app_id);
         tracing::info!(%run_id, %app_id, endpoint_id = %request.endpoint_id, "run accepted");
-        fresh(run_id, request, accepted)
+        new_run(run_id, request, accepted)
     }
 
     /// What new work of this caller would be refused with. The replay of older work finds its run all the same.
@@ -161,30 +162,30 @@ impl AdmissionDesk {
     }
 
     /// The answer to a request whose identity made a run before.
-    pub(super) async fn replay(&self, caller: &Caller, run_id: RunId, same: bool) -> Result<Admitted, Refusal> {
+    pub(super) async fn replay(&self, caller: &Caller, run_id: RunId, same: bool) -> Result<AdmittedRun, Refusal> {
         if !same {
-            return Err(Refusal::IdempotencyKeyReused { existing: Existing::Run(run_id) });
+            return Err(Refusal::IdempotencyKeyReused { existing: PriorResult::Run(run_id) });
         }
         let stored = self.store.run(caller.app_id(), caller.subject(), run_id).await?;
         // It was there a moment ago.
-        let run = stored.map(seen).ok_or(Refusal::RunPurged)?;
-        Ok(Admitted { run, replayed: true })
+        let run = stored.map(visible_run).ok_or(Refusal::RunPurged)?;
+        Ok(AdmittedRun { run, replayed: true })
     }
 }
 
 /// The business user that runs of the owner's own are for.
-const OWNER: &str = "owner";
+const OWNER_SUBJECT: &str = "owner";
 
 /// For whom a run is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct For<'a> {
+pub(super) struct Principal<'a> {
     /// The application.
     pub app_id: ApplicationId,
     /// Its business user.
     pub subject: &'a str,
 }
 
-impl<'a> From<&'a Caller> for For<'a> {
+impl<'a> From<&'a Caller> for Principal<'a> {
     fn from(caller: &'a Caller) -> Self {
         Self { app_id: caller.app_id(), subject: caller.subject() }
     }
@@ -192,10 +193,10 @@ impl<'a> From<&'a Caller> for For<'a> {
 
 /// What is to be stored; `room` says whether there is room for new work.
 pub(super) fn submission(
-    whose: For<'_>,
+    whose: Principal<'_>,
     run_id: RunId,
     identity: Sha256Digest,
-    request: &mut Request,
+    request: &mut RunRequest,
     room: bool,
 ) -> Result<Submission, Refusal> {
     let seconds = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
@@ -237,8 +238,8 @@ pub(super) fn digest_of(parts: &[&str]) -> Sha256Digest {
 }
 
 /// The record of a run that was accepted a moment ago.
-pub(super) fn fresh(run_id: RunId, request: Request, accepted: Accepted) -> Run {
-    let (state, reason) = seen_state(RunState::Queued, accepted.presence);
+pub(super) fn new_run(run_id: RunId, request: RunRequest, accepted: AcceptedRun) -> Run {
+    let (state, reason) = visible_state(RunState::Queued, accepted.presence);
     Run {
         run_id,
         endpoint_id: request.endpoint_id,
@@ -267,37 +268,37 @@ pub(super) fn fresh(run_id: RunId, request: Request, accepted: Accepted) -> Run 
 }
 
 /// How often an application's waiting runs are counted again.
-const COUNT_AGAIN: Duration = Duration::from_secs(1);
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 /// Applications whose count is remembered at most.
-const REMEMBERED: usize = 10_000;
+const MAX_CACHED_COUNTS: usize = 10_000;
 
 /// How many runs of each application wait. Counted once a second, and upwards in between by what
 /// this replica accepts: so the limit can be passed only by what other replicas accept in a second.
 ///
 /// A long queue takes long to count. So one caller counts, and the others go by the old count meanwhile.
 #[derive(Clone)]
-pub(super) struct WaitingRuns {
+pub(super) struct WaitingRunCounts {
     store: Store,
     limit: u32,
-    counts: Arc<Mutex<HashMap<ApplicationId, Arc<Waiting>>>>,
+    counts: Arc<Mutex<HashMap<ApplicationId, Arc<WaitingCount>>>>,
 }
 
 /// The waiting runs of one application.
 #[derive(Default)]
-struct Waiting {
-    known: Mutex<Known>,
+struct WaitingCount {
+    known: Mutex<CachedCount>,
     counting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Known {
+struct CachedCount {
     counted_at: Option<Instant>,
     count: i64,
     /// Accepted by this replica since it started.
     accepted: i64,
 }
 
-impl WaitingRuns {
+impl WaitingRunCounts {
     fn new(store: Store, limit: u32) -> Self {
         Self { store, limit, counts: Arc::default() }
     }
@@ -321,16 +322,16 @@ impl WaitingRuns {
         }
     }
 
-    fn waiting(&self, app_id: ApplicationId) -> Arc<Waiting> {
+    fn waiting(&self, app_id: ApplicationId) -> Arc<WaitingCount> {
         let mut counts = lock(&self.counts);
-        if counts.len() >= REMEMBERED {
+        if counts.len() >= MAX_CACHED_COUNTS {
             counts.retain(|_, waiting| Arc::strong_count(waiting) > 1 || lock(&waiting.known).is_fresh());
         }
         counts.entry(app_id).or_default().clone()
     }
 }
 
-impl Waiting {
+impl WaitingCount {
     /// The count; `ask` counts in the tables.
     async fn count(&self, ask: impl AsyncFnOnce() -> Result<i64, Refusal>) -> Result<i64, Refusal> {
         let known = self.known();
@@ -356,14 +357,14 @@ impl Waiting {
         Ok(known.count)
     }
 
-    fn known(&self) -> Known {
+    fn known(&self) -> CachedCount {
         *lock(&self.known)
     }
 }
 
-impl Known {
+impl CachedCount {
     fn is_fresh(&self) -> bool {
-        self.counted_at.is_some_and(|counted| counted.elapsed() < COUNT_AGAIN)
+        self.counted_at.is_some_and(|counted| counted.elapsed() < COUNT_INTERVAL)
     }
 }
 
@@ -378,13 +379,13 @@ mod tests {
     use tokio::sync::oneshot;
 
     /// As if the second had passed.
-    fn age(waiting: &Waiting) {
-        lock(&waiting.known).counted_at = Instant::now().checked_sub(COUNT_AGAIN);
+    fn age(waiting: &WaitingCount) {
+        lock(&waiting.known).counted_at = Instant::now().checked_sub(COUNT_INTERVAL);
     }
 
     #[tokio::test]
     async fn while_one_caller_counts_again_the_others_go_by_the_old_count() {
-        let waiting = Waiting::default();
+        let waiting = WaitingCount::default();
         assert_eq!(waiting.count(async || Ok(7)).await.unwrap(), 7);
         age(&waiting);
         let (answer, asked) = oneshot::channel();
@@ -400,7 +401,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_accepted_while_it_is_counted_is_not_forgotten() {
-        let waiting = Waiting::default();
+        let waiting = WaitingCount::default();
         let count = waiting.count(async || {
             lock(&waiting.known).accepted += 2;
             Ok(5)
@@ -410,7 +411,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_count_that_fails_is_asked_for_again() {
-        let waiting = Waiting::default();
+        let waiting = WaitingCount::default();
         assert!(waiting.count(async || Err(Refusal::StoreUnavailable)).await.is_err());
         assert_eq!(waiting.count(async || Ok(3)).await.unwrap(), 3);
     }

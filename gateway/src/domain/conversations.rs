@@ -6,16 +6,16 @@ use deskgate_protocol::run::Run;
 use deskgate_protocol::{ConversationId, EndpointId, RunId};
 
 use super::access::Caller;
-use super::admission::{AdmissionDesk, Admitted, Request, fresh, identity, submission};
+use super::admission::{AdmissionService, AdmittedRun, RunRequest, identity, new_run, submission};
 use super::refusal::Refusal;
-use crate::store::conversations::{Opened, Opening, Sought};
-use crate::store::messages::{Message, Said};
+use crate::store::conversations::{ConversationOpening, ConversationQuery, OpeningOutcome};
+use crate::store::messages::{Message, MessageAdmission};
 use crate::store::requests;
-use crate::store::{Page, Place, Store};
+use crate::store::{Page, PagePosition, Store};
 
 /// A conversation that a caller wants to have.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct OpenConversation {
     /// With which service.
     pub endpoint_id: EndpointId,
     /// The caller's name for it.
@@ -28,7 +28,7 @@ pub struct Wanted {
 
 /// A conversation that is there.
 #[derive(Clone, Debug)]
-pub struct There {
+pub struct OpenedConversation {
     /// Its record at this moment.
     pub conversation: Conversation,
     /// Whether this request, now or when it came first, made it.
@@ -38,36 +38,38 @@ pub struct There {
 }
 
 /// Gets or creates a conversation for a caller with `conversations:write`.
-pub async fn open(store: &Store, caller: &Caller, wanted: Wanted) -> Result<There, Refusal> {
+pub async fn open(store: &Store, caller: &Caller, wanted: OpenConversation) -> Result<OpenedConversation, Refusal> {
     if !caller.may_use(wanted.endpoint_id) {
         return Err(Refusal::NotFound);
     }
     let identity = identity(caller, "POST conversations", "", &wanted.idempotency_key);
-    let opening = Opening {
+    let opening = ConversationOpening {
         conversation_id: ConversationId::new(),
         app_id: caller.app_id(),
         subject: caller.subject().to_owned(),
         endpoint_id: wanted.endpoint_id,
         conversation_key: wanted.conversation_key,
-        request: Some(requests::Request { identity, fingerprint: wanted.fingerprint }),
+        request: Some(requests::RequestKey { identity, fingerprint: wanted.fingerprint }),
         within_rate: caller.is_within_rate(),
     };
     match store.open_conversation(&opening).await? {
-        Opened::There { conversation, made, replayed } => Ok(There { conversation, made, replayed }),
+        OpeningOutcome::There { conversation, made, replayed } => {
+            Ok(OpenedConversation { conversation, made, replayed })
+        }
         other => Err(unopened(other)),
     }
 }
 
 /// Why a conversation is not there.
-pub(super) fn unopened(opened: Opened) -> Refusal {
+pub(super) fn unopened(opened: OpeningOutcome) -> Refusal {
     match opened {
-        Opened::Reused(existing) => Refusal::IdempotencyKeyReused { existing: existing.into() },
-        Opened::NoSuchEndpoint => Refusal::NotFound,
-        Opened::Disabled => Refusal::ApplicationDisabled,
-        Opened::Paused => Refusal::AccessPaused,
-        Opened::OverRate => Refusal::RateLimited,
+        OpeningOutcome::Reused(existing) => Refusal::IdempotencyKeyReused { existing: existing.into() },
+        OpeningOutcome::NoSuchEndpoint => Refusal::NotFound,
+        OpeningOutcome::Disabled => Refusal::ApplicationDisabled,
+        OpeningOutcome::Paused => Refusal::AccessPaused,
+        OpeningOutcome::OverRate => Refusal::RateLimited,
         // Whoever asks has looked for it.
-        Opened::There { .. } => Refusal::Internal,
+        OpeningOutcome::There { .. } => Refusal::Internal,
     }
 }
 
@@ -79,7 +81,7 @@ pub async fn read(store: &Store, caller: &Caller, conversation_id: ConversationI
 
 /// Which of a caller's conversations a list shows.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct ConversationFilter {
     /// Only with this service.
     pub endpoint_id: Option<EndpointId>,
     /// Only those that the caller named so.
@@ -90,18 +92,18 @@ pub struct Filter {
 pub async fn list(
     store: &Store,
     caller: &Caller,
-    filter: &Filter,
-    before: Option<Place>,
+    filter: &ConversationFilter,
+    before: Option<PagePosition>,
     limit: u32,
 ) -> Result<Page<Conversation>, Refusal> {
-    let Some(endpoints) = caller.shown(filter.endpoint_id) else { return Ok(Page::EMPTY) };
+    let Some(endpoints) = caller.shown(filter.endpoint_id) else { return Ok(Page::EMPTY_PAGE) };
     let (app_id, subject) = (caller.app_id(), caller.subject());
     let conversation_key = filter.conversation_key.as_deref();
-    let sought = Sought { app_id, subject, endpoints, conversation_key, before };
+    let sought = ConversationQuery { app_id, subject, endpoints, conversation_key, before };
     Ok(store.conversations_of_caller(&sought, limit).await?)
 }
 
-impl AdmissionDesk {
+impl AdmissionService {
     /// Admits a message of a caller with `conversations:write` and `runs:write`, or finds the run that the same
     /// message made before. `request.endpoint_id` is set to the conversation's service.
     pub async fn say(
@@ -109,32 +111,34 @@ impl AdmissionDesk {
         caller: &Caller,
         conversation_id: ConversationId,
         expected_generation: u32,
-        mut request: Request,
-    ) -> Result<Admitted, Refusal> {
+        mut request: RunRequest,
+    ) -> Result<AdmittedRun, Refusal> {
         request.endpoint_id = read(&self.store, caller, conversation_id).await?.endpoint_id;
         let run_id = RunId::new();
         let identity = identity(caller, "POST messages", &conversation_id.to_string(), &request.idempotency_key);
         let no_room = self.no_room(caller).await?;
         let submission = submission(caller.into(), run_id, identity, &mut request, no_room.is_none())?;
-        match self.store.say(&Message { submission, conversation_id, expected_generation }).await? {
-            Said::Accepted(accepted) => {
+        match self.store.admit_message(&Message { submission, conversation_id, expected_generation }).await? {
+            MessageAdmission::Accepted(accepted) => {
                 self.waiting.one_more(caller.app_id());
                 tracing::info!(%run_id, %conversation_id, app_id = %caller.app_id(), "message accepted");
-                let run = fresh(run_id, request, accepted);
+                let run = new_run(run_id, request, accepted);
                 let (conversation_id, generation) = (Some(conversation_id), Some(expected_generation));
-                Ok(Admitted { run: Run { conversation_id, generation, ..run }, replayed: false })
+                Ok(AdmittedRun { run: Run { conversation_id, generation, ..run }, replayed: false })
             }
-            Said::Known { run_id, fingerprint } => {
+            MessageAdmission::Known { run_id, fingerprint } => {
                 self.replay(caller, run_id, fingerprint == request.fingerprint).await
             }
-            Said::NoSuchConversation => Err(Refusal::NotFound),
-            Said::Disabled => Err(Refusal::ApplicationDisabled),
-            Said::Paused => Err(Refusal::AccessPaused),
-            Said::OtherGeneration { current } => Err(Refusal::GenerationMismatch { current_generation: current }),
-            Said::Busy { active_run_id, operation_id } => {
+            MessageAdmission::NoSuchConversation => Err(Refusal::NotFound),
+            MessageAdmission::Disabled => Err(Refusal::ApplicationDisabled),
+            MessageAdmission::Paused => Err(Refusal::AccessPaused),
+            MessageAdmission::OtherGeneration { current } => {
+                Err(Refusal::GenerationMismatch { current_generation: current })
+            }
+            MessageAdmission::Busy { active_run_id, operation_id } => {
                 Err(Refusal::ConversationBusy { active_run_id, operation_id })
             }
-            Said::QueueFull => Err(no_room.unwrap_or_else(|| self.waiting.full())),
+            MessageAdmission::QueueFull => Err(no_room.unwrap_or_else(|| self.waiting.full())),
         }
     }
 }

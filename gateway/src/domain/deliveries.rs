@@ -13,27 +13,28 @@ use serde_json::value::RawValue;
 
 use super::access::Caller;
 use super::refusal::Refusal;
-use super::runs::seen;
-use crate::seal::{Seal, SealError};
+use super::runs::visible_run;
+use crate::encryption::{DataCipher, EncryptionError};
 use crate::signing::{self, SigningSecret};
-use crate::store::deliveries::claims::{About, Claimed};
-use crate::store::deliveries::outcomes::{Becomes, Outcome};
-use crate::store::deliveries::records::Sought;
-use crate::store::{self, Page, Place, Store};
+use crate::store::deliveries::claims::{ClaimedDelivery, DeliverySubject};
+use crate::store::deliveries::outcomes::{AttemptOutcome, Disposition};
+use crate::store::deliveries::records::DeliveryQuery;
+use crate::store::{self, Page, PagePosition, Store};
 
 /// Seconds after each failed attempt.
-const WAITS: [u64; 9] = [5, 5 * 60, 30 * 60, HOUR * 2, HOUR * 5, HOUR * 10, HOUR * 14, HOUR * 20, HOUR * 24];
-const HOUR: u64 = 3600;
+const RETRY_DELAYS_S: [u64; 9] =
+    [5, 5 * 60, 30 * 60, HOUR_S * 2, HOUR_S * 5, HOUR_S * 10, HOUR_S * 14, HOUR_S * 20, HOUR_S * 24];
+const HOUR_S: u64 = 3600;
 /// The longest time that a receiver is believed to need.
-const LONGEST_WAIT: Duration = Duration::from_secs(24 * HOUR);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * HOUR_S);
 /// By so much a wait is shorter or longer, so that what failed at once does not come again at once.
-const JITTER: f64 = 0.1;
+const JITTER_RATIO: f64 = 0.1;
 
 /// A delivery in the words in which it is posted.
 #[derive(Clone, Debug)]
-pub struct Letter {
+pub struct SignedRequest {
     /// What is delivered.
-    pub claimed: Claimed,
+    pub claimed: ClaimedDelivery,
     /// The headers.
     pub headers: Vec<(&'static str, String)>,
     /// The body, over which the signature is.
@@ -42,14 +43,14 @@ pub struct Letter {
 
 /// Writes letters.
 #[derive(Clone)]
-pub struct Scribe {
+pub struct PayloadBuilder {
     store: Store,
-    seal: Seal,
+    seal: DataCipher,
 }
 
 /// What came of posting a letter.
 #[derive(Clone, Debug, Default)]
-pub struct Came {
+pub struct AttemptResponse {
     /// How long it took.
     pub took: Duration,
     /// The answer's status code.
@@ -63,45 +64,54 @@ pub struct Came {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct DeliveryBody<'a> {
     #[serde(rename = "type")]
     kind: CallbackEvent,
     timestamp: Timestamp,
-    data: Data<'a>,
+    data: DeliveryData<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Data<'a> {
+enum DeliveryData<'a> {
     Run { sequence: u64, run: &'a Run },
     Conversation { conversation: &'a Conversation },
     Said(&'a RawValue),
 }
 
-impl Scribe {
+impl PayloadBuilder {
     /// Writes what the store holds, signed with secrets that open with this key.
-    pub fn new(store: Store, seal: Seal) -> Self {
+    pub fn new(store: Store, seal: DataCipher) -> Self {
         Self { store, seal }
     }
 
     /// Seals a destination's secret, so that it opens for that destination only.
     pub fn seal(&self, secret: &SigningSecret, destination_id: DestinationId) -> Vec<u8> {
-        self.seal.close(secret.bytes(), &place(destination_id))
+        self.seal.encrypt(secret.bytes(), &place(destination_id))
     }
 
     /// The letters for what was claimed, with runs and conversations as they are now; of what cannot be posted, what
     /// becomes of it.
-    pub async fn letters(&self, claimed: Vec<Claimed>) -> Result<Vec<Result<Letter, Outcome>>, store::Error> {
-        let runs: Vec<RunId> = claimed.iter().filter_map(Claimed::run_id).collect();
-        let conversations: Vec<ConversationId> = claimed.iter().filter_map(Claimed::conversation_id).collect();
+    pub async fn build(
+        &self,
+        claimed: Vec<ClaimedDelivery>,
+    ) -> Result<Vec<Result<SignedRequest, AttemptOutcome>>, store::Error> {
+        let runs: Vec<RunId> = claimed.iter().filter_map(ClaimedDelivery::run_id).collect();
+        let conversations: Vec<ConversationId> = claimed.iter().filter_map(ClaimedDelivery::conversation_id).collect();
         let runs: HashMap<RunId, Run> = match runs.is_empty() {
             true => HashMap::new(),
-            false => self.store.told_runs(&runs).await?.into_iter().map(|run| (run.run.run_id, seen(run))).collect(),
+            false => self
+                .store
+                .runs_for_deliveries(&runs)
+                .await?
+                .into_iter()
+                .map(|run| (run.run.run_id, visible_run(run)))
+                .collect(),
         };
         let conversations: HashMap<ConversationId, Conversation> = match conversations.is_empty() {
             true => HashMap::new(),
             false => {
-                let told = self.store.told_conversations(&conversations).await?;
+                let told = self.store.conversations_for_deliveries(&conversations).await?;
                 told.into_iter().map(|conversation| (conversation.conversation_id, conversation)).collect()
             }
         };
@@ -110,25 +120,25 @@ impl Scribe {
 
     fn letter(
         &self,
-        claimed: Claimed,
+        claimed: ClaimedDelivery,
         runs: &HashMap<RunId, Run>,
         conversations: &HashMap<ConversationId, Conversation>,
-    ) -> Result<Letter, Outcome> {
+    ) -> Result<SignedRequest, AttemptOutcome> {
         let Some(body) = body(&claimed, runs, conversations) else {
             // It was deleted while its delivery waited.
-            return Err(outcome(&claimed, &Came::default(), Becomes::Discarded));
+            return Err(outcome(&claimed, &AttemptResponse::default(), Disposition::Discarded));
         };
         let secrets = self.open(&claimed).map_err(|error| {
             tracing::error!(%error, delivery_id = %claimed.delivery_id, "a delivery cannot be signed");
             refused(&claimed, DeliveryErrorCode::Misconfigured)
         })?;
         let headers = headers(&claimed, &secrets.iter().collect::<Vec<_>>(), &body);
-        Ok(Letter { claimed, headers, body })
+        Ok(SignedRequest { claimed, headers, body })
     }
 
-    fn open(&self, claimed: &Claimed) -> Result<Vec<SigningSecret>, SealError> {
+    fn open(&self, claimed: &ClaimedDelivery) -> Result<Vec<SigningSecret>, EncryptionError> {
         let place = place(claimed.destination_id);
-        let open = |sealed: &Vec<u8>| self.seal.open(sealed, &place).map(SigningSecret::from_bytes);
+        let open = |sealed: &Vec<u8>| self.seal.decrypt(sealed, &place).map(SigningSecret::from_bytes);
         claimed.sealed_secrets.iter().map(open).collect()
     }
 }
@@ -139,19 +149,21 @@ fn place(destination_id: DestinationId) -> String {
 
 /// `None` if what it tells of is not there any more.
 fn body(
-    claimed: &Claimed,
+    claimed: &ClaimedDelivery,
     runs: &HashMap<RunId, Run>,
     conversations: &HashMap<ConversationId, Conversation>,
 ) -> Option<String> {
     let data = match &claimed.about {
-        About::Run(run_id) => Data::Run { sequence: claimed.sequence.unwrap_or_default(), run: runs.get(run_id)? },
-        About::Conversation(id) => Data::Conversation { conversation: conversations.get(id)? },
-        About::Said(json) => Data::Said(serde_json::from_str(json).ok()?),
+        DeliverySubject::Run(run_id) => {
+            DeliveryData::Run { sequence: claimed.sequence.unwrap_or_default(), run: runs.get(run_id)? }
+        }
+        DeliverySubject::Conversation(id) => DeliveryData::Conversation { conversation: conversations.get(id)? },
+        DeliverySubject::Said(json) => DeliveryData::Said(serde_json::from_str(json).ok()?),
     };
-    serde_json::to_string(&Body { kind: claimed.kind, timestamp: claimed.event_at, data }).ok()
+    serde_json::to_string(&DeliveryBody { kind: claimed.kind, timestamp: claimed.event_at, data }).ok()
 }
 
-fn headers(claimed: &Claimed, secrets: &[&SigningSecret], body: &str) -> Vec<(&'static str, String)> {
+fn headers(claimed: &ClaimedDelivery, secrets: &[&SigningSecret], body: &str) -> Vec<(&'static str, String)> {
     let (id, timestamp) = (claimed.event_id.to_string(), claimed.at.0.as_second());
     let signature = signing::sign(secrets, &id, timestamp, body.as_bytes());
     let mut headers = vec![
@@ -168,9 +180,9 @@ fn headers(claimed: &Claimed, secrets: &[&SigningSecret], body: &str) -> Vec<(&'
 }
 
 /// What becomes of a delivery that was posted.
-pub fn judge(claimed: &Claimed, came: &Came) -> Outcome {
+pub fn judge(claimed: &ClaimedDelivery, came: &AttemptResponse) -> AttemptOutcome {
     let becomes = match came.status_code {
-        Some(200..=299) => Becomes::Delivered,
+        Some(200..=299) => Disposition::Delivered,
         Some(429 | 503) => {
             after_failure(claimed.turn, came.retry_after.as_deref().and_then(|at| asked(at, claimed.at)))
         }
@@ -180,14 +192,14 @@ pub fn judge(claimed: &Claimed, came: &Came) -> Outcome {
 }
 
 /// What becomes of a delivery that was not posted.
-pub fn refused(claimed: &Claimed, why: DeliveryErrorCode) -> Outcome {
-    judge(claimed, &Came { error_code: Some(why), ..Came::default() })
+pub fn refused(claimed: &ClaimedDelivery, why: DeliveryErrorCode) -> AttemptOutcome {
+    judge(claimed, &AttemptResponse { error_code: Some(why), ..AttemptResponse::default() })
 }
 
-fn outcome(claimed: &Claimed, came: &Came, becomes: Becomes) -> Outcome {
+fn outcome(claimed: &ClaimedDelivery, came: &AttemptResponse, becomes: Disposition) -> AttemptOutcome {
     // The database takes every character but one.
     let kept = || String::from_utf8_lossy(&came.answer).replace('\0', "\u{fffd}");
-    Outcome {
+    AttemptOutcome {
         delivery_id: claimed.delivery_id,
         attempt: claimed.attempt,
         took: came.took,
@@ -199,11 +211,11 @@ fn outcome(claimed: &Claimed, came: &Came, becomes: Becomes) -> Outcome {
 }
 
 /// When an attempt that failed is made again: by the schedule, and not before the receiver asks for it.
-fn after_failure(turn: u32, asked: Option<Duration>) -> Becomes {
+fn after_failure(turn: u32, asked: Option<Duration>) -> Disposition {
     let place = usize::try_from(turn.saturating_sub(1)).unwrap_or(usize::MAX);
-    let Some(wait) = WAITS.get(place) else { return Becomes::Exhausted };
-    let wait = Duration::from_secs(*wait).mul_f64(1.0 + JITTER * (2.0 * rand::random::<f64>() - 1.0));
-    Becomes::Again(asked.map_or(wait, |asked| wait.max(asked.min(LONGEST_WAIT))))
+    let Some(wait) = RETRY_DELAYS_S.get(place) else { return Disposition::Exhausted };
+    let wait = Duration::from_secs(*wait).mul_f64(1.0 + JITTER_RATIO * (2.0 * rand::random::<f64>() - 1.0));
+    Disposition::Again(asked.map_or(wait, |asked| wait.max(asked.min(MAX_RETRY_AFTER))))
 }
 
 /// How long `Retry-After` asks for: seconds, or a date (RFC 9110, section 10.2.3).
@@ -218,7 +230,7 @@ fn asked(text: &str, now: Timestamp) -> Option<Duration> {
 
 /// Which of a caller's deliveries a list shows; what is `None` excludes nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Filter {
+pub struct DeliveryFilter {
     /// Only of this run.
     pub run_id: Option<RunId>,
     /// Only in this state.
@@ -229,13 +241,13 @@ pub struct Filter {
 pub async fn list(
     store: &Store,
     caller: &Caller,
-    filter: &Filter,
-    before: Option<Place>,
+    filter: &DeliveryFilter,
+    before: Option<PagePosition>,
     limit: u32,
 ) -> Result<Page<Delivery>, Refusal> {
-    let Some(endpoints) = caller.shown(None) else { return Ok(Page::EMPTY) };
+    let Some(endpoints) = caller.shown(None) else { return Ok(Page::EMPTY_PAGE) };
     let (app_id, subject) = (caller.app_id(), caller.subject());
-    let sought = Sought { app_id, subject, before, endpoints, run_id: filter.run_id, state: filter.state };
+    let sought = DeliveryQuery { app_id, subject, before, endpoints, run_id: filter.run_id, state: filter.state };
     Ok(store.deliveries_of_caller(&sought, limit).await?)
 }
 
@@ -245,13 +257,13 @@ mod tests {
 
     #[test]
     fn failures_are_tried_again_by_the_schedule_and_then_given_up() {
-        for (place, seconds) in WAITS.into_iter().enumerate() {
+        for (place, seconds) in RETRY_DELAYS_S.into_iter().enumerate() {
             let turn = u32::try_from(place).unwrap() + 1;
-            let Becomes::Again(wait) = after_failure(turn, None) else { panic!("attempt {turn} is not the last") };
-            assert!((wait.as_secs_f64() / seconds as f64 - 1.0).abs() <= JITTER + 1e-9, "{wait:?} after {turn}");
+            let Disposition::Again(wait) = after_failure(turn, None) else { panic!("attempt {turn} is not the last") };
+            assert!((wait.as_secs_f64() / seconds as f64 - 1.0).abs() <= JITTER_RATIO + 1e-9, "{wait:?} after {turn}");
         }
         for turn in [10, 11, u32::MAX] {
-            assert_eq!(after_failure(turn, Some(Duration::from_secs(1))), Becomes::Exhausted);
+            assert_eq!(after_failure(turn, Some(Duration::from_secs(1))), Disposition::Exhausted);
         }
     }
 
@@ -265,11 +277,11 @@ mod tests {
             assert_eq!(asked(nonsense, now), None, "{nonsense}");
         }
         let wait = |asked| match after_failure(1, Some(Duration::from_secs(asked))) {
-            Becomes::Again(wait) => wait,
+            Disposition::Again(wait) => wait,
             other => panic!("{other:?}"),
         };
         assert_eq!(wait(120), Duration::from_secs(120));
-        assert_eq!(wait(u64::MAX), LONGEST_WAIT);
+        assert_eq!(wait(u64::MAX), MAX_RETRY_AFTER);
         assert!(wait(0) >= Duration::from_millis(4500), "the schedule holds beside it");
     }
 }

@@ -8,31 +8,31 @@ mod listeners;
 mod lists;
 mod orders;
 mod overview;
-mod tries;
+mod trial_runs;
 mod webhooks;
 
 use std::time::Duration;
 
 use deskgate_protocol::management::{
-    Access, Actor, CreateKey, CreatedKey, Key, ListKeys, ManagementError, ManagementErrorCode, PublishEndpoint,
+    Access, Actor, CreateKey, CreatedKey, KeyRecord, ListKeys, ManagementError, ManagementErrorCode, PublishEndpoint,
     PublishedEndpoint, RevokeKey, RollKey, RunDetail, Scope, SetAccess, ShowRun,
 };
 use deskgate_protocol::run::RunEvent;
 use deskgate_protocol::secret::ApplicationKey;
-use deskgate_protocol::service::{DESCRIPTION_LIMIT, check_name};
+use deskgate_protocol::service::{MAX_DESCRIPTION_CHARS, check_name};
 use deskgate_protocol::{DeviceId, KeyId};
 
-pub use callbacks::Callbacks;
+pub use callbacks::CallbackContext;
 
-use super::admission::AdmissionDesk;
-use super::runs::seen;
+use super::admission::AdmissionService;
+use super::runs::visible_run;
+use crate::encryption::DataCipher;
 use crate::networks::Network;
-use crate::seal::Seal;
+use crate::notify::Topic;
 use crate::store::activity::Owner;
 use crate::store::applications::{NewKey, NewSecret};
-use crate::store::endpoints::Publication;
+use crate::store::endpoints::PublicationOutcome;
 use crate::store::{self, Store};
-use crate::wake::Topic;
 
 /// Answers one device. Everything it returns or changes is the device's own.
 #[derive(Clone)]
@@ -40,20 +40,20 @@ pub struct Desktop {
     store: Store,
     device_id: DeviceId,
     by: Actor,
-    admission: AdmissionDesk,
-    seal: Seal,
+    admission: AdmissionService,
+    seal: DataCipher,
     public_url: String,
     retention: Duration,
-    callbacks: Callbacks,
+    callbacks: CallbackContext,
 }
 
-type Answer<T> = Result<T, ManagementError>;
+type DesktopResult<T> = Result<T, ManagementError>;
 
-const EVENTS_SHOWN: i64 = 1000;
-const EVENT_BYTES_SHOWN: usize = 1024 * 1024;
+const MAX_EVENTS: i64 = 1000;
+const MAX_EVENT_BYTES: usize = 1024 * 1024;
 /// Thirty days.
-const LONGEST_OVERLAP_S: u32 = 30 * 24 * 3600;
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_OVERLAP_S: u32 = 30 * 24 * 3600;
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 impl Desktop {
     /// Answers `device_id`; `public_url` is what backends use, without `/api/v1`; `retention` is how long runs that
@@ -62,11 +62,11 @@ impl Desktop {
     pub fn new(
         store: Store,
         device_id: DeviceId,
-        admission: AdmissionDesk,
-        seal: Seal,
+        admission: AdmissionService,
+        seal: DataCipher,
         public_url: String,
         retention: Duration,
-        callbacks: Callbacks,
+        callbacks: CallbackContext,
     ) -> Self {
         Self { store, device_id, by: Actor::Agent, admission, seal, public_url, retention, callbacks }
     }
@@ -81,7 +81,7 @@ impl Desktop {
     }
 
     /// Adds a key.
-    pub async fn create_key(&self, request: CreateKey) -> Answer<CreatedKey> {
+    pub async fn create_key(&self, request: CreateKey) -> DesktopResult<CreatedKey> {
         check_name(&request.name).map_err(invalid)?;
         if request.scopes.is_empty() {
             return Err(invalid("a key needs at least one scope".to_owned()));
@@ -113,21 +113,21 @@ impl Desktop {
     }
 
     /// An application's keys, oldest first.
-    pub async fn keys(&self, request: ListKeys) -> Answer<Vec<Key>> {
+    pub async fn keys(&self, request: ListKeys) -> DesktopResult<Vec<KeyRecord>> {
         let keys = self.store.keys(self.device_id, request.app_id).await?;
         // Every application was created with a key.
         if keys.is_empty() { Err(not_found(format!("there is no application {}", request.app_id))) } else { Ok(keys) }
     }
 
     /// Revokes a key.
-    pub async fn revoke_key(&self, request: RevokeKey) -> Answer<Key> {
+    pub async fn revoke_key(&self, request: RevokeKey) -> DesktopResult<KeyRecord> {
         let key = self.store.revoke_key(self.owner(), request.key_id).await?;
         key.ok_or_else(|| not_found(format!("there is no key {}", request.key_id)))
     }
 
     /// Replaces a key.
-    pub async fn roll_key(&self, request: RollKey) -> Answer<CreatedKey> {
-        if request.overlap_s > LONGEST_OVERLAP_S {
+    pub async fn roll_key(&self, request: RollKey) -> DesktopResult<CreatedKey> {
+        if request.overlap_s > MAX_OVERLAP_S {
             return Err(invalid("a rolled key lives on for 30 days at most".to_owned()));
         }
         let secret = ApplicationKey::generate(KeyId::new());
@@ -139,22 +139,24 @@ impl Desktop {
     }
 
     /// Publishes a version of a service.
-    pub async fn publish(&self, request: PublishEndpoint) -> Answer<PublishedEndpoint> {
+    pub async fn publish(&self, request: PublishEndpoint) -> DesktopResult<PublishedEndpoint> {
         check_name(&request.name).map_err(invalid)?;
-        if request.description.chars().count() > DESCRIPTION_LIMIT {
-            return Err(invalid(format!("a description has at most {DESCRIPTION_LIMIT} characters")));
+        if request.description.chars().count() > MAX_DESCRIPTION_CHARS {
+            return Err(invalid(format!("a description has at most {MAX_DESCRIPTION_CHARS} characters")));
         }
         match self.store.publish(self.owner(), &request).await? {
-            Publication::Published(endpoint) => Ok(endpoint),
-            Publication::NoSuchApplication => Err(not_found(format!("there is no application {}", request.app_id))),
-            Publication::Disabled => {
+            PublicationOutcome::Published(endpoint) => Ok(endpoint),
+            PublicationOutcome::NoSuchApplication => {
+                Err(not_found(format!("there is no application {}", request.app_id)))
+            }
+            PublicationOutcome::Disabled => {
                 Err(conflict("the application was disabled; nothing can be published for it any more".to_owned()))
             }
-            Publication::NameTaken => Err(conflict(format!(
+            PublicationOutcome::NameTaken => Err(conflict(format!(
                 "the application already has a service named {:?}; choose another name",
                 request.name
             ))),
-            Publication::WrongVersion { published } => Err(conflict(format!(
+            PublicationOutcome::WrongVersion { published } => Err(conflict(format!(
                 "version {} cannot be published: the published version is {published}",
                 request.version
             ))),
@@ -162,19 +164,19 @@ impl Desktop {
     }
 
     /// The published services, oldest first.
-    pub async fn endpoints(&self) -> Answer<Vec<PublishedEndpoint>> {
+    pub async fn endpoints(&self) -> DesktopResult<Vec<PublishedEndpoint>> {
         Ok(self.store.published_by(self.device_id).await?)
     }
 
     /// Enables or pauses access.
-    pub async fn set_access(&self, request: SetAccess) -> Answer<Access> {
+    pub async fn set_access(&self, request: SetAccess) -> DesktopResult<Access> {
         self.store.set_access(self.owner(), request.enabled).await?;
         tracing::info!(device_id = %self.device_id, enabled = request.enabled, "access changed");
         self.access().await
     }
 
     /// Whether access is enabled.
-    pub async fn access(&self) -> Answer<Access> {
+    pub async fn access(&self) -> DesktopResult<Access> {
         let device = self.store.device(self.device_id).await?;
         let device = device.ok_or_else(|| not_found("this device is not paired any more".to_owned()))?;
         Ok(Access {
@@ -185,13 +187,14 @@ impl Desktop {
     }
 
     /// One run with its events. With `wait_s`, waits until there is an event to show.
-    pub async fn run(&self, request: ShowRun) -> Answer<RunDetail> {
-        let mut watcher = self.store.wake().watch(Topic::Run(request.run_id));
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(request.wait_s.into()).min(LONGEST_WAIT);
+    pub async fn run(&self, request: ShowRun) -> DesktopResult<RunDetail> {
+        let mut watcher = self.store.notifier().watch(Topic::Run(request.run_id));
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(request.wait_s.into()).min(MAX_WAIT);
         loop {
             let stored = self.store.run_of_device(self.device_id, request.run_id).await?;
-            let run = stored.map(seen).ok_or_else(|| not_found(format!("there is no run {}", request.run_id)))?;
-            let mut events = self.store.events_after(request.run_id, request.after, EVENTS_SHOWN).await?;
+            let run =
+                stored.map(visible_run).ok_or_else(|| not_found(format!("there is no run {}", request.run_id)))?;
+            let mut events = self.store.events_after(request.run_id, request.after, MAX_EVENTS).await?;
             shorten(&mut events);
             let settled = !events.is_empty() || run.state.successors().is_empty();
             if settled || tokio::time::Instant::now() >= deadline {
@@ -208,7 +211,7 @@ fn shorten(events: &mut Vec<RunEvent>) {
     let mut bytes = 0;
     let mut fits = |event: &RunEvent| {
         bytes += event.data.to_string().len();
-        bytes <= EVENT_BYTES_SHOWN
+        bytes <= MAX_EVENT_BYTES
     };
     let fitting = events.iter().map_while(|event| Some(event).filter(|event| fits(event))).count();
     events.truncate(fitting.max(1));

@@ -8,13 +8,13 @@ use std::fmt;
 use url::{Host, Url};
 
 /// What a URL begins with.
-const HTTPS: &str = "https://";
+const HTTPS_PREFIX: &str = "https://";
 /// Characters of a URL, also in the form that it is kept in, with `%` for what is not ASCII.
-const LONGEST_URL: usize = 2048;
+const MAX_URL_CHARS: usize = 2048;
 /// Characters of a name (RFC 1035, section 2.3.4).
-const LONGEST_NAME: usize = 253;
+const MAX_HOST_NAME_CHARS: usize = 253;
 /// Names that no public system has: of one machine or one network (RFC 6761, RFC 6762, RFC 8375, RFC 9476).
-const NEVER_PUBLIC: [&str; 6] = ["localhost", "local", "internal", "home.arpa", "onion", "alt"];
+const PRIVATE_SUFFIXES: [&str; 6] = ["localhost", "local", "internal", "home.arpa", "onion", "alt"];
 
 /// The name of a host, in lower case and in its ASCII form, without a final dot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,7 +22,7 @@ pub struct HostName(String);
 
 /// Why a text is not the exact name of a public host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoHostName {
+pub enum InvalidHostName {
     /// Nothing.
     #[error("a host name is missing")]
     Empty,
@@ -56,50 +56,50 @@ impl HostName {
     /// Reads a name as it stands on the allowlist.
     ///
     /// # Errors
-    /// See [`NoHostName`].
-    pub fn parse(text: &str) -> Result<Self, NoHostName> {
+    /// See [`InvalidHostName`].
+    pub fn parse(text: &str) -> Result<Self, InvalidHostName> {
         let text = text.trim_matches([' ', '\t']);
         if text.is_empty() {
-            return Err(NoHostName::Empty);
+            return Err(InvalidHostName::Empty);
         }
         if text.contains('*') {
-            return Err(NoHostName::Wildcard);
+            return Err(InvalidHostName::Wildcard);
         }
         if text.trim_matches(['[', ']']).split('%').next().is_some_and(|text| text.parse::<std::net::IpAddr>().is_ok())
         {
-            return Err(NoHostName::Address);
+            return Err(InvalidHostName::Address);
         }
         if text.contains(['/', '\\', '?', '#']) {
-            return Err(NoHostName::Url);
+            return Err(InvalidHostName::Url);
         }
         if text.contains('@') {
-            return Err(NoHostName::UserInfo);
+            return Err(InvalidHostName::UserInfo);
         }
         if text.contains(':') {
-            return Err(NoHostName::Port);
+            return Err(InvalidHostName::Port);
         }
         match Host::parse(text) {
             Ok(host) => Self::of(host),
-            Err(_) => Err(NoHostName::Malformed),
+            Err(_) => Err(InvalidHostName::Malformed),
         }
     }
 
-    fn of(host: Host<impl AsRef<str>>) -> Result<Self, NoHostName> {
-        let Host::Domain(name) = host else { return Err(NoHostName::Address) };
+    fn of(host: Host<impl AsRef<str>>) -> Result<Self, InvalidHostName> {
+        let Host::Domain(name) = host else { return Err(InvalidHostName::Address) };
         let name = name.as_ref();
         if name.ends_with('.') {
-            return Err(NoHostName::FinalDot);
+            return Err(InvalidHostName::FinalDot);
         }
         let ldh = |label: &str| label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         let is_label = |label: &str| {
             (1..=63).contains(&label.len()) && ldh(label) && !label.starts_with('-') && !label.ends_with('-')
         };
-        if name.len() > LONGEST_NAME || !name.split('.').all(is_label) {
-            return Err(NoHostName::Malformed);
+        if name.len() > MAX_HOST_NAME_CHARS || !name.split('.').all(is_label) {
+            return Err(InvalidHostName::Malformed);
         }
         let below = |zone: &&str| name.strip_suffix(*zone).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-        if !name.contains('.') || NEVER_PUBLIC.iter().any(below) {
-            return Err(NoHostName::NotPublic);
+        if !name.contains('.') || PRIVATE_SUFFIXES.iter().any(below) {
+            return Err(InvalidHostName::NotPublic);
         }
         Ok(Self(name.to_owned()))
     }
@@ -126,7 +126,7 @@ pub struct Destination {
 
 /// Why a URL cannot be a callback's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoDestination {
+pub enum InvalidDestination {
     /// Not a URL.
     #[error("this is no URL; a callback's starts with https:// and a host name")]
     Malformed,
@@ -134,7 +134,7 @@ pub enum NoDestination {
     #[error("a URL has no blanks, control characters or backslashes; write them with %")]
     Characters,
     /// Too long.
-    #[error("a callback's URL has at most {LONGEST_URL} characters")]
+    #[error("a callback's URL has at most {MAX_URL_CHARS} characters")]
     Long,
     /// Not HTTPS.
     #[error("callbacks go over HTTPS only; the URL must start with https://")]
@@ -150,42 +150,42 @@ pub enum NoDestination {
     Fragment,
     /// Its host.
     #[error(transparent)]
-    Host(#[from] NoHostName),
+    Host(#[from] InvalidHostName),
 }
 
 impl Destination {
     /// Reads a callback's URL.
     ///
     /// # Errors
-    /// See [`NoDestination`].
-    pub fn parse(text: &str) -> Result<Self, NoDestination> {
-        if text.len() > LONGEST_URL {
-            return Err(NoDestination::Long);
+    /// See [`InvalidDestination`].
+    pub fn parse(text: &str) -> Result<Self, InvalidDestination> {
+        if text.len() > MAX_URL_CHARS {
+            return Err(InvalidDestination::Long);
         }
         // The parser would drop some and turn others into slashes.
         if text.contains(|c: char| c.is_whitespace() || c.is_control() || c == '\\') {
-            return Err(NoDestination::Characters);
+            return Err(InvalidDestination::Characters);
         }
-        let url = Url::parse(text).map_err(|_| NoDestination::Malformed)?;
+        let url = Url::parse(text).map_err(|_| InvalidDestination::Malformed)?;
         if url.scheme() != "https" {
-            return Err(NoDestination::NotHttps);
+            return Err(InvalidDestination::NotHttps);
         }
         // Browsers' rules forgive missing slashes and pass over too many; a URL that says it exactly is not asked for much.
-        let begins = text.get(..HTTPS.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(HTTPS));
-        let rest = text.get(HTTPS.len()..).filter(|_| begins).ok_or(NoDestination::Malformed)?;
+        let begins = text.get(..HTTPS_PREFIX.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(HTTPS_PREFIX));
+        let rest = text.get(HTTPS_PREFIX.len()..).filter(|_| begins).ok_or(InvalidDestination::Malformed)?;
         let authority = rest.split(['/', '?', '#']).next().filter(|authority| !authority.is_empty());
-        if authority.ok_or(NoDestination::Malformed)?.contains('@') {
-            return Err(NoDestination::UserInfo);
+        if authority.ok_or(InvalidDestination::Malformed)?.contains('@') {
+            return Err(InvalidDestination::UserInfo);
         }
         if url.port().is_some() {
-            return Err(NoDestination::Port);
+            return Err(InvalidDestination::Port);
         }
         if url.fragment().is_some() {
-            return Err(NoDestination::Fragment);
+            return Err(InvalidDestination::Fragment);
         }
-        let host = HostName::of(url.host().ok_or(NoDestination::Malformed)?)?;
-        if url.as_str().len() > LONGEST_URL {
-            return Err(NoDestination::Long);
+        let host = HostName::of(url.host().ok_or(InvalidDestination::Malformed)?)?;
+        if url.as_str().len() > MAX_URL_CHARS {
+            return Err(InvalidDestination::Long);
         }
         let target = url[url::Position::BeforePath..url::Position::AfterQuery].to_owned();
         Ok(Self { url: url.into(), host, target })
@@ -217,7 +217,7 @@ impl fmt::Display for Destination {
 mod tests {
     use super::*;
 
-    fn refused(text: &str) -> NoDestination {
+    fn refused(text: &str) -> InvalidDestination {
         Destination::parse(text).map(|read| read.url).expect_err(text)
     }
 
@@ -246,7 +246,7 @@ mod tests {
             "https:////hooks.example.com/",
             "https:",
         ] {
-            assert_eq!(refused(text), NoDestination::Malformed, "{text}");
+            assert_eq!(refused(text), InvalidDestination::Malformed, "{text}");
         }
     }
 
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn what_is_not_https_to_a_public_name_at_port_443_is_refused_and_says_why() {
-        use NoDestination::{Characters, Fragment, Host, Malformed, NotHttps, Port, UserInfo};
+        use InvalidDestination::{Characters, Fragment, Host, Malformed, NotHttps, Port, UserInfo};
         for (text, why) in [
             ("", Malformed),
             ("hooks.example.com", Malformed),
@@ -285,30 +285,30 @@ mod tests {
             ("https://:@hooks.example.com/", UserInfo),
             ("https://good.example.com@127.0.0.1/", UserInfo),
             ("https://hooks.example.com/#part", Fragment),
-            ("https://127.0.0.1/", Host(NoHostName::Address)),
-            ("https://127.1/", Host(NoHostName::Address)),
-            ("https://2130706433/", Host(NoHostName::Address)),
-            ("https://0x7f.1/", Host(NoHostName::Address)),
-            ("https://0177.0.0.1/", Host(NoHostName::Address)),
-            ("https://0/", Host(NoHostName::Address)),
-            ("https://１２７.0.0.1/", Host(NoHostName::Address)),
-            ("https://[::1]/", Host(NoHostName::Address)),
-            ("https://[::ffff:10.0.0.1]/", Host(NoHostName::Address)),
-            ("https://8.8.8.8/", Host(NoHostName::Address)),
+            ("https://127.0.0.1/", Host(InvalidHostName::Address)),
+            ("https://127.1/", Host(InvalidHostName::Address)),
+            ("https://2130706433/", Host(InvalidHostName::Address)),
+            ("https://0x7f.1/", Host(InvalidHostName::Address)),
+            ("https://0177.0.0.1/", Host(InvalidHostName::Address)),
+            ("https://0/", Host(InvalidHostName::Address)),
+            ("https://１２７.0.0.1/", Host(InvalidHostName::Address)),
+            ("https://[::1]/", Host(InvalidHostName::Address)),
+            ("https://[::ffff:10.0.0.1]/", Host(InvalidHostName::Address)),
+            ("https://8.8.8.8/", Host(InvalidHostName::Address)),
             ("https://[fe80::1%25eth0]/", Malformed),
-            ("https://localhost/", Host(NoHostName::NotPublic)),
-            ("https://LOCALHOST/", Host(NoHostName::NotPublic)),
-            ("https://a.localhost/", Host(NoHostName::NotPublic)),
-            ("https://printer.local/", Host(NoHostName::NotPublic)),
-            ("https://metadata.google.internal/", Host(NoHostName::NotPublic)),
-            ("https://nas.home.arpa/", Host(NoHostName::NotPublic)),
-            ("https://intranet/", Host(NoHostName::NotPublic)),
-            ("https://localhost./", Host(NoHostName::FinalDot)),
-            ("https://hooks.example.com./", Host(NoHostName::FinalDot)),
-            ("https://hooks..example.com/", Host(NoHostName::Malformed)),
-            ("https://-a.example.com/", Host(NoHostName::Malformed)),
-            ("https://a_b.example.com/", Host(NoHostName::Malformed)),
-            ("https://*.example.com/", Host(NoHostName::Malformed)),
+            ("https://localhost/", Host(InvalidHostName::NotPublic)),
+            ("https://LOCALHOST/", Host(InvalidHostName::NotPublic)),
+            ("https://a.localhost/", Host(InvalidHostName::NotPublic)),
+            ("https://printer.local/", Host(InvalidHostName::NotPublic)),
+            ("https://metadata.google.internal/", Host(InvalidHostName::NotPublic)),
+            ("https://nas.home.arpa/", Host(InvalidHostName::NotPublic)),
+            ("https://intranet/", Host(InvalidHostName::NotPublic)),
+            ("https://localhost./", Host(InvalidHostName::FinalDot)),
+            ("https://hooks.example.com./", Host(InvalidHostName::FinalDot)),
+            ("https://hooks..example.com/", Host(InvalidHostName::Malformed)),
+            ("https://-a.example.com/", Host(InvalidHostName::Malformed)),
+            ("https://a_b.example.com/", Host(InvalidHostName::Malformed)),
+            ("https://*.example.com/", Host(InvalidHostName::Malformed)),
             ("https://256.256.256.256/", Malformed),
             ("https://1.2.3.4.5/", Malformed),
             ("https://exa%00mple.com/", Malformed),
@@ -316,10 +316,10 @@ mod tests {
         ] {
             assert_eq!(refused(text), why, "{text}");
         }
-        assert_eq!(refused(&format!("https://example.com/{}", "a".repeat(LONGEST_URL))), NoDestination::Long);
+        assert_eq!(refused(&format!("https://example.com/{}", "a".repeat(MAX_URL_CHARS))), InvalidDestination::Long);
         let grows = format!("https://example.com/{}", "ü".repeat(400));
-        assert!(grows.len() < LONGEST_URL, "each becomes six characters");
-        assert_eq!(refused(&grows), NoDestination::Long);
+        assert!(grows.len() < MAX_URL_CHARS, "each becomes six characters");
+        assert_eq!(refused(&grows), InvalidDestination::Long);
     }
 
     #[test]
@@ -333,27 +333,27 @@ mod tests {
             assert_eq!(HostName::parse(text).expect(text).as_str(), name);
         }
         for (text, why) in [
-            ("", NoHostName::Empty),
-            ("  ", NoHostName::Empty),
-            ("https://hooks.example.com", NoHostName::Url),
-            ("hooks.example.com/in", NoHostName::Url),
-            ("hooks.example.com:443", NoHostName::Port),
-            ("*.example.com", NoHostName::Wildcard),
-            ("*", NoHostName::Wildcard),
-            ("192.0.2.1", NoHostName::Address),
-            ("2130706433", NoHostName::Address),
-            ("0x7f.1", NoHostName::Address),
-            ("::1", NoHostName::Address),
-            ("[::1]", NoHostName::Address),
-            ("fe80::1%eth0", NoHostName::Address),
-            ("10.0.0.0/8", NoHostName::Url),
-            ("user@hooks.example.com", NoHostName::UserInfo),
-            ("hooks.example.com.", NoHostName::FinalDot),
-            ("localhost", NoHostName::NotPublic),
-            ("intranet", NoHostName::NotPublic),
-            ("two names.example.com", NoHostName::Malformed),
-            ("a,b.example.com", NoHostName::Malformed),
-            ("a..example.com", NoHostName::Malformed),
+            ("", InvalidHostName::Empty),
+            ("  ", InvalidHostName::Empty),
+            ("https://hooks.example.com", InvalidHostName::Url),
+            ("hooks.example.com/in", InvalidHostName::Url),
+            ("hooks.example.com:443", InvalidHostName::Port),
+            ("*.example.com", InvalidHostName::Wildcard),
+            ("*", InvalidHostName::Wildcard),
+            ("192.0.2.1", InvalidHostName::Address),
+            ("2130706433", InvalidHostName::Address),
+            ("0x7f.1", InvalidHostName::Address),
+            ("::1", InvalidHostName::Address),
+            ("[::1]", InvalidHostName::Address),
+            ("fe80::1%eth0", InvalidHostName::Address),
+            ("10.0.0.0/8", InvalidHostName::Url),
+            ("user@hooks.example.com", InvalidHostName::UserInfo),
+            ("hooks.example.com.", InvalidHostName::FinalDot),
+            ("localhost", InvalidHostName::NotPublic),
+            ("intranet", InvalidHostName::NotPublic),
+            ("two names.example.com", InvalidHostName::Malformed),
+            ("a,b.example.com", InvalidHostName::Malformed),
+            ("a..example.com", InvalidHostName::Malformed),
         ] {
             assert_eq!(HostName::parse(text), Err(why), "{text}");
         }

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use deskgate_protocol::control::{Hello, InFlight, InFlightStatus, Refused, RefusedCode, RevokeCode};
+use deskgate_protocol::control::{Hello, InFlightRun, InFlightStatus, RefusedCode, RevokeCode, SessionRefusal};
 use deskgate_protocol::identity::{HelloProof, IdentityFile, PublicKey};
 use deskgate_protocol::run::RunState;
 use deskgate_protocol::service::check_name;
-use deskgate_protocol::{GatewayId, Half, PROTOCOL, RunId, VERSION, versions_match};
+use deskgate_protocol::{GatewayId, Half, PROTOCOL_RANGE, RunId, VERSION, versions_match};
 
 use super::accounts::Account;
 use crate::store::devices::{Device, HeldRun};
@@ -15,7 +15,7 @@ use crate::store::{self, Store};
 
 /// The times of the control channel.
 #[derive(Clone, Copy, Debug)]
-pub struct Clocks {
+pub struct SessionTimings {
     /// Between two pings.
     pub heartbeat: Duration,
     /// From the last sign of life until started runs await reconciliation.
@@ -24,7 +24,7 @@ pub struct Clocks {
     pub offer: Duration,
 }
 
-impl Default for Clocks {
+impl Default for SessionTimings {
     fn default() -> Self {
         Self { heartbeat: Duration::from_secs(15), lease: Duration::from_secs(45), offer: Duration::from_secs(15) }
     }
@@ -66,7 +66,7 @@ pub async fn pair(store: &Store, file: &IdentityFile) -> Result<Device, PairErro
 
 /// What a gateway challenged a device with.
 #[derive(Clone, Debug)]
-pub struct Challenged {
+pub struct IssuedChallenge {
     /// The gateway.
     pub gateway_id: GatewayId,
     /// The nonce of this session.
@@ -76,9 +76,9 @@ pub struct Challenged {
 }
 
 /// Checks everything in a hello that needs no database. Returns the protocol to speak.
-pub fn check_hello(challenged: &Challenged, hello: &Hello) -> Result<u32, Box<Refused>> {
+pub fn check_hello(challenged: &IssuedChallenge, hello: &Hello) -> Result<u32, Box<SessionRefusal>> {
     let refused = |code, message: &str, upgrade| {
-        Box::new(Refused {
+        Box::new(SessionRefusal {
             code,
             message: message.to_owned(),
             should_retry: false,
@@ -117,12 +117,12 @@ pub fn check_hello(challenged: &Challenged, hello: &Hello) -> Result<u32, Box<Re
         // An upgrade of the other side mends it without anybody touching this one, and another gateway of the same queue may not
         // be upgraded yet: the device comes again at its own pace.
         let refused = *refused(RefusedCode::VersionMismatch, &message, Some(half));
-        Box::new(Refused { should_retry: true, ..refused })
+        Box::new(SessionRefusal { should_retry: true, ..refused })
     };
     versions_match(VERSION, &hello.device_version).map_err(mismatch)?;
-    PROTOCOL
+    PROTOCOL_RANGE
         .agree(hello.protocol)
-        .ok_or_else(|| mismatch(if hello.protocol.max < PROTOCOL.min { Half::Device } else { Half::Gateway }))
+        .ok_or_else(|| mismatch(if hello.protocol.max < PROTOCOL_RANGE.min { Half::Device } else { Half::Gateway }))
 }
 
 /// Text from a device that nobody has let in yet.
@@ -131,7 +131,7 @@ fn printable(text: &str) -> String {
 }
 
 /// Refuses a key that is not paired, or not any more.
-pub fn refuse_key(known: Option<&Device>, hello: &Hello) -> Refused {
+pub fn refuse_key(known: Option<&Device>, hello: &Hello) -> SessionRefusal {
     let fingerprint = hello.public_key.fingerprint();
     let (code, message) = match known {
         Some(Device { account: Some(_), revoked_at: None, .. }) => (
@@ -150,7 +150,7 @@ pub fn refuse_key(known: Option<&Device>, hello: &Hello) -> Refused {
             ),
         ),
     };
-    Refused {
+    SessionRefusal {
         code,
         message,
         should_retry: known.is_none(),
@@ -162,8 +162,8 @@ pub fn refuse_key(known: Option<&Device>, hello: &Hello) -> Refused {
 }
 
 /// Refuses because the gateway itself cannot work now.
-pub fn refuse_for_now(message: &str) -> Refused {
-    Refused {
+pub fn refuse_for_now(message: &str) -> SessionRefusal {
+    SessionRefusal {
         code: RefusedCode::Unavailable,
         message: message.to_owned(),
         should_retry: true,
@@ -212,7 +212,7 @@ pub enum Settlement {
 }
 
 /// Compares what the tables say a device holds with what it says itself.
-pub fn settle(held: &[HeldRun], in_flight: &[InFlight]) -> Vec<(RunId, u32, Settlement)> {
+pub fn settle(held: &[HeldRun], in_flight: &[InFlightRun]) -> Vec<(RunId, u32, Settlement)> {
     let held_by_id: HashMap<RunId, &HeldRun> = held.iter().map(|run| (run.run_id, run)).collect();
     let claimed = in_flight.iter().map(|entry| {
         let settlement = match held_by_id.get(&entry.run_id) {
@@ -232,7 +232,7 @@ pub fn settle(held: &[HeldRun], in_flight: &[InFlight]) -> Vec<(RunId, u32, Sett
         (entry.run_id, attempt, settlement)
     });
     let claims = |run: &HeldRun| {
-        let same = |entry: &&InFlight| entry.run_id == run.run_id;
+        let same = |entry: &&InFlightRun| entry.run_id == run.run_id;
         in_flight.iter().filter(same).any(|entry| entry.attempt == run.attempt || offer_was_lost(run, entry))
     };
     let unclaimed = held.iter().filter(|run| !claims(run)).map(|run| {
@@ -245,14 +245,14 @@ pub fn settle(held: &[HeldRun], in_flight: &[InFlight]) -> Vec<(RunId, u32, Sett
 /// Whether the offer of a restart never arrived: had the device taken it, its journal would hold the
 /// newer attempt in place of this one. Nothing was executed since, also of what is unknown and is to run again.
 /// Had any device accepted it, this journal is an old one or a copy, which cannot know what became of it.
-fn offer_was_lost(run: &HeldRun, entry: &InFlight) -> bool {
+fn offer_was_lost(run: &HeldRun, entry: &InFlightRun) -> bool {
     let waits = nothing_happened(entry) || entry.status == InFlightStatus::Unknown;
     // Further away it is fenced off: the gateway was restored, and knows nothing of those in between.
     run.is_reoffered && entry.attempt + 1 == run.attempt && waits
 }
 
 /// Whether the device says that it executed nothing of this attempt that could have changed anything.
-fn nothing_happened(entry: &InFlight) -> bool {
+fn nothing_happened(entry: &InFlightRun) -> bool {
     matches!(entry.status, InFlightStatus::Interrupted | InFlightStatus::Taken)
 }
 
@@ -286,8 +286,8 @@ mod tests {
         }
     }
 
-    fn says(status: InFlightStatus, attempt: u32) -> InFlight {
-        InFlight { run_id: RunId::from(uuid::Uuid::nil()), attempt, status }
+    fn says(status: InFlightStatus, attempt: u32) -> InFlightRun {
+        InFlightRun { run_id: RunId::from(uuid::Uuid::nil()), attempt, status }
     }
 
     fn settled(state: RunState, status: InFlightStatus) -> Settlement {

@@ -16,78 +16,78 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::Limits;
+use super::CallerLimits;
 use super::access::Caller;
-use super::feeds::{Feeds, Joined, News, Seen, Told};
-use super::places::{Place, Places};
+use super::feeds::{FeedSubscription, FeedUpdate, Feeds, SerializedEvent, VisibleState};
+use super::key_watcher::{KeyWatch, KeyWatcher};
+use super::quota::{Quota, QuotaPermit};
 use super::refusal::Refusal;
 use super::runs;
-use super::vigil::{Vigil, Watched};
-use crate::meters::OpenStream;
+use crate::metrics::OpenStreamGuard;
+use crate::notify::MessagePiece;
 use crate::store::Store;
-use crate::wake::Said;
 
 /// Events that a stream reads at once when it is behind.
-const CATCH_UP: i64 = 32;
+const CATCH_UP_EVENTS: i64 = 32;
 /// The most events on one page.
-pub const PAGE_LIMIT: u32 = 100;
+pub const MAX_PAGE_EVENTS: u32 = 100;
 
 /// Opens streams.
 #[derive(Clone)]
-pub struct Streams {
+pub struct EventStreams {
     store: Store,
     feeds: Feeds,
-    vigil: Vigil,
-    places: Places<ApplicationId>,
-    waits: Places<ApplicationId>,
+    vigil: KeyWatcher,
+    places: Quota<ApplicationId>,
+    waits: Quota<ApplicationId>,
     draining: CancellationToken,
 }
 
 /// One thing that a stream shows.
 #[derive(Debug)]
-pub enum Frame {
+pub enum StreamFrame {
     /// The record as it was when the stream began.
     Snapshot(Box<Run>),
     /// A stored event.
-    Event(Arc<Told>),
+    Event(Arc<SerializedEvent>),
     /// The run began to wait for its device.
     Waiting(StateReason),
     /// The assistant writes.
-    Said(Arc<Said>),
+    Said(Arc<MessagePiece>),
     /// The gateway stops; the stream goes on elsewhere.
     Closing,
 }
 
 /// An open stream.
-pub struct Stream {
+pub struct EventStream {
     store: Store,
     run_id: RunId,
     /// The last event that was shown.
     cursor: u64,
     /// Shown before everything else.
-    first: VecDeque<Frame>,
+    first: VecDeque<StreamFrame>,
     seen: RunState,
     /// Read, and not yet shown.
-    backlog: VecDeque<Arc<Told>>,
+    backlog: VecDeque<Arc<SerializedEvent>>,
     /// Whether the tables may hold more than the backlog.
     behind: bool,
     /// `None`: the run has ended, nothing comes any more.
-    live: Option<broadcast::Receiver<News>>,
+    live: Option<broadcast::Receiver<FeedUpdate>>,
     ended: bool,
-    key: Watched,
+    key: KeyWatch,
     draining: CancellationToken,
-    _place: Place<ApplicationId>,
-    _counted: OpenStream,
+    _place: QuotaPermit<ApplicationId>,
+    _counted: OpenStreamGuard,
 }
 
 /// A read that may wait, for as long as this is held.
 #[derive(Debug)]
-pub struct Waiting {
-    key: Watched,
-    _place: Place<ApplicationId>,
+pub struct WaitPermit {
+    key: KeyWatch,
+    _place: QuotaPermit<ApplicationId>,
 }
 
-impl Waiting {
+impl WaitPermit {
     /// Waits until the key is good no more, and says what a request with it would be refused with.
     pub async fn ended(&self) -> Refusal {
         self.key.ended().await
@@ -96,7 +96,7 @@ impl Waiting {
 
 /// Some of a run's events.
 #[derive(Debug)]
-pub struct Page {
+pub struct RunEventPage {
     /// Oldest first.
     pub events: Vec<RunEvent>,
     /// After which event to go on.
@@ -105,38 +105,38 @@ pub struct Page {
     pub has_more: bool,
 }
 
-impl Streams {
+impl EventStreams {
     /// Streams that close when `draining` is cancelled, and the work that keeps them going until `stop`.
     pub fn new(
         store: Store,
-        limits: &Limits,
+        limits: &CallerLimits,
         draining: CancellationToken,
         stop: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (feeds, reader) = Feeds::new(store.clone());
-        let vigil = Vigil::new(store.clone());
+        let vigil = KeyWatcher::new(store.clone());
         let work = join(reader.run(stop.clone()), vigil.clone().run(stop)).map(drop);
-        let (places, waits) = (Places::new(limits.streams_per_application), Places::new(limits.waits_per_application));
+        let (places, waits) = (Quota::new(limits.streams_per_application), Quota::new(limits.waits_per_application));
         (Self { store, feeds, vigil, places, waits, draining }, work)
     }
 
     /// Lets a read of this caller wait for a change.
-    pub fn wait(&self, caller: &Caller) -> Result<Waiting, Refusal> {
-        let place = self.waits.enter(caller.app_id());
+    pub fn wait(&self, caller: &Caller) -> Result<WaitPermit, Refusal> {
+        let place = self.waits.acquire(caller.app_id());
         let place = place.ok_or(Refusal::TooManyWaits { limit: self.waits.limit() })?;
-        Ok(Waiting { key: self.vigil.watch(caller), _place: place })
+        Ok(WaitPermit { key: self.vigil.watch(caller), _place: place })
     }
 
     /// Opens a stream on a run of this caller, behind the event `after`.
-    pub async fn open(&self, caller: &Caller, run_id: RunId, after: u64) -> Result<Stream, Refusal> {
+    pub async fn open(&self, caller: &Caller, run_id: RunId, after: u64) -> Result<EventStream, Refusal> {
         let key = self.vigil.watch(caller);
         let run = self.run(caller, run_id, after).await?;
-        let place = self.places.enter(caller.app_id());
+        let place = self.places.acquire(caller.app_id());
         let place = place.ok_or(Refusal::TooManyStreams { limit: self.places.limit() })?;
         let (last_sequence, seen) =
             (run.last_sequence, (run.state, run.state_reason.as_ref().map(|reason| reason.code)));
         let is_final = run.phase == Phase::Final;
-        let mut stream = Stream {
+        let mut stream = EventStream {
             store: self.store.clone(),
             run_id,
             cursor: after,
@@ -147,36 +147,36 @@ impl Streams {
             ended: false,
             key,
             draining: self.draining.clone(),
-            first: VecDeque::from([Frame::Snapshot(Box::new(run))]),
+            first: VecDeque::from([StreamFrame::Snapshot(Box::new(run))]),
             _place: place,
-            _counted: self.store.meters().stream_opened(),
+            _counted: self.store.metrics().stream_opened(),
         };
         if !is_final {
             let joined = self.feeds.join(run_id, last_sequence, seen).await;
-            let Joined { last, news, seen } = joined.ok_or(Refusal::Draining)?;
+            let FeedSubscription { last, news, seen } = joined.ok_or(Refusal::Draining)?;
             stream.live = Some(news);
             // What others were told before this one joined is in the tables.
             stream.behind |= stream.cursor < last;
-            let waiting = stream.note(seen).map(Frame::Waiting);
+            let waiting = stream.note(seen).map(StreamFrame::Waiting);
             stream.first.extend(waiting);
         }
         Ok(stream)
     }
 
     /// Up to `limit` events of a run of this caller, behind the event `after`.
-    pub async fn page(&self, caller: &Caller, run_id: RunId, after: u64, limit: u32) -> Result<Page, Refusal> {
+    pub async fn page(&self, caller: &Caller, run_id: RunId, after: u64, limit: u32) -> Result<RunEventPage, Refusal> {
         self.run(caller, run_id, after).await?;
-        let limit = limit.min(PAGE_LIMIT) as usize;
+        let limit = limit.min(MAX_PAGE_EVENTS) as usize;
         let mut events = self.store.events_after(run_id, after, limit as i64 + 1).await?;
         let has_more = events.len() > limit;
         events.truncate(limit);
         let last = events.last().map_or(after, |event| event.sequence);
-        Ok(Page { events, last, has_more })
+        Ok(RunEventPage { events, last, has_more })
     }
 
     /// The run, if this caller may see it and it has come as far as `after`.
     async fn run(&self, caller: &Caller, run_id: RunId, after: u64) -> Result<Run, Refusal> {
-        let run = runs::find(&self.store, caller, run_id).await.map(runs::seen)?;
+        let run = runs::find(&self.store, caller, run_id).await.map(runs::visible_run)?;
         if after > run.last_sequence {
             return Err(Refusal::InvalidCursor);
         }
@@ -184,14 +184,14 @@ impl Streams {
     }
 }
 
-impl Stream {
+impl EventStream {
     /// Which run it shows.
     pub fn run_id(&self) -> RunId {
         self.run_id
     }
 
     /// The next thing to show; `None` at the end. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> Option<Frame> {
+    pub async fn next(&mut self) -> Option<StreamFrame> {
         if let Some(frame) = self.first.pop_front() {
             return Some(frame);
         }
@@ -202,7 +202,7 @@ impl Stream {
         let (draining, key) = (self.draining.clone(), self.key.clone());
         let frame = tokio::select! {
             biased;
-            () = draining.cancelled() => Some(Frame::Closing),
+            () = draining.cancelled() => Some(StreamFrame::Closing),
             _ = key.ended() => None,
             frame = self.go_on() => return frame,
         };
@@ -210,7 +210,7 @@ impl Stream {
         frame
     }
 
-    async fn go_on(&mut self) -> Option<Frame> {
+    async fn go_on(&mut self) -> Option<StreamFrame> {
         while !self.ended {
             if let Some(told) = self.backlog.pop_front() {
                 return Some(self.show(told));
@@ -225,18 +225,19 @@ impl Stream {
         None
     }
 
-    fn show(&mut self, told: Arc<Told>) -> Frame {
+    fn show(&mut self, told: Arc<SerializedEvent>) -> StreamFrame {
         self.cursor = told.sequence;
         self.ended = told.kind.is_final();
-        Frame::Event(told)
+        StreamFrame::Event(told)
     }
 
     async fn catch_up(&mut self) {
-        let told = |events: Vec<RunEvent>| events.iter().map(|event| Told::of(event).map(Arc::new)).collect();
-        match self.store.events_after(self.run_id, self.cursor, CATCH_UP).await.map(told) {
+        let told =
+            |events: Vec<RunEvent>| events.iter().map(|event| SerializedEvent::of(event).map(Arc::new)).collect();
+        match self.store.events_after(self.run_id, self.cursor, CATCH_UP_EVENTS).await.map(told) {
             Ok(Ok(read)) => {
                 let read: VecDeque<_> = read;
-                self.behind = read.len() == CATCH_UP as usize;
+                self.behind = read.len() == CATCH_UP_EVENTS as usize;
                 self.backlog = read;
             }
             // The caller comes again, here or elsewhere, and goes on behind what it has.
@@ -251,17 +252,17 @@ impl Stream {
     }
 
     /// Waits for news; `None` when there was none to show.
-    async fn hear(&mut self) -> Option<Frame> {
+    async fn hear(&mut self) -> Option<StreamFrame> {
         let Some(live) = &mut self.live else {
             self.ended = true;
             return None;
         };
         match live.recv().await {
-            Ok(News::Event(told)) if told.sequence == self.cursor + 1 => return Some(self.show(told)),
-            Ok(News::Event(told)) => self.behind = told.sequence > self.cursor,
-            Ok(News::Said { said, last }) if last >= self.cursor => return Some(Frame::Said(said)),
-            Ok(News::Said { .. }) => {}
-            Ok(News::Seen(seen)) => return self.note(seen).map(Frame::Waiting),
+            Ok(FeedUpdate::Event(told)) if told.sequence == self.cursor + 1 => return Some(self.show(told)),
+            Ok(FeedUpdate::Event(told)) => self.behind = told.sequence > self.cursor,
+            Ok(FeedUpdate::Said { said, last }) if last >= self.cursor => return Some(StreamFrame::Said(said)),
+            Ok(FeedUpdate::Said { .. }) => {}
+            Ok(FeedUpdate::Seen(seen)) => return self.note(seen).map(StreamFrame::Waiting),
             Err(RecvError::Lagged(_)) => self.behind = true,
             Err(RecvError::Closed) => self.ended = true,
         }
@@ -269,7 +270,7 @@ impl Stream {
     }
 
     /// Notes how the run is seen now, and says so if it has begun to wait for its device.
-    fn note(&mut self, (state, reason): Seen) -> Option<StateReason> {
+    fn note(&mut self, (state, reason): VisibleState) -> Option<StateReason> {
         let begins = state == RunState::WaitingForDevice && self.seen != state;
         self.seen = state;
         reason.filter(|_| begins).map(StateReasonCode::reason)

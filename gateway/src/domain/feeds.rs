@@ -19,28 +19,28 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::runs::seen_state;
+use super::runs::visible_state;
+use crate::notify::{MessagePiece, Topic, Watcher};
 use crate::store::Store;
-use crate::store::events::Progress;
-use crate::wake::{Said, Topic, Watcher};
+use crate::store::events::RunProgress;
 
 /// Runs that are looked at each second without a hint.
-const LOOKS: usize = 1000;
+const RUNS_POLLED_PER_SECOND: usize = 1000;
 /// Runs in one read.
-const RUNS: usize = 64;
+const MAX_RUNS_PER_READ: usize = 64;
 /// Events of one run in one read.
-const EVENTS: usize = 16;
+const MAX_EVENTS_PER_READ: usize = 16;
 /// What a stream may leave unheard before it reads for itself.
-const UNHEARD: usize = 32;
+const UPDATE_CAPACITY: usize = 32;
 /// Streams that may be waiting to be let in.
-const JOINS: usize = 256;
+const JOIN_CAPACITY: usize = 256;
 
 /// The state a caller sees, and why.
-pub type Seen = (RunState, Option<StateReasonCode>);
+pub type VisibleState = (RunState, Option<StateReasonCode>);
 
 /// An event, written down once for everybody who is told of it.
 #[derive(Debug)]
-pub struct Told {
+pub struct SerializedEvent {
     /// Its place in the run.
     pub sequence: u64,
     /// What happened.
@@ -49,7 +49,7 @@ pub struct Told {
     pub json: String,
 }
 
-impl Told {
+impl SerializedEvent {
     /// Writes an event down.
     pub fn of(event: &RunEvent) -> Result<Self, serde_json::Error> {
         Ok(Self { sequence: event.sequence, kind: event.kind, json: serde_json::to_string(event)? })
@@ -58,15 +58,15 @@ impl Told {
 
 /// What followers of a run are told.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum FeedUpdate {
     /// Something was stored.
-    Event(Arc<Told>),
+    Event(Arc<SerializedEvent>),
     /// The run is seen differently, without an event.
-    Seen(Seen),
+    Seen(VisibleState),
     /// The assistant writes.
     Said {
         /// What.
-        said: Arc<Said>,
+        said: Arc<MessagePiece>,
         /// The last event that was told before. To a stream that has shown a later one this is old:
         /// the message may be complete already.
         last: u64,
@@ -75,35 +75,35 @@ pub enum News {
 
 /// A follower's place at a feed.
 #[derive(Debug)]
-pub struct Joined {
+pub struct FeedSubscription {
     /// The last event that those who follow the run were told of.
     pub last: u64,
     /// How the run was seen when it joined.
-    pub seen: Seen,
+    pub seen: VisibleState,
     /// Everything from then on.
-    pub news: broadcast::Receiver<News>,
+    pub news: broadcast::Receiver<FeedUpdate>,
 }
 
-struct Join {
+struct JoinRequest {
     run_id: RunId,
     last: u64,
-    seen: Seen,
-    answer: oneshot::Sender<Joined>,
+    seen: VisibleState,
+    answer: oneshot::Sender<FeedSubscription>,
 }
 
 /// Lets streams in.
 #[derive(Clone)]
-pub struct Feeds(mpsc::Sender<Join>);
+pub struct Feeds(mpsc::Sender<JoinRequest>);
 
 /// The other end: the task that reads.
-pub struct Reader {
+pub struct FeedReader {
     store: Store,
-    joins: mpsc::Receiver<Join>,
+    joins: mpsc::Receiver<JoinRequest>,
     /// What assistants write, in all runs.
-    said: broadcast::Receiver<Arc<Said>>,
+    said: broadcast::Receiver<Arc<MessagePiece>>,
     feeds: BTreeMap<RunId, Feed>,
     /// One entry for each feed.
-    changes: FuturesUnordered<BoxFuture<'static, Change>>,
+    changes: FuturesUnordered<BoxFuture<'static, FeedChange>>,
     /// Runs to be read next.
     changed: HashSet<RunId>,
     /// The run that was looked at last.
@@ -112,13 +112,13 @@ pub struct Reader {
 
 struct Feed {
     last: u64,
-    seen: Seen,
-    speaker: Option<Speaker>,
-    news: broadcast::Sender<News>,
+    seen: VisibleState,
+    speaker: Option<ActiveAttempt>,
+    news: broadcast::Sender<FeedUpdate>,
 }
 
 /// Who may say something in a run.
-struct Speaker {
+struct ActiveAttempt {
     device_id: DeviceId,
     attempt: u32,
     /// How many of its events have been read here.
@@ -126,18 +126,18 @@ struct Speaker {
 }
 
 /// A run's hint came, or its last follower left.
-struct Change {
+struct FeedChange {
     run_id: RunId,
     watcher: Watcher,
 }
 
 impl Feeds {
     /// Feeds, and the task that keeps them going.
-    pub fn new(store: Store) -> (Self, Reader) {
-        let (sender, joins) = mpsc::channel(JOINS);
-        let reader = Reader {
+    pub fn new(store: Store) -> (Self, FeedReader) {
+        let (sender, joins) = mpsc::channel(JOIN_CAPACITY);
+        let reader = FeedReader {
             joins,
-            said: store.wake().listen(),
+            said: store.notifier().subscribe_pieces(),
             store,
             feeds: BTreeMap::new(),
             changes: FuturesUnordered::new(),
@@ -149,14 +149,14 @@ impl Feeds {
 
     /// Follows a run that was read a moment ago with this last event and this state. `None`: the
     /// gateway has stopped.
-    pub async fn join(&self, run_id: RunId, last: u64, seen: Seen) -> Option<Joined> {
+    pub async fn join(&self, run_id: RunId, last: u64, seen: VisibleState) -> Option<FeedSubscription> {
         let (answer, joined) = oneshot::channel();
-        self.0.send(Join { run_id, last, seen, answer }).await.ok()?;
+        self.0.send(JoinRequest { run_id, last, seen, answer }).await.ok()?;
         joined.await.ok()
     }
 }
 
-impl Reader {
+impl FeedReader {
     /// Reads and tells until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut look = tokio::time::interval(Duration::from_secs(1));
@@ -174,10 +174,10 @@ impl Reader {
         }
     }
 
-    fn join(&mut self, Join { run_id, last, seen, answer }: Join) {
+    fn join(&mut self, JoinRequest { run_id, last, seen, answer }: JoinRequest) {
         let feed = self.feeds.entry(run_id).or_insert_with(|| {
-            let news = broadcast::Sender::new(UNHEARD);
-            let watcher = self.store.wake().watch(Topic::Run(run_id));
+            let news = broadcast::Sender::new(UPDATE_CAPACITY);
+            let watcher = self.store.notifier().watch(Topic::Run(run_id));
             self.changes.push(change(run_id, watcher, news.clone()));
             // What happened between the caller's reading and this moment.
             self.changed.insert(run_id);
@@ -188,10 +188,10 @@ impl Reader {
             self.changed.insert(run_id);
         }
         // Whoever does not wait any more needs no place.
-        let _ = answer.send(Joined { last: feed.last, seen: feed.seen, news: feed.news.subscribe() });
+        let _ = answer.send(FeedSubscription { last: feed.last, seen: feed.seen, news: feed.news.subscribe() });
     }
 
-    fn note(&mut self, Change { run_id, watcher }: Change) {
+    fn note(&mut self, FeedChange { run_id, watcher }: FeedChange) {
         let Some(feed) = self.feeds.get(&run_id) else { return };
         if feed.news.receiver_count() == 0 {
             self.feeds.remove(&run_id);
@@ -202,19 +202,23 @@ impl Reader {
         self.changed.insert(run_id);
     }
 
-    fn pass_on(&mut self, said: Arc<Said>) {
+    fn pass_on(&mut self, said: Arc<MessagePiece>) {
         if let Some(feed) = self.feeds.get(&said.run_id)
             && feed.speaker.as_ref().is_some_and(|speaker| speaker.may_say(&said))
         {
-            let _ = feed.news.send(News::Said { said, last: feed.last });
+            let _ = feed.news.send(FeedUpdate::Said { said, last: feed.last });
         }
     }
 
     /// The next runs in turn.
     fn look(&mut self) {
-        let turn: Vec<RunId> =
-            self.feeds.range((Excluded(self.looked), Unbounded)).take(LOOKS).map(|(run_id, _)| *run_id).collect();
-        self.looked = turn.last().copied().filter(|_| turn.len() == LOOKS).unwrap_or_else(before_all);
+        let turn: Vec<RunId> = self
+            .feeds
+            .range((Excluded(self.looked), Unbounded))
+            .take(RUNS_POLLED_PER_SECOND)
+            .map(|(run_id, _)| *run_id)
+            .collect();
+        self.looked = turn.last().copied().filter(|_| turn.len() == RUNS_POLLED_PER_SECOND).unwrap_or_else(before_all);
         self.changed.extend(turn);
     }
 
@@ -237,12 +241,12 @@ impl Reader {
     async fn read(&mut self) {
         self.gather();
         while !self.changed.is_empty() {
-            let next: Vec<RunId> = self.changed.iter().take(RUNS).copied().collect();
+            let next: Vec<RunId> = self.changed.iter().take(MAX_RUNS_PER_READ).copied().collect();
             for run_id in &next {
                 self.changed.remove(run_id);
             }
             let after: Vec<_> = next.iter().filter_map(|id| Some((*id, self.feeds.get(id)?.last))).collect();
-            match self.store.progress(&after, EVENTS as i64).await {
+            match self.store.progress(&after, MAX_EVENTS_PER_READ as i64).await {
                 Ok(found) => found.iter().for_each(|progress| self.tell(progress)),
                 Err(error) => {
                     tracing::warn!(%error, "events for open streams could not be read; looking again");
@@ -253,8 +257,8 @@ impl Reader {
         }
     }
 
-    fn tell(&mut self, progress: &Progress) {
-        if progress.events.len() == EVENTS {
+    fn tell(&mut self, progress: &RunProgress) {
+        if progress.events.len() == MAX_EVENTS_PER_READ {
             self.changed.insert(progress.run_id);
         }
         if let Some(feed) = self.feeds.get_mut(&progress.run_id) {
@@ -263,29 +267,29 @@ impl Reader {
     }
 }
 
-impl Speaker {
+impl ActiveAttempt {
     /// Pieces and events come on different ways. A piece that was overtaken by an event is left out:
     /// that event may have completed its message.
-    fn may_say(&self, said: &Said) -> bool {
+    fn may_say(&self, said: &MessagePiece) -> bool {
         (said.device_id, said.attempt) == (self.device_id, self.attempt) && said.after >= self.reported
     }
 }
 
 impl Feed {
-    fn tell(&mut self, progress: &Progress) {
-        let Progress { device_id, attempt, device_seq, .. } = *progress;
-        self.speaker = Some(Speaker { device_id, attempt, reported: device_seq });
+    fn tell(&mut self, progress: &RunProgress) {
+        let RunProgress { device_id, attempt, device_seq, .. } = *progress;
+        self.speaker = Some(ActiveAttempt { device_id, attempt, reported: device_seq });
         for event in &progress.events {
             self.last = event.sequence;
             // An event that cannot be written is a gap, which a stream that reads it reports.
-            if let Ok(told) = Told::of(event) {
-                let _ = self.news.send(News::Event(Arc::new(told)));
+            if let Ok(told) = SerializedEvent::of(event) {
+                let _ = self.news.send(FeedUpdate::Event(Arc::new(told)));
             }
         }
-        let seen = seen_state(progress.state, progress.presence);
+        let seen = visible_state(progress.state, progress.presence);
         if seen != self.seen {
             self.seen = seen;
-            let _ = self.news.send(News::Seen(seen));
+            let _ = self.news.send(FeedUpdate::Seen(seen));
         }
     }
 }
@@ -295,13 +299,13 @@ fn before_all() -> RunId {
     uuid::Uuid::nil().into()
 }
 
-fn change(run_id: RunId, mut watcher: Watcher, news: broadcast::Sender<News>) -> BoxFuture<'static, Change> {
+fn change(run_id: RunId, mut watcher: Watcher, news: broadcast::Sender<FeedUpdate>) -> BoxFuture<'static, FeedChange> {
     async move {
         tokio::select! {
             () = watcher.changed() => {}
             () = news.closed() => {}
         }
-        Change { run_id, watcher }
+        FeedChange { run_id, watcher }
     }
     .boxed()
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::store::Store;
-use crate::store::census::DeviceCensus;
 use crate::store::devices::{Device, Presence};
 use crate::store::migrate;
+use crate::store::status_counts::DeviceCounts;
 
 /// How bad a problem is. The worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ impl Severity {
 /// What can be wrong, the most important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Code {
+pub enum HealthCode {
     /// The database does not answer.
     StoreUnavailable,
     /// The database lacks migrations.
@@ -54,7 +54,7 @@ pub enum Code {
     RunsUnsettled,
 }
 
-impl Code {
+impl HealthCode {
     /// Every code.
     pub const ALL: [Self; 8] = [
         Self::StoreUnavailable,
@@ -118,9 +118,9 @@ impl Code {
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Problem {
+pub struct GatewayProblem {
     /// What.
-    pub code: Code,
+    pub code: HealthCode,
     /// How bad it is.
     pub severity: Severity,
     /// What, in a few words.
@@ -131,8 +131,8 @@ pub struct Problem {
     pub next: String,
 }
 
-impl Problem {
-    fn new(code: Code, text: impl Into<String>, next: &str) -> Self {
+impl GatewayProblem {
+    fn new(code: HealthCode, text: impl Into<String>, next: &str) -> Self {
         let (severity, title) = (code.severity(), code.title().to_owned());
         Self { code, severity, title, text: text.into(), next: next.to_owned() }
     }
@@ -140,11 +140,11 @@ impl Problem {
 
 /// What a look is made from.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct HealthSnapshot {
     /// Devices, if the database answered.
     pub devices: Vec<Device>,
     /// The runs that each has before it.
-    pub census: Vec<DeviceCensus>,
+    pub census: Vec<DeviceCounts>,
     /// Deliveries that wait, and seconds since the oldest was queued.
     pub callbacks: (u64, f64),
     /// The newest migration of the database; `None` while it does not answer.
@@ -154,21 +154,21 @@ pub struct Seen {
 }
 
 /// The loop goes round every second; this many without it are no hiccup.
-pub const QUEUE_PATIENCE: Duration = Duration::from_secs(10);
+pub const QUEUE_LOOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// A run that waits so long for a device that is there is worth a look.
-const QUEUE_OLD_S: f64 = 300.0;
+const QUEUE_AGE_LIMIT_S: f64 = 300.0;
 /// And so long for one that is not.
-const NO_DEVICE_S: f64 = 900.0;
+const NO_DEVICE_AGE_LIMIT_S: f64 = 900.0;
 /// A receiver that is back within that time loses nothing.
-const CALLBACKS_LATE_S: f64 = 3600.0;
+const CALLBACK_AGE_LIMIT_S: f64 = 3600.0;
 
-impl Seen {
+impl HealthSnapshot {
     /// Looks. `queue`: for how long nobody has looked after the queue.
     pub async fn now(store: &Store, queue: Duration) -> Self {
         let Ok(migration) = store.applied_migration().await else { return Self { queue, ..Self::default() } };
         Self {
             devices: store.devices().await.unwrap_or_default(),
-            census: store.census().await.unwrap_or_default(),
+            census: store.device_counts().await.unwrap_or_default(),
             callbacks: store.pending_deliveries().await.unwrap_or_default(),
             migration: Some(migration),
             queue,
@@ -177,7 +177,7 @@ impl Seen {
 
     /// Devices whose session is up.
     pub fn connected(&self) -> usize {
-        let up = |device: &&DeviceCensus| matches!(device.presence, Presence::Connected | Presence::Paused);
+        let up = |device: &&DeviceCounts| matches!(device.presence, Presence::Connected | Presence::Paused);
         self.census.iter().filter(up).count()
     }
 
@@ -192,7 +192,7 @@ impl Seen {
     }
 
     /// What is wrong, the worst first, without what follows from something else that is wrong.
-    pub fn problems(&self) -> Vec<Problem> {
+    pub fn problems(&self) -> Vec<GatewayProblem> {
         let mut found: Vec<_> = self.all().into_iter().flatten().collect();
         let codes: Vec<_> = found.iter().map(|problem| problem.code).collect();
         found.retain(|problem| !problem.code.follows().iter().any(|cause| codes.contains(cause)));
@@ -200,37 +200,47 @@ impl Seen {
         found
     }
 
-    fn all(&self) -> [Option<Problem>; 8] {
+    fn all(&self) -> [Option<GatewayProblem>; 8] {
         let known = migrate::newest();
-        let stalled = self.queue > QUEUE_PATIENCE;
+        let stalled = self.queue > QUEUE_LOOP_TIMEOUT;
         let Some(applied) = self.migration else {
-            let none = Problem::new(Code::StoreUnavailable, "No answer.", "See the log, and PostgreSQL's own.");
+            let none =
+                GatewayProblem::new(HealthCode::StoreUnavailable, "No answer.", "See the log, and PostgreSQL's own.");
             let stalled = stalled.then(|| self.stalled());
             return [Some(none), stalled, None, None, None, None, None, None];
         };
         let behind = format!("The database is at migration {applied}, this program needs {known}.");
         let connected = self.connected() > 0;
         let oldest = self.census.iter().filter_map(|device| device.oldest_s).fold(0.0, f64::max);
-        let takes = |device: &&DeviceCensus| device.presence == Presence::Connected;
+        let takes = |device: &&DeviceCounts| device.presence == Presence::Connected;
         let oldest_there = self.census.iter().filter(takes).filter_map(|device| device.oldest_s).fold(0.0, f64::max);
         let (pending, late) = self.callbacks;
         let [_, _, unsettled, _] = self.started();
         [
-            (applied < known).then(|| Problem::new(Code::SchemaBehind, behind, "Run: deskgate-gateway migrate run")),
+            (applied < known)
+                .then(|| GatewayProblem::new(HealthCode::SchemaBehind, behind, "Run: deskgate-gateway migrate run")),
             stalled.then(|| self.stalled()),
             self.incompatible(),
-            (oldest_there > QUEUE_OLD_S).then(|| {
+            (oldest_there > QUEUE_AGE_LIMIT_S).then(|| {
                 let text = format!("The oldest has waited {oldest_there:.0} s for a device that is connected.");
-                Problem::new(Code::QueueOld, text, "Its user sees on the desktop what the device is busy with.")
+                GatewayProblem::new(
+                    HealthCode::QueueOld,
+                    text,
+                    "Its user sees on the desktop what the device is busy with.",
+                )
             }),
-            (!connected && oldest > NO_DEVICE_S).then(|| {
+            (!connected && oldest > NO_DEVICE_AGE_LIMIT_S).then(|| {
                 let text = format!("The oldest run has waited {oldest:.0} s.");
-                Problem::new(Code::NoDevice, text, "See which device is away: deskgate-gateway admin device list")
+                GatewayProblem::new(
+                    HealthCode::NoDevice,
+                    text,
+                    "See which device is away: deskgate-gateway admin device list",
+                )
             }),
-            (late > CALLBACKS_LATE_S).then(|| {
+            (late > CALLBACK_AGE_LIMIT_S).then(|| {
                 let text = format!("{pending} deliveries wait, the oldest for {late:.0} s.");
-                Problem::new(
-                    Code::CallbacksLate,
+                GatewayProblem::new(
+                    HealthCode::CallbacksLate,
                     text,
                     "See what receivers answer: deskgate-gateway admin delivery list --state pending",
                 )
@@ -239,18 +249,18 @@ impl Seen {
                 let text =
                     format!("{unsettled} runs were cut off, and only their desktop users can say what they did.");
                 let next = "See them: deskgate-gateway admin run list --state awaiting_reconciliation";
-                Problem::new(Code::RunsUnsettled, text, next)
+                GatewayProblem::new(HealthCode::RunsUnsettled, text, next)
             }),
             None,
         ]
     }
 
-    fn stalled(&self) -> Problem {
+    fn stalled(&self) -> GatewayProblem {
         let text = format!("Nobody has for {} s.", self.queue.as_secs());
-        Problem::new(Code::QueueStalled, text, "See the log. If it stays so, restart the gateway.")
+        GatewayProblem::new(HealthCode::QueueStalled, text, "See the log. If it stays so, restart the gateway.")
     }
 
-    fn incompatible(&self) -> Option<Problem> {
+    fn incompatible(&self) -> Option<GatewayProblem> {
         let refused: Vec<_> = self.devices.iter().filter(|device| device.presence == Presence::Incompatible).collect();
         let told = |device: &&Device| {
             let refusal = device.refusal.as_ref()?;
@@ -259,7 +269,8 @@ impl Seen {
         };
         let text: Vec<_> = refused.iter().filter_map(told).collect();
         let next = "Install one version on both sides; major and minor number must be equal. See: deskgate-gateway admin device list";
-        (!text.is_empty()).then(|| Problem::new(Code::DeviceIncompatible, format!("{}.", text.join("; ")), next))
+        (!text.is_empty())
+            .then(|| GatewayProblem::new(HealthCode::DeviceIncompatible, format!("{}.", text.join("; ")), next))
     }
 }
 
@@ -269,39 +280,39 @@ mod tests {
 
     use super::*;
 
-    fn seen() -> Seen {
-        Seen { migration: Some(migrate::newest()), ..Seen::default() }
+    fn seen() -> HealthSnapshot {
+        HealthSnapshot { migration: Some(migrate::newest()), ..HealthSnapshot::default() }
     }
 
-    fn waits(presence: Presence, oldest_s: f64) -> DeviceCensus {
+    fn waits(presence: Presence, oldest_s: f64) -> DeviceCounts {
         let device_id = DeviceId::new();
         let oldest_s = Some(oldest_s);
-        DeviceCensus { device_id, presence, last_seen_s: None, sessions: 1, waiting: 1, oldest_s, started: [0; 4] }
+        DeviceCounts { device_id, presence, last_seen_s: None, sessions: 1, waiting: 1, oldest_s, started: [0; 4] }
     }
 
-    fn codes(seen: &Seen) -> Vec<Code> {
+    fn codes(seen: &HealthSnapshot) -> Vec<HealthCode> {
         seen.problems().into_iter().map(|problem| problem.code).collect()
     }
 
     #[test]
     fn a_cause_hides_what_follows_from_it_and_a_short_wait_is_no_problem() {
         assert_eq!(codes(&seen()), []);
-        let stalled = Seen { queue: Duration::from_secs(11), ..seen() };
-        assert_eq!(codes(&stalled), [Code::QueueStalled]);
-        assert_eq!(codes(&Seen { migration: None, ..stalled }), [Code::StoreUnavailable]);
-        let waiting = |presence, seconds| codes(&Seen { census: vec![waits(presence, seconds)], ..seen() });
+        let stalled = HealthSnapshot { queue: Duration::from_secs(11), ..seen() };
+        assert_eq!(codes(&stalled), [HealthCode::QueueStalled]);
+        assert_eq!(codes(&HealthSnapshot { migration: None, ..stalled }), [HealthCode::StoreUnavailable]);
+        let waiting = |presence, seconds| codes(&HealthSnapshot { census: vec![waits(presence, seconds)], ..seen() });
         assert_eq!(waiting(Presence::Connected, 299.0), []);
-        assert_eq!(waiting(Presence::Connected, 301.0), [Code::QueueOld]);
+        assert_eq!(waiting(Presence::Connected, 301.0), [HealthCode::QueueOld]);
         assert_eq!(waiting(Presence::Offline, 301.0), []);
-        assert_eq!(waiting(Presence::Offline, 901.0), [Code::NoDevice]);
+        assert_eq!(waiting(Presence::Offline, 901.0), [HealthCode::NoDevice]);
     }
 
     #[test]
     fn every_code_is_written_as_it_says() {
-        for pair in Code::ALL.windows(2) {
+        for pair in HealthCode::ALL.windows(2) {
             assert!(pair[0] < pair[1]);
         }
-        for code in Code::ALL {
+        for code in HealthCode::ALL {
             assert_eq!(serde_json::to_value(code).expect("a word"), code.as_str());
         }
     }

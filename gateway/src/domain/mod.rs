@@ -5,7 +5,7 @@
 //! | [`access`] | who a caller is and what its key allows |
 //! | `failures` | how often a source may come without a good key |
 //! | [`rates`] | how many requests a key may make |
-//! | [`bodies`] | how many bodies of a key are read at once |
+//! | [`body_quota`] | how many bodies of a key are read at once |
 //! | [`admission`] | whether a submission becomes a run |
 //! | [`conversations`] | who may have a conversation, and speak in it |
 //! | [`operations`] | who may stop a run or reset a conversation |
@@ -13,10 +13,10 @@
 //! | [`run_list`] | which runs a list shows |
 //! | [`events`] | what a stream of a run's events shows, from where, and until when |
 //! | [`feeds`] | one reader for all open streams |
-//! | [`places`] | how many of a kind may be there at once |
+//! | [`quota`] | how many of a kind may be there at once |
 //! | `samples` | events that never happened, for receivers to be tried with |
 //! | [`trial`] | who is sent a stream that shows whether a proxy holds events back |
-//! | [`vigil`] | ends what a revoked key left open |
+//! | [`key_watcher`] | ends what a revoked key left open |
 //! | [`destinations`] | where callbacks may go |
 //! | [`deliveries`] | what receivers are told, in which words, and when again |
 //! | [`accounts`] | which key is whose, where devices come with accounts |
@@ -29,25 +29,25 @@
 pub mod access;
 pub mod accounts;
 pub mod admission;
-pub mod bodies;
+mod auth_failures;
+pub mod body_quota;
 pub mod conversations;
 pub mod deliveries;
 pub mod desktop;
 pub mod destinations;
 pub mod devices;
 pub mod events;
-mod failures;
 pub mod feeds;
 pub mod health;
+pub mod key_watcher;
 pub mod operations;
-pub mod places;
+pub mod quota;
 pub mod rates;
 pub mod refusal;
 pub mod run_list;
 pub mod runs;
 mod samples;
 pub mod trial;
-pub mod vigil;
 pub mod webhooks;
 
 use std::num::NonZeroU32;
@@ -57,7 +57,7 @@ use rates::Rate;
 
 /// The limits that callers can meet.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct CallerLimits {
     /// Runs of one application that may wait for a start.
     pub waiting_runs_per_application: u32,
     /// Requests of one key.
@@ -78,13 +78,13 @@ pub struct Limits {
     pub concurrent_commits: usize,
 }
 
-impl Default for Limits {
+impl Default for CallerLimits {
     fn default() -> Self {
-        const FAILED_AUTHENTICATIONS: NonZeroU32 = NonZeroU32::new(120).expect("not zero");
+        const FAILED_AUTHENTICATIONS_PER_MINUTE: NonZeroU32 = NonZeroU32::new(120).expect("not zero");
         Self {
             waiting_runs_per_application: 10_000,
             rate: Rate::default(),
-            failed_authentications_per_minute: FAILED_AUTHENTICATIONS,
+            failed_authentications_per_minute: FAILED_AUTHENTICATIONS_PER_MINUTE,
             retention: Duration::from_secs(30 * 24 * 3600),
             streams_per_application: 1000,
             waits_per_application: 1000,

@@ -13,12 +13,12 @@ use super::conversations;
 use super::refusal::Refusal;
 use super::runs;
 use crate::store::Store;
-use crate::store::operations::{Answer, Asked, By, What};
+use crate::store::operations::{OperationAction, OperationReply, OperationRequest, Requester};
 use crate::store::requests;
 
 /// What a caller's request is known by.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct RequestIdentity {
     /// The caller's name for this request.
     pub idempotency_key: String,
     /// Of the whole body, canonical.
@@ -27,7 +27,7 @@ pub struct Request {
 
 /// An operation, new or open; `replayed` when it is the answer to a repeated request.
 #[derive(Clone, Debug)]
-pub struct Underway {
+pub struct AcceptedOperation {
     /// Its record at this moment.
     pub operation: ControlOperation,
     /// Whether the request came before.
@@ -36,7 +36,7 @@ pub struct Underway {
 
 /// A stop that a caller asks for.
 #[derive(Clone, Debug)]
-pub struct Stop {
+pub struct StopRequest {
     /// The attempt that the caller means; `None` for any.
     pub expected_attempt: Option<u32>,
     /// The caller's own words.
@@ -48,14 +48,16 @@ pub async fn stop(
     store: &Store,
     caller: &Caller,
     run_id: RunId,
-    stop: Stop,
-    request: Request,
+    stop: StopRequest,
+    request: RequestIdentity,
     retention: Duration,
-) -> Result<Underway, Refusal> {
+) -> Result<AcceptedOperation, Refusal> {
     runs::read(store, caller, run_id, Duration::ZERO).await?;
-    let Stop { expected_attempt, reason } = stop;
+    let StopRequest { expected_attempt, reason } = stop;
     let identity = identity(caller, "POST stop", &run_id.to_string(), &request.idempotency_key);
-    let asked = ask(store, caller, identity, request, What::Stop { run_id, expected_attempt, reason, retention }).await;
+    let asked =
+        ask(store, caller, identity, request, OperationAction::Stop { run_id, expected_attempt, reason, retention })
+            .await;
     match asked {
         // Deleted since it was read: its owner is told that, not that it never was.
         Err(Refusal::NotFound) => {
@@ -71,50 +73,50 @@ pub async fn reset(
     caller: &Caller,
     conversation_id: ConversationId,
     expected_generation: u32,
-    request: Request,
-) -> Result<Underway, Refusal> {
+    request: RequestIdentity,
+) -> Result<AcceptedOperation, Refusal> {
     conversations::read(store, caller, conversation_id).await?;
     let identity = identity(caller, "POST reset", &conversation_id.to_string(), &request.idempotency_key);
-    ask(store, caller, identity, request, What::Reset { conversation_id, expected_generation }).await
+    ask(store, caller, identity, request, OperationAction::Reset { conversation_id, expected_generation }).await
 }
 
 async fn ask(
     store: &Store,
     caller: &Caller,
     identity: Sha256Digest,
-    request: Request,
-    what: What,
-) -> Result<Underway, Refusal> {
-    let asked = Asked {
+    request: RequestIdentity,
+    what: OperationAction,
+) -> Result<AcceptedOperation, Refusal> {
+    let asked = OperationRequest {
         operation_id: OperationId::new(),
-        by: By::Application {
+        by: Requester::Application {
             app_id: caller.app_id(),
             key_id: caller.key_id(),
             subject: caller.subject().to_owned(),
-            request: requests::Request { identity, fingerprint: request.fingerprint },
+            request: requests::RequestKey { identity, fingerprint: request.fingerprint },
             within_rate: caller.is_within_rate(),
         },
         what,
     };
-    match store.ask(&asked).await? {
-        Answer::Operation { operation, replayed } => {
+    match store.request_operation(&asked).await? {
+        OperationReply::Operation { operation, replayed } => {
             let (operation_id, kind, state) = (operation.operation_id, operation.kind, operation.state);
             tracing::info!(%operation_id, %kind, %state, app_id = %caller.app_id(), "operation asked for");
-            Ok(Underway { operation, replayed })
+            Ok(AcceptedOperation { operation, replayed })
         }
-        Answer::Reused(existing) => Err(Refusal::IdempotencyKeyReused { existing: existing.into() }),
-        Answer::NoSuchTarget => Err(Refusal::NotFound),
-        Answer::OverRate => Err(Refusal::RateLimited),
-        Answer::OtherAttempt { current } => Err(Refusal::AttemptMismatch { current_attempt: current }),
-        Answer::OtherGeneration { current } => Err(Refusal::GenerationMismatch { current_generation: current }),
-        Answer::Busy { active_run_id } => {
+        OperationReply::Reused(existing) => Err(Refusal::IdempotencyKeyReused { existing: existing.into() }),
+        OperationReply::NoSuchTarget => Err(Refusal::NotFound),
+        OperationReply::OverRate => Err(Refusal::RateLimited),
+        OperationReply::OtherAttempt { current } => Err(Refusal::AttemptMismatch { current_attempt: current }),
+        OperationReply::OtherGeneration { current } => Err(Refusal::GenerationMismatch { current_generation: current }),
+        OperationReply::Busy { active_run_id } => {
             Err(Refusal::ConversationBusy { active_run_id: Some(active_run_id), operation_id: None })
         }
     }
 }
 
 /// The scopes of which a caller needs one to look at operations at all.
-pub const READING: [Scope; 2] = [Scope::RunsRead, Scope::ConversationsRead];
+pub const READ_SCOPES: [Scope; 2] = [Scope::RunsRead, Scope::ConversationsRead];
 
 /// Reads an operation of this caller, who needs the scope to read its target.
 pub async fn read(store: &Store, caller: &Caller, operation_id: OperationId) -> Result<ControlOperation, Refusal> {

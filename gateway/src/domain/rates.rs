@@ -22,15 +22,15 @@ pub struct Rate {
 
 impl Default for Rate {
     fn default() -> Self {
-        const PER_SECOND: NonZeroU32 = NonZeroU32::new(50).expect("not zero");
-        const BURST: NonZeroU32 = NonZeroU32::new(200).expect("not zero");
-        Self { per_second: PER_SECOND, burst: BURST }
+        const DEFAULT_RATE_PER_SECOND: NonZeroU32 = NonZeroU32::new(50).expect("not zero");
+        const DEFAULT_BURST: NonZeroU32 = NonZeroU32::new(200).expect("not zero");
+        Self { per_second: DEFAULT_RATE_PER_SECOND, burst: DEFAULT_BURST }
     }
 }
 
 /// What a key has left after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct RateStatus {
     /// Whether the request was still within the rate.
     pub within: bool,
     /// Requests that may follow at once.
@@ -39,7 +39,7 @@ pub struct Standing {
     pub rate: Rate,
 }
 
-impl Standing {
+impl RateStatus {
     /// Seconds after which a silent key has its whole burst again.
     pub fn full_after_s(&self) -> u32 {
         (self.rate.burst.get() - self.remaining).div_ceil(self.rate.per_second.get())
@@ -50,17 +50,17 @@ impl Rate {
     /// So many events of a webhook a second, and as many at once as a key has of them.
     pub fn of_webhook(per_second: u32) -> Self {
         let per_second = NonZeroU32::new(per_second).unwrap_or(NonZeroU32::MIN);
-        Self { per_second, burst: per_second.saturating_mul(BURST_OF_WEBHOOKS) }
+        Self { per_second, burst: per_second.saturating_mul(WEBHOOK_BURST_S) }
     }
 }
 
 /// Seconds' worth of events that may come at once.
-const BURST_OF_WEBHOOKS: NonZeroU32 = NonZeroU32::new(4).expect("not zero");
+const WEBHOOK_BURST_S: NonZeroU32 = NonZeroU32::new(4).expect("not zero");
 
 type Limiter<K> = RateLimiter<K, DefaultKeyedStateStore<K>, DefaultClock, StateInformationMiddleware>;
 
 /// Requests after which keys that were silent for long are forgotten.
-const TIDY: u32 = 1 << 16;
+const CLEANUP_INTERVAL_REQUESTS: u32 = 1 << 16;
 
 /// Counts the requests of every key on this replica.
 #[derive(Clone)]
@@ -79,13 +79,13 @@ impl<K: Hash + Eq + Clone> Rates<K> {
     }
 
     /// Counts one request of a key that was found valid.
-    pub fn count(&self, key: K) -> Standing {
-        if self.counted.fetch_add(1, Ordering::Relaxed) % TIDY == TIDY - 1 {
+    pub fn count(&self, key: K) -> RateStatus {
+        if self.counted.fetch_add(1, Ordering::Relaxed) % CLEANUP_INTERVAL_REQUESTS == CLEANUP_INTERVAL_REQUESTS - 1 {
             self.limiter.retain_recent();
         }
         let outcome = self.limiter.check_key(&key);
         let remaining = outcome.as_ref().map_or(0, |state| state.remaining_burst_capacity());
-        Standing { within: outcome.is_ok(), remaining, rate: self.rate }
+        RateStatus { within: outcome.is_ok(), remaining, rate: self.rate }
     }
 }
 
@@ -101,7 +101,7 @@ impl<K: Hash + Eq + Clone> Default for RatesByRate<K> {
 
 impl<K: Hash + Eq + Clone> RatesByRate<K> {
     /// Counts one request of a key that has this rate now. One whose rate was changed begins anew.
-    pub fn count(&self, rate: Rate, key: K) -> Standing {
+    pub fn count(&self, rate: Rate, key: K) -> RateStatus {
         let rates = {
             // Nothing panics while it holds the lock, and there are few rates.
             let mut by_rate = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,7 +121,7 @@ mod tests {
         let rate = Rate { per_second: NonZeroU32::MIN, burst: NonZeroU32::new(3).unwrap() };
         let (rates, key, other) = (Rates::new(rate), KeyId::new(), KeyId::new());
         let standings: Vec<_> = (0..4).map(|_| rates.count(key)).collect();
-        let shown = |standing: &Standing| (standing.within, standing.remaining, standing.full_after_s());
+        let shown = |standing: &RateStatus| (standing.within, standing.remaining, standing.full_after_s());
         let expected = [(true, 2, 1), (true, 1, 2), (true, 0, 3), (false, 0, 3)];
         assert_eq!(standings.iter().map(shown).collect::<Vec<_>>(), expected);
         assert!(rates.count(other).within);

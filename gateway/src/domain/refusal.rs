@@ -45,7 +45,7 @@ pub enum Refusal {
     #[error("This Idempotency-Key was used for a request with a different body. New work needs a new key.")]
     IdempotencyKeyReused {
         /// What came of that other request.
-        existing: Existing,
+        existing: PriorResult,
     },
     /// The conversation was reset since the caller read it.
     #[error(
@@ -138,7 +138,7 @@ pub enum Refusal {
 
 /// What came of an earlier request with the same Idempotency-Key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Existing {
+pub enum PriorResult {
     /// A run.
     Run(RunId),
     /// A conversation.
@@ -147,11 +147,11 @@ pub enum Existing {
     Operation(OperationId),
 }
 
-impl From<store::requests::Existing> for Existing {
-    fn from(existing: store::requests::Existing) -> Self {
+impl From<store::requests::RequestResult> for PriorResult {
+    fn from(existing: store::requests::RequestResult) -> Self {
         match existing {
-            store::requests::Existing::Conversation(id) => Self::Conversation(id),
-            store::requests::Existing::Operation(id) => Self::Operation(id),
+            store::requests::RequestResult::Conversation(id) => Self::Conversation(id),
+            store::requests::RequestResult::Operation(id) => Self::Operation(id),
         }
     }
 }

@@ -5,13 +5,13 @@ use deskgate_protocol::{ConversationId, EndpointId, Timestamp};
 
 use super::access::Caller;
 use super::refusal::Refusal;
-use super::runs::seen;
-use crate::store::run_list::{Sought, Waiting};
-use crate::store::{Page, Place, Store};
+use super::runs::visible_run;
+use crate::store::run_list::{RunQuery, WaitCause};
+use crate::store::{Page, PagePosition, Store};
 
 /// What to show; what is `None` excludes nothing.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct RunFilter {
     /// Only runs of this service.
     pub endpoint_id: Option<EndpointId>,
     /// Only messages of this conversation.
@@ -32,23 +32,23 @@ pub struct Filter {
 pub async fn list(
     store: &Store,
     caller: &Caller,
-    filter: &Filter,
-    before: Option<Place>,
+    filter: &RunFilter,
+    before: Option<PagePosition>,
     limit: u32,
 ) -> Result<Page<Run>, Refusal> {
-    let Some(sought) = sought(caller, filter, before) else { return Ok(Page::EMPTY) };
-    Ok(store.runs_of_caller(&sought, limit).await?.map(seen))
+    let Some(sought) = sought(caller, filter, before) else { return Ok(Page::EMPTY_PAGE) };
+    Ok(store.runs_of_caller(&sought, limit).await?.map(visible_run))
 }
 
 /// The filter in the store's words; `None` when nothing can fit.
-fn sought<'a>(caller: &'a Caller, filter: &Filter, before: Option<Place>) -> Option<Sought<'a>> {
+fn sought<'a>(caller: &'a Caller, filter: &RunFilter, before: Option<PagePosition>) -> Option<RunQuery<'a>> {
     let fits = |state: &RunState| {
         filter.state.is_none_or(|wanted| wanted == *state) && filter.phase.is_none_or(|phase| phase == state.phase())
     };
     let seen_as: Vec<RunState> = RunState::ALL.into_iter().filter(fits).collect();
     let endpoints = caller.shown(filter.endpoint_id)?;
-    let bound = filter.created_before.map(|time| Place { moment: at_least(time), id: uuid::Uuid::nil() });
-    Some(Sought {
+    let bound = filter.created_before.map(|time| PagePosition { moment: at_least(time), id: uuid::Uuid::nil() });
+    Some(RunQuery {
         app_id: caller.app_id(),
         subject: caller.subject(),
         before: [before, bound].into_iter().flatten().min(),
@@ -56,9 +56,9 @@ fn sought<'a>(caller: &'a Caller, filter: &Filter, before: Option<Place>) -> Opt
         endpoints,
         conversation: filter.conversation_id,
         waiting: match (seen_as.contains(&RunState::Queued), seen_as.contains(&RunState::WaitingForDevice)) {
-            (true, false) => Waiting::ForRoom,
-            (false, true) => Waiting::ForDevice,
-            _ => Waiting::Any,
+            (true, false) => WaitCause::ForRoom,
+            (false, true) => WaitCause::ForDevice,
+            _ => WaitCause::Any,
         },
         states: (seen_as.len() < RunState::ALL.len()).then(|| stored(&seen_as)),
         key: filter.idempotency_key.as_deref().map(|key| super::admission::under_key(caller, key)),

@@ -7,26 +7,26 @@ use deskgate_protocol::run::{Run, RunState, StateReasonCode};
 
 use super::access::Caller;
 use super::refusal::Refusal;
+use crate::notify::Topic;
 use crate::store::Store;
 use crate::store::devices::Presence;
 use crate::store::runs::StoredRun;
-use crate::wake::Topic;
 
 /// Hints can be lost, so whoever waits looks for itself this often.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RUN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The run as a caller sees it at this moment: `queued` reads `waiting_for_device` while the device
 /// is away.
-pub fn seen(stored: StoredRun) -> Run {
+pub fn visible_run(stored: StoredRun) -> Run {
     let StoredRun { mut run, presence } = stored;
-    let (state, reason) = seen_state(run.state, presence);
+    let (state, reason) = visible_state(run.state, presence);
     run.state = state;
     run.state_reason = reason.map(StateReasonCode::reason);
     run
 }
 
 /// The state a caller sees, and why.
-pub fn seen_state(stored: RunState, presence: Presence) -> (RunState, Option<StateReasonCode>) {
+pub fn visible_state(stored: RunState, presence: Presence) -> (RunState, Option<StateReasonCode>) {
     use StateReasonCode::*;
     match (stored, presence) {
         (RunState::Queued, Presence::Connected) => (RunState::Queued, Some(DeviceBusy)),
@@ -58,17 +58,17 @@ pub async fn find(store: &Store, caller: &Caller, run_id: RunId) -> Result<Store
 /// Reads a run of this caller. With `wait`, returns when its state or its newest event differs
 /// from what it was first, or when the time is up.
 pub async fn read(store: &Store, caller: &Caller, run_id: RunId, wait: Duration) -> Result<Run, Refusal> {
-    let mut watcher = store.wake().watch(Topic::Run(run_id));
-    let first = seen(find(store, caller, run_id).await?);
+    let mut watcher = store.notifier().watch(Topic::Run(run_id));
+    let first = visible_run(find(store, caller, run_id).await?);
     if wait.is_zero() || first.state.successors().is_empty() {
         return Ok(first);
     }
     let changed = async {
         loop {
             // Either way it is time to look.
-            let _ = tokio::time::timeout(LOOK_AGAIN, watcher.changed()).await;
+            let _ = tokio::time::timeout(RUN_POLL_INTERVAL, watcher.changed()).await;
             let mark = store.run_mark(run_id).await?;
-            let now = mark.map(|(state, sequence, presence)| (seen_state(state, presence).0, sequence));
+            let now = mark.map(|(state, sequence, presence)| (visible_state(state, presence).0, sequence));
             if now != Some((first.state, first.last_sequence)) {
                 return Ok(());
             }
@@ -77,5 +77,5 @@ pub async fn read(store: &Store, caller: &Caller, run_id: RunId, wait: Duration)
     if let Ok(Err(refusal)) = tokio::time::timeout(wait, changed).await {
         return Err(refusal);
     }
-    find(store, caller, run_id).await.map(seen)
+    find(store, caller, run_id).await.map(visible_run)
 }

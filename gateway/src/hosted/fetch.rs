@@ -20,23 +20,23 @@ use url::{Host, Url};
 use crate::config::is_guarded;
 
 /// For all of it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a document.
-const MOST: usize = 256 * 1024;
+const MAX_DOCUMENT_BYTES: usize = 256 * 1024;
 /// Bytes of an answer's head.
-const MOST_HEAD: usize = 16 * 1024;
+const MAX_HEAD_BYTES: usize = 16 * 1024;
 
 /// Why there is no document. With the address, which is no secret.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{url}: {why}")]
-pub(super) struct NoDocument {
+pub(super) struct FetchError {
     url: String,
     why: String,
     /// Whether somebody answered that there is none.
     pub(super) absent: bool,
 }
 
-impl NoDocument {
+impl FetchError {
     /// There is one, and it is of somebody else.
     pub(super) fn other(url: &Url, why: &str) -> Self {
         Self { url: url.to_string(), why: why.to_owned(), absent: false }
@@ -44,18 +44,18 @@ impl NoDocument {
 }
 
 /// Reads a document in JSON.
-pub(super) async fn json<T: DeserializeOwned>(tls: &TlsConnector, url: &Url) -> Result<T, NoDocument> {
-    let failed = |why: String| NoDocument { url: url.to_string(), why, absent: false };
+pub(super) async fn json<T: DeserializeOwned>(tls: &TlsConnector, url: &Url) -> Result<T, FetchError> {
+    let failed = |why: String| FetchError { url: url.to_string(), why, absent: false };
     if !is_guarded(url) {
         return Err(failed("it is not asked over https".to_owned()));
     }
-    let (status, body) = timeout(PATIENCE, get(tls, url))
+    let (status, body) = timeout(FETCH_TIMEOUT, get(tls, url))
         .await
-        .map_err(|_| failed(format!("it did not answer within {} s", PATIENCE.as_secs())))?
+        .map_err(|_| failed(format!("it did not answer within {} s", FETCH_TIMEOUT.as_secs())))?
         .map_err(failed)?;
     if status != StatusCode::OK {
         let absent = status.is_client_error();
-        return Err(NoDocument { absent, ..failed(format!("it answered with status {}", status.as_u16())) });
+        return Err(FetchError { absent, ..failed(format!("it answered with status {}", status.as_u16())) });
     }
     serde_json::from_slice(&body).map_err(|_| failed("it is not the document that belongs there".to_owned()))
 }
@@ -86,7 +86,7 @@ async fn exchange(
     url: &Url,
 ) -> Result<(StatusCode, Bytes), String> {
     let mut connecting = http1::Builder::new();
-    connecting.max_headers(64).max_buf_size(MOST_HEAD);
+    connecting.max_headers(64).max_buf_size(MAX_HEAD_BYTES);
     let (mut sender, connection) =
         connecting.handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
     // It ends with this exchange, whatever the other side does.
@@ -99,6 +99,7 @@ async fn exchange(
         .map_err(|error| error.to_string())?;
     let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
     let status = answer.status();
-    let body = Limited::new(answer.into_body(), MOST).collect().await.map_err(|error| error.to_string())?;
+    let body =
+        Limited::new(answer.into_body(), MAX_DOCUMENT_BYTES).collect().await.map_err(|error| error.to_string())?;
     Ok((status, body.to_bytes()))
 }

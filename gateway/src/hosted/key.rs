@@ -102,55 +102,55 @@ mod tests {
     use super::*;
 
     // Made once with another implementation (Python's cryptography), over these bytes.
-    const SIGNED: &[u8] = b"header.claims";
-    const RSA: &str = r#"{"kty":"RSA","n":"t9ArSu42xlQA958S5N5wa_8JijqCXH47hg4hw57MTDGjwjS3Z6mPPaqYG-5uANeXOr-t9PcmK9QYOCUoADFjJsIX3VQtOvM-mMA7UvlRtwrxAsUNr4xmoWYl56K0BG5GnKjRGZwvvOUyU2pIYE-I2CjcF_t_Vn7RJcKyXW5kDKxzFiq3sT7tJ2ObWSm2xfDS4Eb-B8qqZMHibbbmdtrTcckh9sj6-dX93WNDeG9_Qa5x-YDhxUJ8wVcSzqDPN2F7WojV6MBPwV5g9DmYTaSv_Y_G52G1fN_AsAQGFgNinIsBx7lbsySvz6SxFgKNnXO2ZCMgJXdfdmx0R-CtGtV6Gw","e":"AQAB"}"#;
-    const P256: &str = r#"{"kty":"EC","crv":"P-256","x":"yCMcwj9v8MZ5W0qZFKIN1yxbBYpsKCQmlMixolcAWb8","y":"JK6LJHK1K9M2Cy1nDSi0TH2TFH98sI0tGcrKJa4ldHQ"}"#;
-    const P384: &str = r#"{"kty":"EC","crv":"P-384","x":"iVkkYywSebmmFGuagqBlywsS_6Eh7lq23g50j8lqzFXPG1gtUpmGm_D6URQ8vqVg","y":"-LVHNswVKOnBhSSSJ8Wt3vhQMYy9vSNWrE2RoC4YpKXWtXETq6d9c3RHWjOtYzZV"}"#;
-    const ED: &str = r#"{"kty":"OKP","crv":"Ed25519","x":"iLvNDmYlRkzDwepBv6tdh2r4tmLLrPadICbqFDS7e4A"}"#;
+    const SIGNED_BYTES: &[u8] = b"header.claims";
+    const RSA_JWK: &str = r#"{"kty":"RSA","n":"t9ArSu42xlQA958S5N5wa_8JijqCXH47hg4hw57MTDGjwjS3Z6mPPaqYG-5uANeXOr-t9PcmK9QYOCUoADFjJsIX3VQtOvM-mMA7UvlRtwrxAsUNr4xmoWYl56K0BG5GnKjRGZwvvOUyU2pIYE-I2CjcF_t_Vn7RJcKyXW5kDKxzFiq3sT7tJ2ObWSm2xfDS4Eb-B8qqZMHibbbmdtrTcckh9sj6-dX93WNDeG9_Qa5x-YDhxUJ8wVcSzqDPN2F7WojV6MBPwV5g9DmYTaSv_Y_G52G1fN_AsAQGFgNinIsBx7lbsySvz6SxFgKNnXO2ZCMgJXdfdmx0R-CtGtV6Gw","e":"AQAB"}"#;
+    const P256_JWK: &str = r#"{"kty":"EC","crv":"P-256","x":"yCMcwj9v8MZ5W0qZFKIN1yxbBYpsKCQmlMixolcAWb8","y":"JK6LJHK1K9M2Cy1nDSi0TH2TFH98sI0tGcrKJa4ldHQ"}"#;
+    const P384_JWK: &str = r#"{"kty":"EC","crv":"P-384","x":"iVkkYywSebmmFGuagqBlywsS_6Eh7lq23g50j8lqzFXPG1gtUpmGm_D6URQ8vqVg","y":"-LVHNswVKOnBhSSSJ8Wt3vhQMYy9vSNWrE2RoC4YpKXWtXETq6d9c3RHWjOtYzZV"}"#;
+    const ED25519_JWK: &str = r#"{"kty":"OKP","crv":"Ed25519","x":"iLvNDmYlRkzDwepBv6tdh2r4tmLLrPadICbqFDS7e4A"}"#;
     const SIGNATURES: [(Algorithm, &str, &str); 9] = [
         (
             Algorithm::Rs256,
-            RSA,
+            RSA_JWK,
             "rA3KLNxpjDuj9qmA8sR0f2ZaA1qbe30AUCbwpa8VxKN7Q8ZcKULX5eMJ2lCpdsDG8E5_J3Sye-JxmXBQpMVtevICqTVpVMrFwzymInCbk6pK01IkHbo57mOyNTw41EbJ6NmfGrzZaGGpSqLE4cGtcHfhUennSKiD1ZgRS_0QO4JZjq_pKMOn0N3wVZQtK88h-WcJfyZUHrBvutWPv8JCgVIzZTogv0norJcqfVBzaLRum3viS8gE9AytZ_dYjnn869q_JE6ncZH29GyDyEXqBOMUsVMKqEMCaOZuLmeMdOPJuuS7N64ezPOGykhxS3NehgFNx4E3oAErfFap-UUG1w",
         ),
         (
             Algorithm::Rs384,
-            RSA,
+            RSA_JWK,
             "F_c1KGgN62OQ7Nv1235DIEaVnuXOtvhkDmuu4XlJPuMEPnlupvFs2WkgXYKfbonUV3JFwQ52wXObHULPcdBHmdCOLYWd4SLXmywNhKZApeI0UT_TjCM66ODLGZ971EDU_M8hmuiAIicrDDyPZNoDdOI1UupB6H-eeiqB7lodnSDbI66frMLfBAMVHIfjdImWJ2Zzsm4yF93ZM8oukKQpmbBdOn1cy1_vRfcSno6rH15sUkJrtewjxsyMdZUtf5ai3sWQ5AH20ltAS--8wQK9rhsfIYgbshUnrM9qTqINjPy1x2ZE6YXtsLELtYuqFXmB4e59ALtyDbB3DqJ5J3VGKA",
         ),
         (
             Algorithm::Rs512,
-            RSA,
+            RSA_JWK,
             "pwVbjIxxQnSlS_Nq3BBfzz5W-TuOCn6hM5eZrinFP5PwCIrfguyFvBIAuelg1ShZJL2Z4tKC8L3R57RDVuM8MLwfPADTjv943t7GprrHjqcHpUnzUE81lsg0XWMHewfV9piLzuKHSxLjjDec9z5IjiKRE6lcFL4rjjYbsZrszqnd5mv4Usl6xfbhxJXvA7cvMqWQaghj3pizkui_kIVmLGJO1qfvbHhONeKoWKCRx8P0P3zteGzCewyi7Qf_bt2_5qBaJZWvHIXJPxTYYJfs6zaW8tzpj2iLtj7xuqDdIxfHHtO-0Tf3IjxvoUrpA8kmJWZbpAF9gsR2amhv-8z-7Q",
         ),
         (
             Algorithm::Ps256,
-            RSA,
+            RSA_JWK,
             "nISmcue7wVYMINWVPw8cRNWJvUMc9xeYJbe3gSfhtqTux6k2CQrIjTwBKRl3jvKpbulDMwT71B4a_qWU1V9XLxX7OCRQx0snfbDmKdwhi_gqfx3ljmSF703Jvkf8qWheV1iXOE4kESVK7LBUxVzqcFgz1awyWGx5jHmg7LDupRsK-WRKb1qNVMOgq1nNSHHq5s2rpkp6m8e8ikWvXJfgTZB6qZc8Z9pDOzqKeOqgtdTjWJtK17dRmd3sIqzXoVJf6DEpYwnCSNa15OU7KjXQTsXEs_tH-VCTOIxzBzsHnHkXOOrE5LCDeFSy7FbN_4G45IGx4zKS0fGGG43vdRBM0g",
         ),
         (
             Algorithm::Ps384,
-            RSA,
+            RSA_JWK,
             "ILYn-wQi2zVcMOWu788_mKhdmc16UyEt_eTo3JLJTM-oX2DVW3OOsO1ntcZR4sAoFuIMJ3acgmnhboZCVRfUy6fX3z3qVbpXfRiXZUo8RS0TkgrGRI6WbZyeHjU0wZNDhIQjpS43KhSdEccRZe5EOP0SkKRMlziNO0vVJMeoSLzOXGOmpGrTUJMhIzDm3XcK_ZlPHWifG6gRmtYb1RtrEkalqGSEwNRONOeOgiLtQXdzozzWH7AchkwEkvzBPxdrYVKy3HSgOgYCrBTXHf3Kkz63V10Nl1R5jKwRwWt_6DLbQSKwvmrCeLc2JBa4VGgbvqLWiY3196Y_XbRJt6TIGQ",
         ),
         (
             Algorithm::Ps512,
-            RSA,
+            RSA_JWK,
             "pG03a_QxrhEfitW-ZCYZg5A9KAvVI35QvSdKCOvlzGCbDDfKOTsyqxPMpYbRzZ4i8MWK6Rp2XwshDgIolVeaDG3aa_281LU8YRbk16zJsVIud-74HTHKYALcHlV4H_moxaNAnZcKTWnPz24s3QZXBT_CIuQQf_j9Oce2FBOHFHrRkDxzBPpEYiSoJIYzlAeftnyOBtFsxTdmK3_LrJ3C95ImlJRA-HrttpeWbyQo-w-l3eCwYvTCwM6nvbhCLAv0piNOrVwozywHfDk4omz3KSx6qXpLzZO86cp48BiPian25cY4FCRid4l2nWyBmzLGnYIrdZBSH6RWDQxMiJCqJw",
         ),
         (
             Algorithm::Es256,
-            P256,
+            P256_JWK,
             "zDDsm_BYQltIeG-wIYZit1fMq1_feGSKu67D12XPPu0iJLNLNqRKuC9YnvP1VmNFgM5wwlwofbzaYg07UIVlCg",
         ),
         (
             Algorithm::Es384,
-            P384,
+            P384_JWK,
             "x89_mW0ucyGzLtzGxFRX7pHqd2TFsDUr20fAoCMaGOAyJ51-NjcaAHiMvOLVZoAquja44WQBr1FnNsvOgxAKssppmJvvvKiv5P-pVFQphg9e2Rvxu9TgxOEqXtGr6NQH",
         ),
         (
             Algorithm::EdDsa,
-            ED,
+            ED25519_JWK,
             "Y6Rg2MeOdXeUYxBdQX3lSlarTEamXh4ipYNk9kydUYiMKEaJO9x_sIdgRIkb632hnWvdZf4vks4KJO24HRaBBg",
         ),
     ];
@@ -163,33 +163,33 @@ mod tests {
     fn what_others_sign_is_verified_and_by_no_other_key_or_algorithm() {
         for (algorithm, key, signature) in SIGNATURES {
             let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
-            assert!(jwk(key).verifies(algorithm, SIGNED, &signature), "{algorithm}");
+            assert!(jwk(key).verifies(algorithm, SIGNED_BYTES, &signature), "{algorithm}");
             for (other, _) in Algorithm::ALL.into_iter().filter(|(other, _)| *other != algorithm) {
-                assert!(!jwk(key).verifies(other, SIGNED, &signature), "{algorithm} as {other}");
+                assert!(!jwk(key).verifies(other, SIGNED_BYTES, &signature), "{algorithm} as {other}");
             }
-            for other in [RSA, P256, P384, ED].into_iter().filter(|other| *other != key) {
-                assert!(!jwk(other).verifies(algorithm, SIGNED, &signature), "{algorithm} by {other}");
+            for other in [RSA_JWK, P256_JWK, P384_JWK, ED25519_JWK].into_iter().filter(|other| *other != key) {
+                assert!(!jwk(other).verifies(algorithm, SIGNED_BYTES, &signature), "{algorithm} by {other}");
             }
             assert!(!jwk(key).verifies(algorithm, b"header.claimz", &signature), "{algorithm}");
             let mut flipped = signature.clone();
             flipped[7] ^= 1;
-            assert!(!jwk(key).verifies(algorithm, SIGNED, &flipped), "{algorithm}");
-            assert!(!jwk(key).verifies(algorithm, SIGNED, &[]), "{algorithm}");
+            assert!(!jwk(key).verifies(algorithm, SIGNED_BYTES, &flipped), "{algorithm}");
+            assert!(!jwk(key).verifies(algorithm, SIGNED_BYTES, &[]), "{algorithm}");
         }
     }
 
     #[test]
     fn a_signature_of_zeros_is_none() {
         // CVE-2022-21449.
-        assert!(!jwk(P256).verifies(Algorithm::Es256, SIGNED, &[0; 64]));
-        assert!(!jwk(P384).verifies(Algorithm::Es384, SIGNED, &[0; 96]));
-        assert!(!jwk(ED).verifies(Algorithm::EdDsa, SIGNED, &[0; 64]));
+        assert!(!jwk(P256_JWK).verifies(Algorithm::Es256, SIGNED_BYTES, &[0; 64]));
+        assert!(!jwk(P384_JWK).verifies(Algorithm::Es384, SIGNED_BYTES, &[0; 96]));
+        assert!(!jwk(ED25519_JWK).verifies(Algorithm::EdDsa, SIGNED_BYTES, &[0; 64]));
     }
 
     #[test]
     fn a_key_is_good_for_what_it_says_it_is_for() {
         let suits = |more: &str| {
-            let text = RSA.replacen('{', &format!("{{{more},"), 1);
+            let text = RSA_JWK.replacen('{', &format!("{{{more},"), 1);
             (jwk(&text).suits(Algorithm::Rs256), jwk(&text).suits(Algorithm::Ps256))
         };
         assert_eq!(suits(r#""use":"sig""#), (true, true));
@@ -204,10 +204,10 @@ mod tests {
     fn a_key_that_is_none_verifies_nothing() {
         let signature = URL_SAFE_NO_PAD.decode(SIGNATURES[0].2).unwrap();
         for broken in [r#"{"kty":"RSA"}"#, r#"{"kty":"RSA","n":"","e":""}"#, r#"{"kty":"RSA","n":"AQAB","e":"AQAB"}"#] {
-            assert!(!jwk(broken).verifies(Algorithm::Rs256, SIGNED, &signature), "{broken}");
+            assert!(!jwk(broken).verifies(Algorithm::Rs256, SIGNED_BYTES, &signature), "{broken}");
         }
         for broken in [r#"{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}"#, r#"{"kty":"oct","k":"AAAA"}"#] {
-            assert!(!jwk(broken).verifies(Algorithm::Es256, SIGNED, &signature), "{broken}");
+            assert!(!jwk(broken).verifies(Algorithm::Es256, SIGNED_BYTES, &signature), "{broken}");
         }
     }
 }

@@ -8,19 +8,19 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsConnector;
 use url::Url;
 
-use super::NotGranted;
-use super::fetch::{self, NoDocument};
+use super::GrantError;
+use super::fetch::{self, FetchError};
 use super::key::Jwk;
-use super::token::{Token, Unfit};
+use super::token::{InvalidToken, ParsedToken};
 
 /// Keys of one issuer that are remembered.
-const MOST_KEYS: usize = 64;
+const MAX_KEYS: usize = 64;
 /// Tokens that may wait for the issuer at once. Whoever comes with a known key waits for nobody.
-const WAITING: usize = 64;
+const MAX_WAITING_TOKENS: usize = 64;
 
 /// When the issuer is asked.
 #[derive(Clone, Copy, Debug)]
-pub struct Clocks {
+pub struct JwksTimings {
     /// At least between two questions, whatever tokens come.
     pub pause: Duration,
     /// How old keys may be before the next token has them looked for anew.
@@ -29,7 +29,7 @@ pub struct Clocks {
     pub stale: Duration,
 }
 
-impl Default for Clocks {
+impl Default for JwksTimings {
     fn default() -> Self {
         Self {
             pause: Duration::from_secs(30),
@@ -41,34 +41,34 @@ impl Default for Clocks {
 
 /// What an issuer says of itself (RFC 8414, OpenID Connect Discovery).
 #[derive(Deserialize)]
-struct Metadata {
+struct IssuerMetadata {
     issuer: String,
     jwks_uri: String,
 }
 
 #[derive(Deserialize)]
-struct Published {
+struct JwksDocument {
     keys: Vec<serde_json::Value>,
 }
 
 /// The keys of one issuer.
-pub(super) struct Keys {
-    source: Arc<Source>,
-    clocks: Clocks,
-    known: Arc<Mutex<Known>>,
+pub(super) struct IssuerKeys {
+    source: Arc<KeySource>,
+    clocks: JwksTimings,
+    known: Arc<Mutex<CachedKeys>>,
     asking: tokio::sync::Mutex<()>,
     waiting: Semaphore,
 }
 
 /// Where they come from.
-struct Source {
+struct KeySource {
     issuer: Url,
     issuer_text: String,
     tls: TlsConnector,
 }
 
 #[derive(Clone, Default)]
-struct Known {
+struct CachedKeys {
     keys: Arc<Vec<Jwk>>,
     /// When they were published, as far as is known here.
     since: Option<Instant>,
@@ -79,47 +79,47 @@ struct Known {
 }
 
 /// What the keys that are known say of a token.
-enum Verdict {
+enum SignatureCheck {
     Good,
     Bad,
     NoSuchKey,
 }
 
-impl Keys {
-    pub(super) fn new(issuer: Url, issuer_text: String, tls: TlsConnector, clocks: Clocks) -> Self {
-        let source = Arc::new(Source { issuer, issuer_text, tls });
+impl IssuerKeys {
+    pub(super) fn new(issuer: Url, issuer_text: String, tls: TlsConnector, clocks: JwksTimings) -> Self {
+        let source = Arc::new(KeySource { issuer, issuer_text, tls });
         let (known, asking) = (Arc::default(), tokio::sync::Mutex::default());
-        Self { source, clocks, known, asking, waiting: Semaphore::new(WAITING) }
+        Self { source, clocks, known, asking, waiting: Semaphore::new(MAX_WAITING_TOKENS) }
     }
 
     /// Whether one of the issuer's keys signed this.
-    pub(super) async fn verify(&self, token: &Token<'_>) -> Result<(), NotGranted> {
+    pub(super) async fn verify(&self, token: &ParsedToken<'_>) -> Result<(), GrantError> {
         let came = Instant::now();
         let known = self.known();
         let verdict = known.judge(token, self.clocks.stale);
         let fresh = known.since.is_some_and(|since| since.elapsed() < self.clocks.fresh);
         let known = match verdict {
-            Verdict::Good if fresh => return Ok(()),
+            SignatureCheck::Good if fresh => return Ok(()),
             // Without a name every key was tried, and the right one may be new.
-            Verdict::Bad if fresh && token.kid.is_some() => return Err(Unfit::Signature.into()),
-            Verdict::Good => self.asked_since(came).await.unwrap_or(known),
+            SignatureCheck::Bad if fresh && token.kid.is_some() => return Err(InvalidToken::Signature.into()),
+            SignatureCheck::Good => self.asked_since(came).await.unwrap_or(known),
             _ => self.asked_since(came).await?,
         };
         match known.judge(token, self.clocks.stale) {
-            Verdict::Good => Ok(()),
-            Verdict::Bad => Err(Unfit::Signature.into()),
+            SignatureCheck::Good => Ok(()),
+            SignatureCheck::Bad => Err(InvalidToken::Signature.into()),
             // What it would say now nobody knows.
-            Verdict::NoSuchKey => match known.trouble {
-                Some(trouble) => Err(NotGranted::Unavailable(trouble)),
-                None if known.asked.is_none_or(|asked| asked < came) => Err(NotGranted::TooSoon),
-                None => Err(Unfit::Key.into()),
+            SignatureCheck::NoSuchKey => match known.trouble {
+                Some(trouble) => Err(GrantError::Unavailable(trouble)),
+                None if known.asked.is_none_or(|asked| asked < came) => Err(GrantError::TooSoon),
+                None => Err(InvalidToken::Key.into()),
             },
         }
     }
 
     /// What is known once the issuer was asked, unless it was asked just now.
-    async fn asked_since(&self, came: Instant) -> Result<Known, NotGranted> {
-        let too_many = |_| NotGranted::Unavailable("too many tokens wait for the issuer".to_owned());
+    async fn asked_since(&self, came: Instant) -> Result<CachedKeys, GrantError> {
+        let too_many = |_| GrantError::Unavailable("too many tokens wait for the issuer".to_owned());
         let _one_of_few = self.waiting.try_acquire().map_err(too_many)?;
         let _asking = self.asking.lock().await;
         let known = self.known();
@@ -134,63 +134,63 @@ impl Keys {
         let asking = tokio::spawn(async move {
             let found = source.find().await;
             change(&known, |known| match found {
-                Ok(keys) => *known = Known { keys: Arc::new(keys), since: asked, asked, trouble: None },
+                Ok(keys) => *known = CachedKeys { keys: Arc::new(keys), since: asked, asked, trouble: None },
                 Err(error) => {
                     tracing::warn!(%error, "the issuer of accounts does not give its keys");
                     known.trouble = Some(error.to_string());
                 }
             });
         });
-        asking.await.map_err(|error| NotGranted::Unavailable(error.to_string()))?;
+        asking.await.map_err(|error| GrantError::Unavailable(error.to_string()))?;
         Ok(self.known())
     }
 
-    fn known(&self) -> Known {
+    fn known(&self) -> CachedKeys {
         // Nothing panics while it holds the lock.
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-fn change(known: &Mutex<Known>, how: impl FnOnce(&mut Known)) {
+fn change(known: &Mutex<CachedKeys>, how: impl FnOnce(&mut CachedKeys)) {
     how(&mut known.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
-impl Source {
-    async fn find(&self) -> Result<Vec<Jwk>, NoDocument> {
+impl KeySource {
+    async fn find(&self) -> Result<Vec<Jwk>, FetchError> {
         let metadata = self.metadata().await?;
         let url = Url::parse(&metadata.jwks_uri);
-        let url = url.map_err(|_| NoDocument::other(&self.issuer, "its jwks_uri is no address"))?;
-        let published: Published = fetch::json(&self.tls, &url).await?;
+        let url = url.map_err(|_| FetchError::other(&self.issuer, "its jwks_uri is no address"))?;
+        let published: JwksDocument = fetch::json(&self.tls, &url).await?;
         // Keys of a kind that is not known here are for others.
-        let keys = published.keys.into_iter().take(MOST_KEYS).filter_map(|key| serde_json::from_value(key).ok());
+        let keys = published.keys.into_iter().take(MAX_KEYS).filter_map(|key| serde_json::from_value(key).ok());
         Ok(keys.collect())
     }
 
-    async fn metadata(&self) -> Result<Metadata, NoDocument> {
+    async fn metadata(&self) -> Result<IssuerMetadata, FetchError> {
         let [oauth, openid] = places(&self.issuer);
-        let found = match fetch::json::<Metadata>(&self.tls, &oauth).await {
+        let found = match fetch::json::<IssuerMetadata>(&self.tls, &oauth).await {
             Err(error) if error.absent => fetch::json(&self.tls, &openid).await?,
             found => found?,
         };
         if found.issuer == self.issuer_text {
             return Ok(found);
         }
-        Err(NoDocument::other(&self.issuer, "its metadata name another issuer than hosted.issuer does"))
+        Err(FetchError::other(&self.issuer, "its metadata name another issuer than hosted.issuer does"))
     }
 }
 
-impl Known {
-    fn judge(&self, token: &Token<'_>, stale: Duration) -> Verdict {
+impl CachedKeys {
+    fn judge(&self, token: &ParsedToken<'_>, stale: Duration) -> SignatureCheck {
         if self.since.is_none_or(|since| since.elapsed() >= stale) {
-            return Verdict::NoSuchKey;
+            return SignatureCheck::NoSuchKey;
         }
         let named = |key: &&Jwk| token.kid.is_none() || key.kid == token.kid;
         let mut fitting = self.keys.iter().filter(|key| named(key) && key.suits(token.algorithm)).peekable();
         if fitting.peek().is_none() {
-            return Verdict::NoSuchKey;
+            return SignatureCheck::NoSuchKey;
         }
         let signed = fitting.any(|key| key.verifies(token.algorithm, token.signed, &token.signature));
-        if signed { Verdict::Good } else { Verdict::Bad }
+        if signed { SignatureCheck::Good } else { SignatureCheck::Bad }
     }
 }
 

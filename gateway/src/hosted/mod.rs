@@ -24,21 +24,21 @@ use std::sync::Arc;
 use deskgate_protocol::Timestamp;
 use tokio_rustls::TlsConnector;
 
-pub use keys::Clocks;
-pub use token::Unfit;
+pub use keys::JwksTimings;
+pub use token::InvalidToken;
 
-use crate::config::Hosted;
+use crate::config::HostedSettings;
 use crate::domain::accounts::Grant;
-use crate::tls::{self, NoRoots};
-use keys::Keys;
-use token::{Expected, Token};
+use crate::tls::{self, RootsError};
+use keys::IssuerKeys;
+use token::{ParsedToken, TokenRequirements};
 
 /// Why nobody is let in with a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotGranted {
+pub enum GrantError {
     /// It is not good here, and never will be.
     #[error(transparent)]
-    Unfit(#[from] Unfit),
+    Unfit(#[from] InvalidToken),
     /// Its key is not known, and the issuer was asked too short a time ago to be asked again.
     #[error("the issuer's keys were looked for just before this")]
     TooSoon,
@@ -49,36 +49,36 @@ pub enum NotGranted {
 
 /// Judges access tokens. Clones share what is known of the issuer.
 #[derive(Clone)]
-pub struct Judge(Arc<Inner>);
+pub struct TokenVerifier(Arc<VerifierState>);
 
-struct Inner {
-    expected: Expected,
-    keys: Keys,
-    hosted: Hosted,
+struct VerifierState {
+    expected: TokenRequirements,
+    keys: IssuerKeys,
+    hosted: HostedSettings,
 }
 
-impl Judge {
+impl TokenVerifier {
     /// For the issuer of these settings. Nothing is asked of it before a token comes.
     ///
     /// # Errors
     /// The authorities in the settings cannot be read.
-    pub fn new(hosted: Hosted, public_url: &str, clocks: Clocks) -> Result<Self, NoRoots> {
+    pub fn new(hosted: HostedSettings, public_url: &str, clocks: JwksTimings) -> Result<Self, RootsError> {
         let tls = TlsConnector::from(Arc::new(tls::client(hosted.ca_file.as_deref())?));
         let audience = if hosted.audience.is_empty() { public_url } else { &hosted.audience };
-        let hosted = Hosted { audience: audience.to_owned(), ..hosted };
-        let expected = Expected {
+        let hosted = HostedSettings { audience: audience.to_owned(), ..hosted };
+        let expected = TokenRequirements {
             issuer: hosted.issuer_text.clone(),
             audience: hosted.audience.clone(),
             client_id: hosted.client_id.clone(),
             algorithms: hosted.algorithms.clone(),
             plain_tokens: hosted.plain_tokens,
         };
-        let keys = Keys::new(hosted.issuer.clone(), hosted.issuer_text.clone(), tls, clocks);
-        Ok(Self(Arc::new(Inner { expected, keys, hosted })))
+        let keys = IssuerKeys::new(hosted.issuer.clone(), hosted.issuer_text.clone(), tls, clocks);
+        Ok(Self(Arc::new(VerifierState { expected, keys, hosted })))
     }
 
     /// Whose tokens are judged, and how; the audience is filled in.
-    pub fn hosted(&self) -> &Hosted {
+    pub fn hosted(&self) -> &HostedSettings {
         &self.0.hosted
     }
 
@@ -86,9 +86,9 @@ impl Judge {
     ///
     /// # Errors
     /// The token is not good, or the issuer's keys cannot be had.
-    pub async fn grant(&self, text: &str) -> Result<Grant, NotGranted> {
-        let Inner { expected, keys, .. } = &*self.0;
-        let token = Token::read(text, expected)?;
+    pub async fn grant(&self, text: &str) -> Result<Grant, GrantError> {
+        let VerifierState { expected, keys, .. } = &*self.0;
+        let token = ParsedToken::read(text, expected)?;
         // A look at what nobody vouches for yet, so that a stranger's token does not have the issuer asked.
         token.judge(expected, Timestamp::now())?;
         keys.verify(&token).await?;

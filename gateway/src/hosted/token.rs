@@ -9,15 +9,15 @@ use crate::config::Algorithm;
 use crate::domain::accounts::{Account, Grant};
 
 /// Bytes of a token.
-const MOST: usize = 16 * 1024;
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
 /// Characters of a subject (OpenID Connect Core, section 2).
-const LONGEST_SUBJECT: usize = 255;
+const MAX_SUBJECT_CHARS: usize = 255;
 /// Seconds that clocks may differ.
 pub(super) const LEEWAY_S: i64 = 30;
 
 /// Why a token is not good. Says nothing of what stands in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum InvalidToken {
     /// It is no signed token.
     #[error("the access token is no signed JWT")]
     Malformed,
@@ -57,7 +57,7 @@ pub enum Unfit {
 }
 
 /// What a token must be.
-pub(super) struct Expected {
+pub(super) struct TokenRequirements {
     pub(super) issuer: String,
     pub(super) audience: String,
     pub(super) client_id: String,
@@ -100,7 +100,7 @@ enum Audience {
 }
 
 /// A token that was read. Nothing in it is believed before its signature holds.
-pub(super) struct Token<'a> {
+pub(super) struct ParsedToken<'a> {
     /// What it is signed with.
     pub(super) algorithm: Algorithm,
     /// Which of the issuer's keys it names.
@@ -112,24 +112,24 @@ pub(super) struct Token<'a> {
     claims: Claims,
 }
 
-impl<'a> Token<'a> {
+impl<'a> ParsedToken<'a> {
     /// Reads it, and refuses what no key could make good.
-    pub(super) fn read(text: &'a str, expected: &Expected) -> Result<Self, Unfit> {
-        let malformed = |()| Unfit::Malformed;
-        if text.len() > MOST {
-            return Err(Unfit::Malformed);
+    pub(super) fn read(text: &'a str, expected: &TokenRequirements) -> Result<Self, InvalidToken> {
+        let malformed = |()| InvalidToken::Malformed;
+        if text.len() > MAX_TOKEN_BYTES {
+            return Err(InvalidToken::Malformed);
         }
-        let (signed, signature) = text.rsplit_once('.').ok_or(Unfit::Malformed)?;
-        let (header, claims) = signed.split_once('.').ok_or(Unfit::Malformed)?;
+        let (signed, signature) = text.rsplit_once('.').ok_or(InvalidToken::Malformed)?;
+        let (header, claims) = signed.split_once('.').ok_or(InvalidToken::Malformed)?;
         let bytes = |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(drop);
         let header: Header = parsed(&bytes(header).map_err(malformed)?)?;
         let algorithm = header.alg.parse().ok().filter(|algorithm| expected.algorithms.contains(algorithm));
-        let algorithm = algorithm.ok_or(Unfit::Algorithm)?;
+        let algorithm = algorithm.ok_or(InvalidToken::Algorithm)?;
         if header.crit.is_some() || header.b64.is_some() {
-            return Err(Unfit::Critical);
+            return Err(InvalidToken::Critical);
         }
         if !is_access_token(header.typ.as_deref(), expected.plain_tokens) {
-            return Err(Unfit::Type);
+            return Err(InvalidToken::Type);
         }
         let claims = parsed(&bytes(claims).map_err(malformed)?)?;
         let signature = bytes(signature).map_err(malformed)?;
@@ -137,48 +137,48 @@ impl<'a> Token<'a> {
     }
 
     /// Whether what it says is good at this moment, and whom it stands for then.
-    pub(super) fn judge(&self, expected: &Expected, now: Timestamp) -> Result<Grant, Unfit> {
+    pub(super) fn judge(&self, expected: &TokenRequirements, now: Timestamp) -> Result<Grant, InvalidToken> {
         let claims = &self.claims;
         if claims.iss != expected.issuer {
-            return Err(Unfit::Issuer);
+            return Err(InvalidToken::Issuer);
         }
         let meant = match &claims.aud {
             Audience::One(one) => *one == expected.audience,
             Audience::Several(several) => several.contains(&expected.audience),
         };
         if !meant {
-            return Err(Unfit::Audience);
+            return Err(InvalidToken::Audience);
         }
         // One of the two must be there (RFC 9068, section 2.2), or nobody could tell for which program it was made.
         let mut clients = [&claims.client_id, &claims.azp].into_iter().flatten().peekable();
         if clients.peek().is_none() || clients.any(|client| *client != expected.client_id) {
-            return Err(Unfit::Client);
+            return Err(InvalidToken::Client);
         }
         let now_s = now.0.as_second();
         let expires = moment(claims.exp)?;
         if expires + LEEWAY_S <= now_s {
-            return Err(Unfit::Expired);
+            return Err(InvalidToken::Expired);
         }
         if claims.nbf.map(moment).transpose()?.is_some_and(|begins| begins - LEEWAY_S > now_s) {
-            return Err(Unfit::NotYet);
+            return Err(InvalidToken::NotYet);
         }
-        let named = (1..=LONGEST_SUBJECT).contains(&claims.sub.len()) && !claims.sub.chars().any(char::is_control);
+        let named = (1..=MAX_SUBJECT_CHARS).contains(&claims.sub.len()) && !claims.sub.chars().any(char::is_control);
         if !named {
-            return Err(Unfit::Subject);
+            return Err(InvalidToken::Subject);
         }
-        let until = jiff::Timestamp::from_second(expires).map_err(|_| Unfit::Malformed)?;
+        let until = jiff::Timestamp::from_second(expires).map_err(|_| InvalidToken::Malformed)?;
         let account = Account { issuer: claims.iss.clone(), subject: claims.sub.clone() };
         Ok(Grant { account, until: until.into() })
     }
 }
 
-fn parsed<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Unfit> {
-    serde_json::from_slice(bytes).map_err(|_| Unfit::Malformed)
+fn parsed<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, InvalidToken> {
+    serde_json::from_slice(bytes).map_err(|_| InvalidToken::Malformed)
 }
 
 /// A NumericDate in whole seconds; one that no clock shows is none.
-fn moment(seconds: f64) -> Result<i64, Unfit> {
-    if (0.0..=253_402_300_000.0).contains(&seconds) { Ok(seconds.floor() as i64) } else { Err(Unfit::Malformed) }
+fn moment(seconds: f64) -> Result<i64, InvalidToken> {
+    if (0.0..=253_402_300_000.0).contains(&seconds) { Ok(seconds.floor() as i64) } else { Err(InvalidToken::Malformed) }
 }
 
 fn is_access_token(kind: Option<&str>, plain_tokens: bool) -> bool {
@@ -192,8 +192,8 @@ mod tests {
 
     use super::*;
 
-    fn expected() -> Expected {
-        Expected {
+    fn expected() -> TokenRequirements {
+        TokenRequirements {
             issuer: "https://id.example.com".to_owned(),
             audience: "https://gateway.example.com".to_owned(),
             client_id: "deskgate".to_owned(),
@@ -216,17 +216,17 @@ mod tests {
                 "client_id": "deskgate", "exp": 1000, "nbf": 900 })
     }
 
-    fn judged(header: Value, change: Value, now_s: i64) -> Result<Grant, Unfit> {
+    fn judged(header: Value, change: Value, now_s: i64) -> Result<Grant, InvalidToken> {
         let mut all = claims();
         for (name, value) in change.as_object().expect("an object") {
             all[name] = value.clone();
         }
         let text = text(&header, &all);
         let now = jiff::Timestamp::from_second(now_s).expect("a time").into();
-        Token::read(&text, &expected())?.judge(&expected(), now)
+        ParsedToken::read(&text, &expected())?.judge(&expected(), now)
     }
 
-    fn with(claim: &str, value: Value) -> Result<Grant, Unfit> {
+    fn with(claim: &str, value: Value) -> Result<Grant, InvalidToken> {
         judged(header(), json!({ claim: value }), 950)
     }
 
@@ -241,19 +241,19 @@ mod tests {
     #[test]
     fn whatever_is_not_meant_for_this_gateway_is_refused_by_its_reason() {
         for (claim, value, why) in [
-            ("iss", json!("https://id.example.com/"), Unfit::Issuer),
-            ("iss", json!("https://evil.example.com"), Unfit::Issuer),
-            ("aud", json!("https://gateway.example.com/"), Unfit::Audience),
-            ("aud", json!([]), Unfit::Audience),
-            ("client_id", json!("other"), Unfit::Client),
-            ("azp", json!("other"), Unfit::Client),
-            ("sub", json!(""), Unfit::Subject),
-            ("sub", json!("a\u{0}b"), Unfit::Subject),
-            ("sub", json!("x".repeat(256)), Unfit::Subject),
-            ("exp", json!(null), Unfit::Malformed),
-            ("exp", json!("1000"), Unfit::Malformed),
-            ("exp", json!(1e300), Unfit::Malformed),
-            ("nbf", json!(-1), Unfit::Malformed),
+            ("iss", json!("https://id.example.com/"), InvalidToken::Issuer),
+            ("iss", json!("https://evil.example.com"), InvalidToken::Issuer),
+            ("aud", json!("https://gateway.example.com/"), InvalidToken::Audience),
+            ("aud", json!([]), InvalidToken::Audience),
+            ("client_id", json!("other"), InvalidToken::Client),
+            ("azp", json!("other"), InvalidToken::Client),
+            ("sub", json!(""), InvalidToken::Subject),
+            ("sub", json!("a\u{0}b"), InvalidToken::Subject),
+            ("sub", json!("x".repeat(256)), InvalidToken::Subject),
+            ("exp", json!(null), InvalidToken::Malformed),
+            ("exp", json!("1000"), InvalidToken::Malformed),
+            ("exp", json!(1e300), InvalidToken::Malformed),
+            ("nbf", json!(-1), InvalidToken::Malformed),
         ] {
             assert_eq!(with(claim, value.clone()), Err(why), "{claim} {value}");
         }
@@ -262,8 +262,8 @@ mod tests {
     #[test]
     fn clocks_may_differ_by_half_a_minute_and_no_more() {
         let at = |now_s| judged(header(), json!({}), now_s).map(drop);
-        assert_eq!((at(1029), at(1030)), (Ok(()), Err(Unfit::Expired)));
-        assert_eq!((at(870), at(869)), (Ok(()), Err(Unfit::NotYet)));
+        assert_eq!((at(1029), at(1030)), (Ok(()), Err(InvalidToken::Expired)));
+        assert_eq!((at(870), at(869)), (Ok(()), Err(InvalidToken::NotYet)));
     }
 
     #[test]
@@ -274,24 +274,38 @@ mod tests {
             judged(all, json!({}), 950).map(drop)
         };
         for name in ["none", "None", "HS256", "HS512", "PS256", "ES256", "RS256 ", ""] {
-            assert_eq!(head("alg", json!(name)), Err(Unfit::Algorithm), "{name}");
+            assert_eq!(head("alg", json!(name)), Err(InvalidToken::Algorithm), "{name}");
         }
         for kind in [json!("JWT"), json!("id_token+jwt"), json!("logout+jwt"), json!(null)] {
-            assert_eq!(head("typ", kind.clone()), Err(Unfit::Type), "{kind}");
+            assert_eq!(head("typ", kind.clone()), Err(InvalidToken::Type), "{kind}");
         }
         assert_eq!(head("typ", json!("application/AT+JWT")), Ok(()));
-        assert_eq!(head("crit", json!(["exp"])), Err(Unfit::Critical));
-        assert_eq!(head("b64", json!(false)), Err(Unfit::Critical));
-        let plain = Expected { plain_tokens: true, ..expected() };
+        assert_eq!(head("crit", json!(["exp"])), Err(InvalidToken::Critical));
+        assert_eq!(head("b64", json!(false)), Err(InvalidToken::Critical));
+        let plain = TokenRequirements { plain_tokens: true, ..expected() };
         let token = text(&json!({ "alg": "RS256", "typ": "JWT" }), &claims());
-        assert!(Token::read(&token, &plain).is_ok());
+        assert!(ParsedToken::read(&token, &plain).is_ok());
     }
 
     #[test]
     fn what_is_no_token_is_told_so() {
         let good = text(&header(), &claims());
-        for text in ["", ".", "..", "a.b.c", "x", &good.replace('.', ""), &format!("{good}.x"), &"a".repeat(MOST + 1)] {
-            assert_eq!(Token::read(text, &expected()).err(), Some(Unfit::Malformed), "{}", &text[..text.len().min(20)]);
+        for text in [
+            "",
+            ".",
+            "..",
+            "a.b.c",
+            "x",
+            &good.replace('.', ""),
+            &format!("{good}.x"),
+            &"a".repeat(MAX_TOKEN_BYTES + 1),
+        ] {
+            assert_eq!(
+                ParsedToken::read(text, &expected()).err(),
+                Some(InvalidToken::Malformed),
+                "{}",
+                &text[..text.len().min(20)]
+            );
         }
     }
 }

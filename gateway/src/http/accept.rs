@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, header};
 
 /// The forms in which events are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum EventFormat {
     /// `text/event-stream`.
     Stream,
     /// `application/json`.
@@ -12,17 +12,17 @@ pub(super) enum Form {
 }
 
 /// The form that is wanted most; a stream when both are wanted alike. `None`: neither.
-pub(super) fn form(headers: &HeaderMap) -> Option<Form> {
+pub(super) fn form(headers: &HeaderMap) -> Option<EventFormat> {
     let ranges: Vec<_> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     let ranges = ranges.join(",");
     if ranges.trim().is_empty() {
-        return Some(Form::Stream);
+        return Some(EventFormat::Stream);
     }
     let (stream, json) = (weight(&ranges, "text", "event-stream"), weight(&ranges, "application", "json"));
     match stream.max(json) {
         0 => None,
-        most if most == stream => Some(Form::Stream),
-        _ => Some(Form::Json),
+        most if most == stream => Some(EventFormat::Stream),
+        _ => Some(EventFormat::Json),
     }
 }
 
@@ -56,17 +56,17 @@ mod tests {
     #[test]
     fn the_form_is_what_the_caller_wants_most() {
         for (accept, expected) in [
-            ("", Some(Form::Stream)),
-            ("*/*", Some(Form::Stream)),
-            ("text/event-stream", Some(Form::Stream)),
-            ("Text/*", Some(Form::Stream)),
-            ("application/json", Some(Form::Json)),
-            ("application/json; charset=utf-8", Some(Form::Json)),
-            ("application/*", Some(Form::Json)),
-            ("application/json, text/plain, */*", Some(Form::Stream)),
-            ("application/json, */*;q=0.5", Some(Form::Json)),
-            ("text/event-stream;q=0.4, application/json;q=0.5", Some(Form::Json)),
-            ("*/*, text/event-stream;q=0", Some(Form::Json)),
+            ("", Some(EventFormat::Stream)),
+            ("*/*", Some(EventFormat::Stream)),
+            ("text/event-stream", Some(EventFormat::Stream)),
+            ("Text/*", Some(EventFormat::Stream)),
+            ("application/json", Some(EventFormat::Json)),
+            ("application/json; charset=utf-8", Some(EventFormat::Json)),
+            ("application/*", Some(EventFormat::Json)),
+            ("application/json, text/plain, */*", Some(EventFormat::Stream)),
+            ("application/json, */*;q=0.5", Some(EventFormat::Json)),
+            ("text/event-stream;q=0.4, application/json;q=0.5", Some(EventFormat::Json)),
+            ("*/*, text/event-stream;q=0", Some(EventFormat::Json)),
             ("application/json;q=0", None),
             ("application/json;q=2", None),
             ("text/html", None),
@@ -76,6 +76,6 @@ mod tests {
             headers.insert(header::ACCEPT, accept.parse().expect("visible"));
             assert_eq!(form(&headers), expected, "{accept}");
         }
-        assert_eq!(form(&HeaderMap::new()), Some(Form::Stream));
+        assert_eq!(form(&HeaderMap::new()), Some(EventFormat::Stream));
     }
 }

@@ -7,10 +7,10 @@ use deskgate_protocol::run::Input;
 use serde_json::{Map, Value};
 
 use super::error::Error;
-use super::incoming::Incoming;
+use super::request_body::RequestBody;
 use crate::domain::admission::{DEFAULT_DURATION_S, DEFAULT_QUEUE_TTL_S};
-use crate::domain::bodies::MAX_BODY;
-pub(super) use crate::domain::bodies::MAX_TEXT;
+use crate::domain::body_quota::MAX_BODY_BYTES;
+pub(super) use crate::domain::body_quota::MAX_TEXT_BYTES;
 use crate::domain::refusal::{Flaw, Refusal};
 
 pub(super) const MAX_QUEUE_TTL_S: u32 = 7 * 24 * 3600;
@@ -18,7 +18,7 @@ pub(super) const MAX_DURATION_S: u32 = 24 * 3600;
 
 /// A submission's body.
 #[derive(Debug)]
-pub(super) struct Submitted {
+pub(super) struct SubmissionBody {
     /// Of the canonical JSON.
     pub fingerprint: Sha256Digest,
     /// What is submitted.
@@ -34,13 +34,13 @@ pub(super) struct Submitted {
 }
 
 /// Reads and checks a submission.
-pub(super) async fn submission(incoming: &mut Incoming<'_>) -> Result<Submitted, Error> {
-    let (fingerprint, members) = incoming.members(&MEMBERS).await?;
+pub(super) async fn submission(incoming: &mut RequestBody<'_>) -> Result<SubmissionBody, Error> {
+    let (fingerprint, members) = incoming.members(&SUBMISSION_MEMBERS).await?;
     submitted(fingerprint, members, Vec::new())
 }
 
 /// Reads and checks a message, and the generation it expects.
-pub(super) async fn message(incoming: &mut Incoming<'_>) -> Result<(Submitted, u32), Error> {
+pub(super) async fn message(incoming: &mut RequestBody<'_>) -> Result<(SubmissionBody, u32), Error> {
     let (fingerprint, mut members) = incoming.members(&MESSAGE_MEMBERS).await?;
     let mut flaws = Vec::new();
     let expected = generation(members.remove("expected_generation"), &mut flaws);
@@ -64,7 +64,7 @@ fn submitted(
     fingerprint: Sha256Digest,
     mut members: Map<String, Value>,
     mut flaws: Vec<Flaw>,
-) -> Result<Submitted, Error> {
+) -> Result<SubmissionBody, Error> {
     let input = input(members.remove("input"), &mut flaws);
     let metadata = metadata(members.remove("metadata"), &mut flaws);
     let mut seconds = |name: &str, default, most| match members.remove(name) {
@@ -78,13 +78,13 @@ fn submitted(
     let max_duration_s = seconds("max_duration_s", DEFAULT_DURATION_S, MAX_DURATION_S);
     match input {
         Some((input, input_json)) if flaws.is_empty() => {
-            Ok(Submitted { fingerprint, input, input_json, metadata, queue_ttl_s, max_duration_s })
+            Ok(SubmissionBody { fingerprint, input, input_json, metadata, queue_ttl_s, max_duration_s })
         }
         _ => Err(Refusal::Invalid(flaws).into()),
     }
 }
 
-pub(super) const MEMBERS: [&str; 4] = ["input", "metadata", "queue_ttl_s", "max_duration_s"];
+pub(super) const SUBMISSION_MEMBERS: [&str; 4] = ["input", "metadata", "queue_ttl_s", "max_duration_s"];
 pub(super) const MESSAGE_MEMBERS: [&str; 5] =
     ["expected_generation", "input", "metadata", "queue_ttl_s", "max_duration_s"];
 pub(super) const CONVERSATION_MEMBERS: [&str; 2] = ["endpoint_id", "conversation_key"];
@@ -105,17 +105,21 @@ fn input(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<(Input, String)>
         }
     };
     match more.remove("text") {
-        Some(Value::String(text)) if (1..=MAX_TEXT).contains(&text.len()) => {
+        Some(Value::String(text)) if (1..=MAX_TEXT_BYTES).contains(&text.len()) => {
             let input = Input { text, more };
             // Numbers are written out when they are handed on, and may grow by that.
-            if let Some(json) = serde_json::to_string(&input).ok().filter(|json| json.len() <= MAX_BODY) {
+            if let Some(json) = serde_json::to_string(&input).ok().filter(|json| json.len() <= MAX_BODY_BYTES) {
                 return Some((input, json));
             }
-            flaws.push(Flaw::new("/input", "out_of_range", format!("at most {MAX_BODY} bytes when it is written out")));
+            flaws.push(Flaw::new(
+                "/input",
+                "out_of_range",
+                format!("at most {MAX_BODY_BYTES} bytes when it is written out"),
+            ));
         }
         None => flaws.push(Flaw::new("/input/text", "required", "a string")),
         Some(Value::String(text)) => {
-            let detail = format!("1 to {MAX_TEXT} bytes of UTF-8; this has {}", text.len());
+            let detail = format!("1 to {MAX_TEXT_BYTES} bytes of UTF-8; this has {}", text.len());
             flaws.push(Flaw::new("/input/text", "out_of_range", detail));
         }
         Some(_) => flaws.push(Flaw::new("/input/text", "wrong_type", "a string")),
@@ -168,14 +172,14 @@ mod tests {
     use axum::http::{HeaderMap, HeaderValue, header};
     use deskgate_protocol::KeyId;
 
-    use crate::domain::bodies::Bodies;
+    use crate::domain::body_quota::BodyQuota;
 
-    async fn read(body: &str) -> Result<Submitted, Error> {
+    async fn read(body: &str) -> Result<SubmissionBody, Error> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
-        let room = Bodies::new(&Default::default()).room(KeyId::new(), body.len()).expect("enough");
+        let room = BodyQuota::new(&Default::default()).acquire(KeyId::new(), body.len()).expect("enough");
         let body = Body::from(body.to_owned());
-        submission(&mut Incoming::new(&headers, body, Duration::from_secs(5), room)).await
+        submission(&mut RequestBody::new(&headers, body, Duration::from_secs(5), room)).await
     }
 
     #[tokio::test]

@@ -8,29 +8,29 @@ use axum::http::{HeaderMap, HeaderName, Uri, header};
 use deskgate_protocol::secret::SecretKind;
 
 use super::Api;
+use super::connection_service::ClientAddress;
 use super::error::Error;
-use super::guest::ClientAddress;
-use super::rates::Note;
-use crate::domain::access::{Authenticated, Subject, is_subject};
+use super::rates::RateLimitSlot;
+use crate::domain::access::{AuthenticatedRequest, Subject, is_subject};
 use crate::domain::refusal::Refusal;
 
-const SUBJECT: HeaderName = HeaderName::from_static("x-gateway-subject");
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const SUBJECT_HEADER: HeaderName = HeaderName::from_static("x-gateway-subject");
+const IDEMPOTENCY_KEY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
+const TRACEPARENT_HEADER: HeaderName = HeaderName::from_static("traceparent");
 
-impl FromRequestParts<Arc<Api>> for Authenticated {
+impl FromRequestParts<Arc<Api>> for AuthenticatedRequest {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Error> {
         let credential = credential(&parts.headers)?;
-        let subject = match once(&parts.headers, &SUBJECT) {
-            Once::Absent => Subject::Absent,
-            Once::Value(text) if is_subject(text) => Subject::Named(text.to_owned()),
+        let subject = match once(&parts.headers, &SUBJECT_HEADER) {
+            SingleHeader::Absent => Subject::Absent,
+            SingleHeader::Value(text) if is_subject(text) => Subject::Named(text.to_owned()),
             _ => Subject::Unusable,
         };
         let from = parts.extensions.get().map(|ClientAddress(address)| *address);
         let authenticated = api.access.authenticate(credential, subject, from).await?;
-        Note::leave(&parts.extensions, authenticated.standing());
+        RateLimitSlot::leave(&parts.extensions, authenticated.rate_status());
         Ok(authenticated)
     }
 }
@@ -39,9 +39,9 @@ impl FromRequestParts<Arc<Api>> for Authenticated {
 pub(super) fn credential(headers: &HeaderMap) -> Result<&str, Refusal> {
     let invalid = || Refusal::CredentialInvalid { hint: String::new() };
     let text = match once(headers, &header::AUTHORIZATION) {
-        Once::Absent => return Err(Refusal::CredentialMissing),
-        Once::Value(text) => text,
-        Once::Unusable => return Err(invalid()),
+        SingleHeader::Absent => return Err(Refusal::CredentialMissing),
+        SingleHeader::Value(text) => text,
+        SingleHeader::Unusable => return Err(invalid()),
     };
     let (scheme, credential) = text.split_once(' ').ok_or_else(invalid)?;
     if scheme.eq_ignore_ascii_case("bearer") { Ok(credential.trim()) } else { Err(invalid()) }
@@ -49,10 +49,10 @@ pub(super) fn credential(headers: &HeaderMap) -> Result<&str, Refusal> {
 
 /// The caller's name for a piece of work, bare or in quotes.
 pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<String, Error> {
-    let text = match once(headers, &IDEMPOTENCY_KEY) {
-        Once::Absent => return Err(Error::idempotency_key_missing()),
-        Once::Value(text) => text,
-        Once::Unusable => return Err(Error::idempotency_key_invalid()),
+    let text = match once(headers, &IDEMPOTENCY_KEY_HEADER) {
+        SingleHeader::Absent => return Err(Error::idempotency_key_missing()),
+        SingleHeader::Value(text) => text,
+        SingleHeader::Unusable => return Err(Error::idempotency_key_invalid()),
     };
     let bare = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
     // The same rule as for subjects: 1 to 255 visible ASCII characters.
@@ -61,25 +61,25 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<String, Error> {
 
 /// A well-formed W3C trace context; anything else is as if it were not sent.
 pub(super) fn traceparent(headers: &HeaderMap) -> Option<String> {
-    let Once::Value(text) = once(headers, &TRACEPARENT) else { return None };
+    let SingleHeader::Value(text) = once(headers, &TRACEPARENT_HEADER) else { return None };
     let lengths: Vec<_> = text.split('-').map(str::len).collect();
     let hexadecimal = text.bytes().all(|byte| matches!(byte, b'-' | b'0'..=b'9' | b'a'..=b'f'));
     (lengths == [2, 32, 16, 2] && hexadecimal && !text.starts_with("ff")).then(|| text.to_owned())
 }
 
-enum Once<'a> {
+enum SingleHeader<'a> {
     Absent,
     Value(&'a str),
     /// Sent twice, or not readable as text.
     Unusable,
 }
 
-fn once<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Once<'a> {
+fn once<'a>(headers: &'a HeaderMap, name: &HeaderName) -> SingleHeader<'a> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
-        (None, _) => Once::Absent,
-        (Some(value), None) => value.to_str().map_or(Once::Unusable, Once::Value),
-        _ => Once::Unusable,
+        (None, _) => SingleHeader::Absent,
+        (Some(value), None) => value.to_str().map_or(SingleHeader::Unusable, SingleHeader::Value),
+        _ => SingleHeader::Unusable,
     }
 }
 

@@ -11,14 +11,14 @@ use utoipa::ToSchema;
 
 use super::error::Error;
 use super::openapi::examples;
-use super::openapi::refusals::{EVERY_CALL, refusals};
+use super::openapi::refusals::{COMMON_CODES, refusals};
 use super::{Api, body, paging, server};
-use crate::domain::access::Authenticated;
-use crate::domain::bodies::MAX_BODY;
-use crate::domain::webhooks::reception::MAX_EVENT;
+use crate::domain::access::AuthenticatedRequest;
+use crate::domain::body_quota::MAX_BODY_BYTES;
+use crate::domain::webhooks::reception::MAX_EVENT_BYTES;
 
 /// What can be relied on beyond the calls of the first version.
-const FEATURES: [&str; 9] = [
+const FEATURE_NAMES: [&str; 9] = [
     "wait",
     "run_lists",
     "idempotency_key_lookup",
@@ -88,7 +88,7 @@ struct Limits {
     retention_seconds: u64,
 }
 
-refusals!(ReadRefusals = EVERY_CALL);
+refusals!(ReadRefusals = COMMON_CODES);
 
 /// Tells what this gateway can do.
 ///
@@ -105,18 +105,18 @@ refusals!(ReadRefusals = EVERY_CALL);
 )]
 pub(super) async fn read(
     State(api): State<Arc<Api>>,
-    authenticated: Authenticated,
+    authenticated: AuthenticatedRequest,
 ) -> Result<Json<Capabilities>, Error> {
     authenticated.authorise_every()?;
     Ok(Json(capabilities(&api.limits, &api.listener)))
 }
 
 /// What follows from the settings.
-pub(super) fn capabilities(limits: &crate::domain::Limits, listener: &server::Limits) -> Capabilities {
+pub(super) fn capabilities(limits: &crate::domain::CallerLimits, listener: &server::ListenerLimits) -> Capabilities {
     Capabilities {
         api_versions: vec!["v1"],
         server_version: VERSION,
-        features: FEATURES.to_vec(),
+        features: FEATURE_NAMES.to_vec(),
         limits: Limits {
             requests_per_second: limits.rate.per_second.get(),
             burst: limits.rate.burst.get(),
@@ -126,16 +126,16 @@ pub(super) fn capabilities(limits: &crate::domain::Limits, listener: &server::Li
             waits_per_application: limits.waits_per_application,
             bodies_per_key: limits.bodies_per_key,
             body_bytes_per_key: limits.body_bytes_per_key,
-            input_text_bytes: body::MAX_TEXT,
-            body_bytes: MAX_BODY,
-            webhook_body_bytes: MAX_EVENT,
+            input_text_bytes: body::MAX_TEXT_BYTES,
+            body_bytes: MAX_BODY_BYTES,
+            webhook_body_bytes: MAX_EVENT_BYTES,
             head_bytes: listener.head_bytes,
             body_seconds: listener.body.as_secs(),
             head_seconds: listener.head.as_secs(),
             queue_ttl_seconds: body::MAX_QUEUE_TTL_S,
             max_duration_seconds: body::MAX_DURATION_S,
-            wait_seconds: super::runs::LONGEST_WAIT_S,
-            page_entries: paging::LONGEST_PAGE,
+            wait_seconds: super::runs::MAX_WAIT_S,
+            page_entries: paging::MAX_PAGE_ENTRIES,
             retention_seconds: limits.retention.as_secs(),
         },
         event_types: EventType::ALL.iter().map(|kind| kind.as_str()).collect(),

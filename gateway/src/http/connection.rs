@@ -14,30 +14,30 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use super::guest::Guest;
-use super::heads::Heads;
-use super::server::Limits;
-use super::stall::Streams;
-use super::unread::Unread;
-use crate::tls::{Tls, Wish};
+use super::connection_service::ConnectionService;
+use super::header_timeout::HeaderTimeoutStream;
+use super::server::ListenerLimits;
+use super::stream_timeout::StreamExecutor;
+use super::write_timeout::WriteTimeoutStream;
+use crate::tls::{ClientIntent, ServerTls};
 
 /// Beyond this a head is answered by the HTTP stack, without a problem document.
-const HEAD_MARGIN: usize = 8 * 1024;
+const HEAD_MARGIN_BYTES: usize = 8 * 1024;
 
 /// How connections of a listener are spoken with.
-pub(super) struct Protocol {
-    http: auto::Builder<Streams>,
-    tls: Option<Tls>,
+pub(super) struct ConnectionSettings {
+    http: auto::Builder<StreamExecutor>,
+    tls: Option<ServerTls>,
     time_for_handshake: Duration,
     time_for_head: Duration,
     time_unread: Duration,
     time_idle: Duration,
 }
 
-impl Protocol {
-    pub(super) fn new(limits: &Limits, tls: Option<Tls>) -> Self {
-        let mut http = auto::Builder::new(Streams { patience: limits.unread });
-        let head_bytes = limits.head_bytes + HEAD_MARGIN;
+impl ConnectionSettings {
+    pub(super) fn new(limits: &ListenerLimits, tls: Option<ServerTls>) -> Self {
+        let mut http = auto::Builder::new(StreamExecutor { patience: limits.unread });
+        let head_bytes = limits.head_bytes + HEAD_MARGIN_BYTES;
         // See [`Heads`].
         http.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(head_bytes);
         http.http2()
@@ -54,7 +54,7 @@ impl Protocol {
     }
 
     /// Serves a connection to its end. Told to stop, it finishes what is under way.
-    pub(super) async fn serve(&self, stream: TcpStream, guest: Guest, stop: CancellationToken) {
+    pub(super) async fn serve(&self, stream: TcpStream, guest: ConnectionService, stop: CancellationToken) {
         let Some(tls) = &self.tls else { return self.speak(stream, guest, stop).await };
         let handshake = tokio::time::timeout(self.time_for_handshake, shake_hands(tls, stream));
         match stop.run_until_cancelled(handshake).await {
@@ -69,11 +69,14 @@ impl Protocol {
     async fn speak(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        guest: Guest,
+        guest: ConnectionService,
         stop: CancellationToken,
     ) {
-        let under_way = guest.under_way.clone();
-        let stream = Unread::new(Heads::new(stream, under_way.clone(), self.time_for_head), self.time_unread);
+        let under_way = guest.active.clone();
+        let stream = WriteTimeoutStream::new(
+            HeaderTimeoutStream::new(stream, under_way.clone(), self.time_for_head),
+            self.time_unread,
+        );
         let connection =
             self.http.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(guest));
         let mut connection = pin!(connection);
@@ -103,13 +106,13 @@ impl Protocol {
 }
 
 /// A stream that a caller is served on. `None`: a certificate authority saw what it asked for.
-async fn shake_hands(tls: &Tls, stream: TcpStream) -> io::Result<Option<TlsStream<TcpStream>>> {
+async fn shake_hands(tls: &ServerTls, stream: TcpStream) -> io::Result<Option<TlsStream<TcpStream>>> {
     let start = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
-    let wish = tls.wish(&start.client_hello());
+    let wish = tls.client_intent(&start.client_hello());
     match wish {
-        Wish::Served(Some(config)) => start.into_stream(config).await.map(Some),
-        Wish::Served(None) => Err(io::Error::other("no certificate was issued yet")),
-        Wish::Proof(domain) => {
+        ClientIntent::Served(Some(config)) => start.into_stream(config).await.map(Some),
+        ClientIntent::Served(None) => Err(io::Error::other("no certificate was issued yet")),
+        ClientIntent::Proof(domain) => {
             let config = tls.proof(domain).await;
             let config = config.ok_or_else(|| io::Error::other("somebody asks for a proof that nobody ordered"))?;
             start.into_stream(config).await?.shutdown().await?;

@@ -14,26 +14,26 @@ use deskgate_protocol::run::Run;
 use deskgate_protocol::{ConversationId, EndpointId};
 use serde_json::Value;
 
+use super::created::created_response;
 use super::error::Error;
-use super::incoming::{Incoming, Received};
-use super::made::made;
 use super::openapi::bodies::{Message, NewConversation, NewReset};
 use super::openapi::examples;
 use super::openapi::pages::ConversationPage;
-use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
+use super::openapi::refusals::{COMMON_CODES, JSON_BODY_CODES, NEW_WORK_CODES, refusals};
 use super::operations::underway;
-use super::paging::{Page, Paging};
+use super::paging::{ListPage, PageRequest};
 use super::problems::Code;
-use super::query::Query;
-use super::run_list::SERVICE;
+use super::query::QueryParameters;
+use super::request_body::{ReceivedRequest, RequestBody};
+use super::run_list::SERVICE_ID_HINT;
 use super::runs::{accepted, identifier, request};
 use super::{Api, body, caller};
-use crate::domain::access::Authenticated;
-use crate::domain::conversations::{self, Filter, There, Wanted};
+use crate::domain::access::AuthenticatedRequest;
+use crate::domain::conversations::{self, ConversationFilter, OpenConversation, OpenedConversation};
 use crate::domain::operations;
 use crate::domain::refusal::{Flaw, Refusal};
 
-refusals!(OpenRefusals = EVERY_CALL, JSON_BODY, NEW_WORK, &[Code::NotFound, Code::AccessPaused]);
+refusals!(OpenRefusals = COMMON_CODES, JSON_BODY_CODES, NEW_WORK_CODES, &[Code::NotFound, Code::AccessPaused]);
 
 /// Opens a conversation.
 ///
@@ -75,13 +75,13 @@ refusals!(OpenRefusals = EVERY_CALL, JSON_BODY, NEW_WORK, &[Code::NotFound, Code
 )]
 pub(super) async fn open(
     State(api): State<Arc<Api>>,
-    authenticated: Authenticated,
-    Received { headers, body }: Received,
+    authenticated: AuthenticatedRequest,
+    ReceivedRequest { headers, body }: ReceivedRequest,
 ) -> Result<Response, Error> {
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::ConversationsWrite])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let mut incoming = Incoming::of(&api, &caller, &headers, body)?;
+    let mut incoming = RequestBody::of(&api, &caller, &headers, body)?;
     let (fingerprint, mut members) = incoming.members(&body::CONVERSATION_MEMBERS).await?;
     let mut flaws = Vec::new();
     let endpoint_id = text(members.remove("endpoint_id"), "/endpoint_id", &mut flaws);
@@ -90,14 +90,15 @@ pub(super) async fn open(
         return Err(Refusal::Invalid(flaws).into());
     }
     let endpoint_id: EndpointId = endpoint_id.parse().map_err(|_| Refusal::NotFound)?;
-    let wanted = Wanted { endpoint_id, conversation_key, idempotency_key, fingerprint };
-    let There { conversation, made: is_new, replayed } = conversations::open(&api.store, &caller, wanted).await?;
+    let wanted = OpenConversation { endpoint_id, conversation_key, idempotency_key, fingerprint };
+    let OpenedConversation { conversation, made: is_new, replayed } =
+        conversations::open(&api.store, &caller, wanted).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let location = format!("/api/v1/conversations/{}", conversation.conversation_id);
-    Ok(made(status, &location, conversation, replayed))
+    Ok(created_response(status, &location, conversation, replayed))
 }
 
-refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound]);
+refusals!(ReadRefusals = COMMON_CODES, &[Code::NotFound]);
 
 /// Reads a conversation.
 ///
@@ -120,14 +121,14 @@ refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound]);
 )]
 pub(super) async fn read(
     State(api): State<Arc<Api>>,
-    authenticated: Authenticated,
+    authenticated: AuthenticatedRequest,
     conversation_id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Conversation>, Error> {
     let caller = authenticated.authorise(Scope::ConversationsRead)?;
     Ok(Json(conversations::read(&api.store, &caller, identifier(conversation_id)?).await?))
 }
 
-refusals!(ListRefusals = EVERY_CALL, &[Code::InvalidInput, Code::InvalidCursor]);
+refusals!(ListRefusals = COMMON_CODES, &[Code::InvalidInput, Code::InvalidCursor]);
 
 /// Lists conversations, newest first.
 ///
@@ -156,24 +157,27 @@ refusals!(ListRefusals = EVERY_CALL, &[Code::InvalidInput, Code::InvalidCursor])
 )]
 pub(super) async fn list(
     State(api): State<Arc<Api>>,
-    authenticated: Authenticated,
+    authenticated: AuthenticatedRequest,
     RawQuery(query): RawQuery,
-) -> Result<Json<Page<Conversation>>, Error> {
+) -> Result<Json<ListPage<Conversation>>, Error> {
     let caller = authenticated.authorise(Scope::ConversationsRead)?;
-    let query = Query::read(query.as_deref(), &["endpoint_id", "conversation_key", "limit", "cursor"])?;
+    let query = QueryParameters::read(query.as_deref(), &["endpoint_id", "conversation_key", "limit", "cursor"])?;
     let conversation_key = query.text("conversation_key").map(str::to_owned);
     if conversation_key.as_deref().is_some_and(|key| !is_key(key)) {
-        return Err(Error::invalid_parameter("conversation_key", &format!("conversation_key is {KEY}.")));
+        return Err(Error::invalid_parameter(
+            "conversation_key",
+            &format!("conversation_key is {CONVERSATION_KEY_HINT}."),
+        ));
     }
-    let filter = Filter { endpoint_id: query.value("endpoint_id", SERVICE)?, conversation_key };
-    let paging = Paging::read("conversations", &caller, &query)?;
+    let filter = ConversationFilter { endpoint_id: query.value("endpoint_id", SERVICE_ID_HINT)?, conversation_key };
+    let paging = PageRequest::read("conversations", &caller, &query)?;
     Ok(paging.page(conversations::list(&api.store, &caller, &filter, paging.before, paging.limit).await?))
 }
 
 refusals!(
-    SayRefusals = EVERY_CALL,
-    JSON_BODY,
-    NEW_WORK,
+    SayRefusals = COMMON_CODES,
+    JSON_BODY_CODES,
+    NEW_WORK_CODES,
     &[Code::NotFound, Code::GenerationMismatch, Code::ConversationBusy, Code::QueueFull, Code::AccessPaused]
 );
 
@@ -204,14 +208,14 @@ refusals!(
 )]
 pub(super) async fn say(
     State(api): State<Arc<Api>>,
-    authenticated: Authenticated,
+    authenticated: AuthenticatedRequest,
     conversation_id: Result<Path<String>, PathRejection>,
-    Received { headers, body }: Received,
+    ReceivedRequest { headers, body }: ReceivedRequest,
 ) -> Result<Response, Error> {
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::ConversationsWrite, Scope::RunsWrite])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let mut incoming = Incoming::of(&api, &caller, &headers, body)?;
+    let mut incoming = RequestBody::of(&api, &caller, &headers, body)?;
     let (submitted, expected_generation) = body::message(&mut incoming).await?;
     let conversation_id: ConversationId = identifier(conversation_id)?;
     // The conversation says which service it is.
@@ -220,9 +224,9 @@ pub(super) async fn say(
 }
 
 refusals!(
-    ResetRefusals = EVERY_CALL,
-    JSON_BODY,
-    NEW_WORK,
+    ResetRefusals = COMMON_CODES,
+    JSON_BODY_CODES,
+    NEW_WORK_CODES,
     &[Code::NotFound, Code::GenerationMismatch, Code::ConversationBusy]
 );
 
@@ -257,26 +261,26 @@ refusals!(
 )]
 pub(super) async fn reset(
     State(api): State<Arc<Api>>,
-    authenticated: Authenticated,
+    authenticated: AuthenticatedRequest,
     conversation_id: Result<Path<String>, PathRejection>,
-    Received { headers, body }: Received,
+    ReceivedRequest { headers, body }: ReceivedRequest,
 ) -> Result<Response, Error> {
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::ConversationsControl])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let mut incoming = Incoming::of(&api, &caller, &headers, body)?;
+    let mut incoming = RequestBody::of(&api, &caller, &headers, body)?;
     let (fingerprint, mut members) = incoming.members(&body::RESET_MEMBERS).await?;
     let mut flaws = Vec::new();
     let Some(expected) = body::generation(members.remove("expected_generation"), &mut flaws) else {
         return Err(Refusal::Invalid(flaws).into());
     };
-    let request = operations::Request { idempotency_key, fingerprint };
+    let request = operations::RequestIdentity { idempotency_key, fingerprint };
     let conversation_id: ConversationId = identifier(conversation_id)?;
     Ok(underway(operations::reset(&api.store, &caller, conversation_id, expected, request).await?))
 }
 
 /// What a conversation key is.
-const KEY: &str = "1 to 255 characters, none of them a control character";
+const CONVERSATION_KEY_HINT: &str = "1 to 255 characters, none of them a control character";
 
 fn is_key(text: &str) -> bool {
     (1..=255).contains(&text.chars().count()) && !text.contains(char::is_control)
@@ -286,7 +290,7 @@ fn is_key(text: &str) -> bool {
 fn text(value: Option<Value>, pointer: &str, flaws: &mut Vec<Flaw>) -> String {
     match value {
         Some(Value::String(text)) if is_key(&text) => return text,
-        Some(Value::String(_)) => flaws.push(Flaw::new(pointer, "out_of_range", KEY)),
+        Some(Value::String(_)) => flaws.push(Flaw::new(pointer, "out_of_range", CONVERSATION_KEY_HINT)),
         Some(_) => flaws.push(Flaw::new(pointer, "wrong_type", "a string")),
         None => flaws.push(Flaw::new(pointer, "required", "a string")),
     }

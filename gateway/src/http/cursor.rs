@@ -10,16 +10,16 @@ use deskgate_protocol::canonical::Sha256Digest;
 
 use super::error::Error;
 use crate::domain::access::Caller;
-use crate::store::Place;
+use crate::store::PagePosition;
 
 /// How the bytes are laid out. A cursor of another version is refused, and the list begun again.
-const VERSION: u8 = 1;
+const CURSOR_VERSION: u8 = 1;
 
 /// A list as its cursors know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct List([u8; 8]);
+pub struct ListFingerprint([u8; 8]);
 
-impl List {
+impl ListFingerprint {
     /// The list of this name with these filters, as this caller sees it.
     pub(super) fn new<'a>(name: &str, caller: &Caller, filters: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let app_id = caller.app_id().to_string();
@@ -36,8 +36,8 @@ impl List {
     }
 
     /// The cursor of the page that ended here.
-    pub fn cursor(self, place: Place) -> String {
-        let mut bytes = vec![VERSION];
+    pub fn cursor(self, place: PagePosition) -> String {
+        let mut bytes = vec![CURSOR_VERSION];
         bytes.extend(self.0);
         bytes.extend(place.moment.as_microsecond().to_be_bytes());
         bytes.extend(place.id.as_bytes());
@@ -45,22 +45,23 @@ impl List {
     }
 
     /// Where the page of this cursor ended.
-    pub(super) fn place(self, cursor: &str) -> Result<Place, Error> {
+    pub(super) fn place(self, cursor: &str) -> Result<PagePosition, Error> {
         self.read(cursor).ok_or_else(Error::invalid_cursor)
     }
 
     /// The same; `None` for what is no cursor of this list.
-    pub fn read(self, cursor: &str) -> Option<Place> {
+    pub fn read(self, cursor: &str) -> Option<PagePosition> {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).ok()?;
         let (version, rest) = bytes.split_first()?;
         let (list, rest) = rest.split_first_chunk::<8>()?;
         let (moment, id) = rest.split_first_chunk::<8>()?;
-        if *version != VERSION || *list != self.0 {
+        if *version != CURSOR_VERSION || *list != self.0 {
             return None;
         }
         let moment = jiff::Timestamp::from_microsecond(i64::from_be_bytes(*moment)).ok()?;
         // Nothing of ours is older than this, and the database knows no year before 4713 BC.
-        Some(Place { moment, id: uuid::Uuid::from_slice(id).ok()? }).filter(|place| place.moment.as_second() >= 0)
+        Some(PagePosition { moment, id: uuid::Uuid::from_slice(id).ok()? })
+            .filter(|place| place.moment.as_second() >= 0)
     }
 }
 
@@ -76,15 +77,15 @@ mod tests {
 
     use super::*;
 
-    fn list(name: &str) -> List {
-        List::of([name].into_iter())
+    fn list(name: &str) -> ListFingerprint {
+        ListFingerprint::of([name].into_iter())
     }
 
     proptest! {
         #[test]
         fn a_cursor_reads_back_in_its_own_list_only(microseconds in 0_i64..253_402_207_200_000_000, id: u128) {
             let moment = jiff::Timestamp::from_microsecond(microseconds).expect("in range");
-            let place = Place { moment, id: uuid::Uuid::from_u128(id) };
+            let place = PagePosition { moment, id: uuid::Uuid::from_u128(id) };
             let cursor = list("a").cursor(place);
             prop_assert_eq!(list("a").read(&cursor), Some(place));
             prop_assert_eq!(list("b").read(&cursor), None);
@@ -100,12 +101,12 @@ mod tests {
 
     #[test]
     fn parts_that_run_together_make_different_lists() {
-        assert_ne!(List::of(["ab", "c"].into_iter()), List::of(["a", "bc"].into_iter()));
+        assert_ne!(ListFingerprint::of(["ab", "c"].into_iter()), ListFingerprint::of(["a", "bc"].into_iter()));
     }
 
     #[test]
     fn a_moment_that_no_entry_can_have_is_refused() {
-        let place = Place { moment: jiff::Timestamp::MIN, id: uuid::Uuid::nil() };
+        let place = PagePosition { moment: jiff::Timestamp::MIN, id: uuid::Uuid::nil() };
         assert_eq!(list("a").read(&list("a").cursor(place)), None);
     }
 }

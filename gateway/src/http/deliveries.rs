@@ -12,16 +12,16 @@ use super::Api;
 use super::error::Error;
 use super::openapi::examples;
 use super::openapi::pages::DeliveryPage;
-use super::openapi::refusals::{EVERY_CALL, refusals};
-use super::paging::{Page, Paging};
+use super::openapi::refusals::{COMMON_CODES, refusals};
+use super::paging::{ListPage, PageRequest};
 use super::problems::Code;
-use super::query::Query;
-use crate::domain::access::Authenticated;
-use crate::domain::deliveries::{self, Filter};
+use super::query::QueryParameters;
+use crate::domain::access::AuthenticatedRequest;
+use crate::domain::deliveries::{self, DeliveryFilter};
 
-const PARAMETERS: [&str; 4] = ["run_id", "state", "limit", "cursor"];
+const PARAMETER_NAMES: [&str; 4] = ["run_id", "state", "limit", "cursor"];
 
-refusals!(ListRefusals = EVERY_CALL, &[Code::InvalidInput, Code::InvalidCursor]);
+refusals!(ListRefusals = COMMON_CODES, &[Code::InvalidInput, Code::InvalidCursor]);
 
 /// Lists deliveries, newest first.
 ///
@@ -45,15 +45,15 @@ refusals!(ListRefusals = EVERY_CALL, &[Code::InvalidInput, Code::InvalidCursor])
 )]
 pub(super) async fn list(
     State(api): State<Arc<Api>>,
-    authenticated: Authenticated,
+    authenticated: AuthenticatedRequest,
     RawQuery(query): RawQuery,
-) -> Result<Json<Page<Delivery>>, Error> {
+) -> Result<Json<ListPage<Delivery>>, Error> {
     let caller = authenticated.authorise(Scope::DeliveriesRead)?;
-    let query = Query::read(query.as_deref(), &PARAMETERS)?;
-    let filter = Filter {
+    let query = QueryParameters::read(query.as_deref(), &PARAMETER_NAMES)?;
+    let filter = DeliveryFilter {
         run_id: query.value("run_id", "the identifier of a run: run_ and 32 hexadecimal digits")?,
         state: query.value("state", "pending, delivered, exhausted or discarded")?,
     };
-    let paging = Paging::read("deliveries", &caller, &query)?;
+    let paging = PageRequest::read("deliveries", &caller, &query)?;
     Ok(paging.page(deliveries::list(&api.store, &caller, &filter, paging.before, paging.limit).await?))
 }

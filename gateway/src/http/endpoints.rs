@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 use super::Api;
 use super::error::Error;
 use super::openapi::examples;
-use super::openapi::refusals::{EVERY_CALL, refusals};
-use crate::domain::access::Authenticated;
+use super::openapi::refusals::{COMMON_CODES, refusals};
+use crate::domain::access::AuthenticatedRequest;
 use crate::domain::refusal::Refusal;
 
 /// The directory.
@@ -23,7 +23,7 @@ pub(super) struct Directory {
     endpoints: Vec<Endpoint>,
 }
 
-refusals!(ListRefusals = EVERY_CALL);
+refusals!(ListRefusals = COMMON_CODES);
 
 /// Lists the services that can be called.
 ///
@@ -39,7 +39,10 @@ refusals!(ListRefusals = EVERY_CALL);
         ListRefusals,
     ),
 )]
-pub(super) async fn list(State(api): State<Arc<Api>>, authenticated: Authenticated) -> Result<Json<Directory>, Error> {
+pub(super) async fn list(
+    State(api): State<Arc<Api>>,
+    authenticated: AuthenticatedRequest,
+) -> Result<Json<Directory>, Error> {
     let caller = authenticated.authorise(Scope::EndpointsRead)?;
     let mut endpoints = api.store.enabled_endpoints(caller.app_id()).await.map_err(Refusal::from)?;
     endpoints.retain(|endpoint| caller.may_use(endpoint.id));

@@ -5,8 +5,8 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::problems::{Code, Retry};
-use crate::domain::refusal::{Existing, Refusal};
+use super::problems::{Code, RetryAdvice};
+use crate::domain::refusal::{PriorResult, Refusal};
 
 /// An answer that is no success. `request_id` is filled in when the answer leaves.
 #[derive(Clone, Debug)]
@@ -134,9 +134,9 @@ impl From<Refusal> for Error {
             Refusal::AccessPaused => new(Code::AccessPaused),
             Refusal::IdempotencyKeyReused { existing } => {
                 let (member, id) = match existing {
-                    Existing::Run(id) => ("existing_run_id", id.to_string()),
-                    Existing::Conversation(id) => ("existing_conversation_id", id.to_string()),
-                    Existing::Operation(id) => ("existing_operation_id", id.to_string()),
+                    PriorResult::Run(id) => ("existing_run_id", id.to_string()),
+                    PriorResult::Conversation(id) => ("existing_conversation_id", id.to_string()),
+                    PriorResult::Operation(id) => ("existing_operation_id", id.to_string()),
                 };
                 new(Code::IdempotencyKeyReused).with(member, id)
             }
@@ -195,7 +195,7 @@ pub(super) fn complete(response: &mut Response, request_id: &HeaderValue) {
         "detail": error.detail,
         "code": code,
         "request_id": request_id.to_str().unwrap_or_default(),
-        "retryable": facts.retry != Retry::No,
+        "retryable": facts.retry != RetryAdvice::No,
     });
     if let Value::Object(members) = &mut document {
         members.extend(error.members);
@@ -212,7 +212,7 @@ pub(super) fn complete(response: &mut Response, request_id: &HeaderValue) {
         // Whoever sends such heads has more of them.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    if let Retry::After(seconds) = facts.retry {
+    if let RetryAdvice::After(seconds) = facts.retry {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
     }
     *response.body_mut() = Body::from(document.to_string());

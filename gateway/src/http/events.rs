@@ -21,32 +21,32 @@ use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use super::Api;
-use super::accept::{self, Form};
+use super::accept::{self, EventFormat};
 use super::cursor;
 use super::error::Error;
 use super::openapi::examples;
 use super::openapi::pages::ServerSentEvent;
-use super::openapi::refusals::{EVERY_CALL, refusals};
+use super::openapi::refusals::{COMMON_CODES, refusals};
 use super::problems::Code;
-use super::query::Query;
+use super::query::QueryParameters;
 use super::runs::identifier;
-use crate::domain::access::Authenticated;
-use crate::domain::events::{Frame, PAGE_LIMIT, Page, Stream};
+use crate::domain::access::AuthenticatedRequest;
+use crate::domain::events::{EventStream, MAX_PAGE_EVENTS, RunEventPage, StreamFrame};
 use crate::domain::refusal::Refusal;
 
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-const COMMENT: Bytes = Bytes::from_static(b": nothing new\n\n");
+const LAST_EVENT_ID_HEADER: HeaderName = HeaderName::from_static("last-event-id");
+const KEEP_ALIVE_COMMENT: Bytes = Bytes::from_static(b": nothing new\n\n");
 /// What every stream is sent with.
-pub(super) const HEADERS: [(HeaderName, HeaderValue); 2] = [
+pub(super) const STREAM_HEADERS: [(HeaderName, HeaderValue); 2] = [
     (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
     // Some proxies keep back what they pass on until a buffer is full.
     (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
 ];
 /// The first line of every stream: milliseconds after which to come again when it broke.
-const RETRY: &str = "retry: 3000\n";
+const RETRY_FIELD: &str = "retry: 3000\n";
 
 refusals!(
-    EventsRefusals = EVERY_CALL,
+    EventsRefusals = COMMON_CODES,
     &[Code::NotFound, Code::RunPurged, Code::InvalidInput, Code::InvalidCursor, Code::NotAcceptable, Code::RateLimited]
 );
 
@@ -106,63 +106,63 @@ pub(super) struct EventPage {
 )]
 pub(super) async fn read(
     State(api): State<Arc<Api>>,
-    authenticated: Authenticated,
+    authenticated: AuthenticatedRequest,
     run_id: Result<Path<String>, PathRejection>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Error> {
     let caller = authenticated.authorise(Scope::RunsRead)?;
     let run_id = identifier(run_id)?;
-    let query = Query::read(query.as_deref(), &["after", "cursor", "limit"])?;
-    let limit = query.number("limit", 1..=PAGE_LIMIT, PAGE_LIMIT)?;
+    let query = QueryParameters::read(query.as_deref(), &["after", "cursor", "limit"])?;
+    let limit = query.number("limit", 1..=MAX_PAGE_EVENTS, MAX_PAGE_EVENTS)?;
     let after = after(&query, &headers)?;
     match accept::form(&headers).ok_or_else(Error::not_acceptable)? {
-        Form::Stream => Ok(stream(api.streams.open(&caller, run_id, after).await?, api.listener.heartbeat)),
-        Form::Json => Ok(page(api.streams.page(&caller, run_id, after, limit).await?)),
+        EventFormat::Stream => Ok(stream(api.streams.open(&caller, run_id, after).await?, api.listener.heartbeat)),
+        EventFormat::Json => Ok(page(api.streams.page(&caller, run_id, after, limit).await?)),
     }
 }
 
 /// The event behind which to go on. The header is newer than the address: a client that comes again
 /// sends the address of its first time with it. An empty one says nothing (HTML, section 9.2).
-fn after(query: &Query, headers: &HeaderMap) -> Result<u64, Refusal> {
+fn after(query: &QueryParameters, headers: &HeaderMap) -> Result<u64, Refusal> {
     let sequence = |text: &str| cursor::sequence(text).ok_or(Refusal::InvalidCursor);
-    match headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty()) {
+    match headers.get(LAST_EVENT_ID_HEADER).filter(|id| !id.is_empty()) {
         Some(id) => sequence(id.to_str().unwrap_or_default()),
         None => query.text("after").or(query.text("cursor")).map_or(Ok(0), sequence),
     }
 }
 
-fn page(page: Page) -> Response {
-    let Page { events, last, has_more } = page;
+fn page(page: RunEventPage) -> Response {
+    let RunEventPage { events, last, has_more } = page;
     Json(EventPage { data: events, next_cursor: last.to_string(), has_more }).into_response()
 }
 
 /// The stream as it is sent, with a comment after each `heartbeat` of silence.
-fn stream(stream: Stream, heartbeat: Duration) -> Response {
-    let pieces = unfold((stream, RETRY), move |(mut stream, begin)| async move {
+fn stream(stream: EventStream, heartbeat: Duration) -> Response {
+    let pieces = unfold((stream, RETRY_FIELD), move |(mut stream, begin)| async move {
         let piece = match timeout(heartbeat, stream.next()).await {
             Ok(frame) => written(begin, stream.run_id(), &frame?),
-            Err(_) => COMMENT,
+            Err(_) => KEEP_ALIVE_COMMENT,
         };
         Some((Ok::<_, Infallible>(piece), (stream, "")))
     });
-    (HEADERS, Body::from_stream(pieces)).into_response()
+    (STREAM_HEADERS, Body::from_stream(pieces)).into_response()
 }
 
 /// A frame as server-sent event. Only what is stored has an id, from which a client can go on.
-fn written(begin: &str, run_id: RunId, frame: &Frame) -> Bytes {
+fn written(begin: &str, run_id: RunId, frame: &StreamFrame) -> Bytes {
     let mut text = begin.to_owned();
     // Writing to a String cannot fail.
     let _ = match frame {
-        Frame::Event(told) => {
+        StreamFrame::Event(told) => {
             write!(text, "id: {}\nevent: {}\ndata: {}\n\n", told.sequence, told.kind, told.json)
         }
-        Frame::Snapshot(run) => passing(&mut text, run_id, "run.snapshot", json!(run)),
-        Frame::Waiting(reason) => {
+        StreamFrame::Snapshot(run) => passing(&mut text, run_id, "run.snapshot", json!(run)),
+        StreamFrame::Waiting(reason) => {
             passing(&mut text, run_id, "run.waiting_for_device", json!({ "state_reason": reason }))
         }
-        Frame::Said(said) => passing(&mut text, run_id, "message.delta", json!(said.delta)),
-        Frame::Closing => passing(&mut text, run_id, "stream.closing", json!({ "reason": "draining" })),
+        StreamFrame::Said(said) => passing(&mut text, run_id, "message.delta", json!(said.delta)),
+        StreamFrame::Closing => passing(&mut text, run_id, "stream.closing", json!({ "reason": "draining" })),
     };
     text.into()
 }

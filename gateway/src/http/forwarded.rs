@@ -13,7 +13,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The nearest address, seen from here, that is no trusted proxy. Only the header that the proxies set is looked at:
 /// they let through what the caller wrote into the other one.
-pub(super) fn behind(peer: IpAddr, headers: &HeaderMap, header: ForwardedHeader, proxies: &Networks) -> IpAddr {
+pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, header: ForwardedHeader, proxies: &Networks) -> IpAddr {
     let mut nearest = peer;
     for hop in hops(headers, header) {
         // A hop that hides its address, or that cannot be read, is as far as one can see.
@@ -92,7 +92,7 @@ mod tests {
         for (name, value) in headers {
             map.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_bytes(value).unwrap());
         }
-        behind([10, 0, 0, 1].into(), &map, header, &"10.0.0.0/8".parse().unwrap()).to_string()
+        client_address([10, 0, 0, 1].into(), &map, header, &"10.0.0.0/8".parse().unwrap()).to_string()
     }
 
     fn x(lines: &[&str]) -> String {

@@ -20,52 +20,52 @@ use url::Url;
 
 use super::Api;
 use super::caller::credential;
+use super::connection_service::{ClientAddress, ConnectionPermit};
 use super::error::Error;
-use super::guest::{ClientAddress, Lodging};
 use crate::domain::accounts::Grant;
-use crate::hosted::{Judge, NotGranted};
+use crate::hosted::{GrantError, TokenVerifier};
 
 /// The control line, under the gateway's address.
-pub const LINE: &str = "/control";
+pub const CONTROL_PATH: &str = "/control";
 /// What the metadata of a protected resource are called (RFC 9728, section 3).
-const METADATA: &str = "/.well-known/oauth-protected-resource";
+const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
 /// Where devices with accounts come in.
-pub struct Entry {
-    judge: Judge,
+pub struct HostedIngress {
+    judge: TokenVerifier,
     public_url: String,
-    arrivals: mpsc::Sender<Arrival>,
+    arrivals: mpsc::Sender<AccountArrival>,
 }
 
 /// A device that came with a good token; its line begins when the answer has gone out.
-pub struct Arrival {
+pub struct AccountArrival {
     /// Whose it is, and how long.
     pub grant: Grant,
     upgrade: OnUpgrade,
-    lodging: Option<Lodging>,
+    lodging: Option<ConnectionPermit>,
 }
 
 /// Two ways of bytes.
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+pub trait UpgradedStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> UpgradedStream for S {}
 
-impl Arrival {
+impl AccountArrival {
     /// The stream behind the answer, and what keeps its place among the listener's connections.
-    pub async fn stream(self) -> io::Result<(Box<dyn Stream>, impl Send)> {
+    pub async fn stream(self) -> io::Result<(Box<dyn UpgradedStream>, impl Send)> {
         let upgraded = self.upgrade.await.map_err(io::Error::other)?;
         Ok((Box::new(TokioIo::new(upgraded)), self.lodging))
     }
 }
 
-impl Entry {
+impl HostedIngress {
     /// Judges here, and hands over there.
-    pub fn new(judge: Judge, public_url: String, arrivals: mpsc::Sender<Arrival>) -> Self {
+    pub fn new(judge: TokenVerifier, public_url: String, arrivals: mpsc::Sender<AccountArrival>) -> Self {
         Self { judge, public_url, arrivals }
     }
 
     fn metadata_url(&self) -> String {
         let (origin, path) = self.split();
-        format!("{origin}{METADATA}{path}")
+        format!("{origin}{METADATA_PATH}{path}")
     }
 
     /// Scheme and host, and the path behind them without its last slash.
@@ -108,14 +108,14 @@ impl Entry {
 }
 
 /// The two addresses, of a gateway that is hosted.
-pub(super) fn routes(router: axum::Router<Arc<Api>>, entry: &Entry) -> axum::Router<Arc<Api>> {
+pub(super) fn routes(router: axum::Router<Arc<Api>>, entry: &HostedIngress) -> axum::Router<Arc<Api>> {
     let document = entry.metadata();
     let describe = get(async move || Json(document));
     // A proxy that takes the path of the gateway's address away sends it here without.
-    let mut places = vec![METADATA.to_owned(), format!("{METADATA}{}", entry.split().1)];
+    let mut places = vec![METADATA_PATH.to_owned(), format!("{METADATA_PATH}{}", entry.split().1)];
     places.dedup();
     let router = places.iter().fold(router, |router, place| router.route(place, describe.clone()));
-    router.route(LINE, get(enter))
+    router.route(CONTROL_PATH, get(enter))
 }
 
 /// `GET /control`: the upgrade.
@@ -127,17 +127,17 @@ async fn enter(State(api): State<Arc<Api>>, mut request: Request) -> Result<Resp
         return Ok(entry.refuse(StatusCode::UNAUTHORIZED, None, text));
     };
     let from = request.extensions().get().map(|ClientAddress(address)| *address);
-    let knock = api.access.knock(from)?;
+    let knock = api.access.begin_attempt(from)?;
     let grant = match entry.judge.grant(token).await {
         Ok(grant) => grant,
-        Err(NotGranted::Unfit(unfit)) => {
+        Err(GrantError::Unfit(unfit)) => {
             let why = unfit.to_string();
             tracing::info!(%why, "a device was turned away");
             return Ok(entry.refuse(StatusCode::UNAUTHORIZED, Some(("invalid_token", &why)), &why));
         }
         // The key may be new, or made up: so this counts as a failure until its device comes again.
-        Err(NotGranted::TooSoon) => return Ok(later("The account's issuer is asked for its keys again soon.", "30")),
-        Err(error @ NotGranted::Unavailable(_)) => {
+        Err(GrantError::TooSoon) => return Ok(later("The account's issuer is asked for its keys again soon.", "30")),
+        Err(error @ GrantError::Unavailable(_)) => {
             // Nobody can say that it was a failure. Why is in the log; the issuer's address is not a stranger's business.
             knock.forgive();
             tracing::warn!(%error, "a device could not be let in");
@@ -154,7 +154,7 @@ async fn enter(State(api): State<Arc<Api>>, mut request: Request) -> Result<Resp
     let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else {
         return Ok((StatusCode::BAD_REQUEST, "This connection cannot become a WebSocket.\n").into_response());
     };
-    if entry.arrivals.try_send(Arrival { grant, upgrade, lodging }).is_err() {
+    if entry.arrivals.try_send(AccountArrival { grant, upgrade, lodging }).is_err() {
         return Ok(later("Too many devices come in at this moment.", "1"));
     }
     let switching = [

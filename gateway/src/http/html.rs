@@ -11,11 +11,11 @@ use super::error::Error;
 use crate::domain::refusal::Refusal;
 
 /// Nothing may be loaded but the one style sheet beside the page.
-const POLICY: &str =
+const CSP_VALUE: &str =
     "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The public pages hold no data of anybody and change with the program only.
-pub(super) const CACHE: HeaderValue = HeaderValue::from_static("public, max-age=300");
+pub(super) const CACHE_CONTROL_VALUE: HeaderValue = HeaderValue::from_static("public, max-age=300");
 
 /// A page as an answer.
 pub(super) fn answer(page: &impl Template) -> Result<Response, Error> {
@@ -25,17 +25,19 @@ pub(super) fn answer(page: &impl Template) -> Result<Response, Error> {
     })?;
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
-        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CSP_VALUE)),
         (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-        (header::CACHE_CONTROL, CACHE),
+        (header::CACHE_CONTROL, CACHE_CONTROL_VALUE),
     ];
     Ok((headers, text).into_response())
 }
 
 /// `GET /api/v1/docs/style.css`.
 pub(super) async fn style() -> impl IntoResponse {
-    let headers =
-        [(header::CONTENT_TYPE, HeaderValue::from_static("text/css; charset=utf-8")), (header::CACHE_CONTROL, CACHE)];
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/css; charset=utf-8")),
+        (header::CACHE_CONTROL, CACHE_CONTROL_VALUE),
+    ];
     (headers, include_str!("../../templates/style.css"))
 }
 

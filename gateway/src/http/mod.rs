@@ -7,7 +7,7 @@
 //! | `heads` | a connection whose requests must begin in time |
 //! | `unread` `stall` | a connection, and a stream of HTTP/2, whose peer must take what is sent |
 //! | `outgoing` `under_way` | the body of an answer, and whether a connection has any |
-//! | [`guest`] `forwarded` `sources` | where a caller is, and how much it has under way |
+//! | [`connection_service`] `forwarded` `sources` | where a caller is, and how much it has under way |
 //! | `caller` | the extractor that makes a `Caller` |
 //! | `incoming` `body` | JSON bodies: reading them within limits, and what they say |
 //! | `query` `paging` `cursor` | parameters, pages of lists, and the places where they end |
@@ -24,39 +24,39 @@
 //! | [`hosted`] | where devices with accounts come in |
 
 mod accept;
+mod active_requests;
 mod body;
 mod caller;
 mod capabilities;
 mod connection;
+pub mod connection_service;
 mod conversations;
+mod created;
 pub mod cursor;
 mod deliveries;
 mod endpoints;
 pub mod error;
 mod events;
 mod forwarded;
-pub mod guest;
-mod heads;
+mod header_timeout;
 pub mod hosted;
 mod html;
-mod incoming;
-mod made;
 pub mod openapi;
 mod operations;
-mod outgoing;
 mod paging;
 pub mod problems;
 mod query;
 mod rates;
+mod request_body;
+mod response_body;
 mod run_list;
 mod runs;
 pub mod server;
 mod sources;
-mod stall;
+mod stream_timeout;
 mod trial;
-mod under_way;
-mod unread;
 mod webhooks;
+mod write_timeout;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -75,16 +75,16 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::domain::access::Access;
-use crate::domain::admission::AdmissionDesk;
-use crate::domain::bodies::Bodies;
-use crate::domain::events::Streams;
+use crate::domain::admission::AdmissionService;
+use crate::domain::body_quota::BodyQuota;
+use crate::domain::events::EventStreams;
 use crate::domain::refusal::Refusal;
-use crate::domain::trial::Trials;
+use crate::domain::trial::TrialTickets;
 use crate::domain::webhooks::reception::Reception;
-use crate::meters::Meters;
+use crate::metrics::Metrics;
 use crate::store::Store;
+use connection_service::OverLimit;
 use error::Error;
-use guest::Crowded;
 
 /// What the handlers need.
 pub struct Api {
@@ -93,23 +93,23 @@ pub struct Api {
     /// Checks keys.
     pub access: Access,
     /// Has room for bodies.
-    pub bodies: Bodies,
+    pub bodies: BodyQuota,
     /// Admits runs.
-    pub desk: AdmissionDesk,
+    pub desk: AdmissionService,
     /// Receives events of other systems.
     pub reception: Reception,
     /// Opens event streams.
-    pub streams: Streams,
+    pub streams: EventStreams,
     /// Knows who is sent a trial stream.
-    pub trials: Trials,
+    pub trials: TrialTickets,
     /// Cancelled when nothing more is to be admitted.
     pub draining: CancellationToken,
     /// What callers can meet.
-    pub limits: crate::domain::Limits,
+    pub limits: crate::domain::CallerLimits,
     /// What the listener bears.
-    pub listener: server::Limits,
+    pub listener: server::ListenerLimits,
     /// Where devices come in with accounts, if they may.
-    pub hosted: Option<hosted::Entry>,
+    pub hosted: Option<hosted::HostedIngress>,
 }
 
 impl Api {
@@ -150,13 +150,13 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/openapi.json", get(openapi::document))
         .route("/api/v1/docs", get(openapi::page))
         .route("/api/v1/docs/style.css", get(html::style))
-        .route(trial::PATH, get(trial::stream))
+        .route(trial::TRIAL_PATH, get(trial::stream))
         .route("/problems", get(problems::index))
         .route("/problems/{code}", get(problems::page))
         .fallback(async || Error::not_found())
         .method_not_allowed_fallback(async |method: Method| Error::method_not_allowed(&method))
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn_with_state(api.store.meters().clone(), envelope))
+        .layer(from_fn_with_state(api.store.metrics().clone(), envelope))
         .with_state(Arc::new(api))
 }
 
@@ -164,16 +164,16 @@ pub fn router(api: Api) -> Router {
 #[derive(Clone, Debug)]
 pub struct RequestId(pub HeaderValue);
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const GATEWAY_VERSION: HeaderName = HeaderName::from_static("gateway-version");
+const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-request-id");
+const GATEWAY_VERSION_HEADER: HeaderName = HeaderName::from_static("gateway-version");
 
 /// What every answer has, whatever became of the request.
-async fn envelope(State(meters): State<Meters>, mut request: Request, next: Next) -> Response {
+async fn envelope(State(meters): State<Metrics>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let (route, method) = (request.extensions().get::<MatchedPath>().cloned(), request.method().clone());
-    let id = request.headers().get(&REQUEST_ID).filter(|id| usable(id)).cloned().unwrap_or_else(fresh_id);
+    let id = request.headers().get(&REQUEST_ID_HEADER).filter(|id| usable(id)).cloned().unwrap_or_else(fresh_id);
     request.extensions_mut().insert(RequestId(id.clone()));
-    let left = rates::Note::with(request.extensions_mut());
+    let left = rates::RateLimitSlot::with(request.extensions_mut());
     let mut response = match unacceptable(&request) {
         Some(error) => error.into_response(),
         None => {
@@ -184,8 +184,8 @@ async fn envelope(State(meters): State<Meters>, mut request: Request, next: Next
     error::complete(&mut response, &id);
     let headers = response.headers_mut();
     left.write(headers);
-    headers.insert(REQUEST_ID, id);
-    headers.insert(GATEWAY_VERSION, HeaderValue::from_static(VERSION));
+    headers.insert(REQUEST_ID_HEADER, id);
+    headers.insert(GATEWAY_VERSION_HEADER, HeaderValue::from_static(VERSION));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
@@ -204,13 +204,13 @@ fn span(request: &Request, id: &HeaderValue) -> Span {
 
 /// What is refused whoever asks, and for whatever.
 fn unacceptable(request: &Request) -> Option<Error> {
-    if head_bytes(request) > server::MAX_HEAD {
-        return Some(Error::head_too_large(server::MAX_HEAD));
+    if head_bytes(request) > server::MAX_HEAD_BYTES {
+        return Some(Error::head_too_large(server::MAX_HEAD_BYTES));
     }
     if caller::credential_in_url(request.uri()) {
         return Some(Error::credential_in_url());
     }
-    request.extensions().get::<Crowded>().map(|_| Error::too_many_at_once())
+    request.extensions().get::<OverLimit>().map(|_| Error::too_many_at_once())
 }
 
 /// About as many bytes as the head had in HTTP/1.1.

@@ -12,20 +12,25 @@ use deskgate_protocol::operation::ControlOperation;
 use deskgate_protocol::{OperationId, RunId};
 use serde_json::Value;
 
+use super::created::created_response;
 use super::error::Error;
-use super::incoming::{Incoming, Received};
-use super::made::made;
 use super::openapi::bodies::NewStop;
 use super::openapi::examples;
-use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
+use super::openapi::refusals::{COMMON_CODES, JSON_BODY_CODES, NEW_WORK_CODES, refusals};
 use super::problems::Code;
+use super::request_body::{ReceivedRequest, RequestBody};
 use super::runs::identifier;
 use super::{Api, body, caller};
-use crate::domain::access::Authenticated;
-use crate::domain::operations::{self, Request, Stop, Underway};
+use crate::domain::access::AuthenticatedRequest;
+use crate::domain::operations::{self, AcceptedOperation, RequestIdentity, StopRequest};
 use crate::domain::refusal::{Flaw, Refusal};
 
-refusals!(StopRefusals = EVERY_CALL, JSON_BODY, NEW_WORK, &[Code::NotFound, Code::RunPurged, Code::AttemptMismatch]);
+refusals!(
+    StopRefusals = COMMON_CODES,
+    JSON_BODY_CODES,
+    NEW_WORK_CODES,
+    &[Code::NotFound, Code::RunPurged, Code::AttemptMismatch]
+);
 
 /// Stops a run.
 ///
@@ -58,14 +63,14 @@ refusals!(StopRefusals = EVERY_CALL, JSON_BODY, NEW_WORK, &[Code::NotFound, Code
 )]
 pub(super) async fn stop(
     State(api): State<Arc<Api>>,
-    authenticated: Authenticated,
+    authenticated: AuthenticatedRequest,
     run_id: Result<Path<String>, PathRejection>,
-    Received { headers, body }: Received,
+    ReceivedRequest { headers, body }: ReceivedRequest,
 ) -> Result<Response, Error> {
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::RunsControl])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let mut incoming = Incoming::of(&api, &caller, &headers, body)?;
+    let mut incoming = RequestBody::of(&api, &caller, &headers, body)?;
     let (fingerprint, mut members) = incoming.optional_members(&body::STOP_MEMBERS).await?;
     let mut flaws = Vec::new();
     let expected_attempt = members.remove("expected_attempt").and_then(|value| {
@@ -79,12 +84,12 @@ pub(super) async fn stop(
     if !flaws.is_empty() {
         return Err(Refusal::Invalid(flaws).into());
     }
-    let (stop, request) = (Stop { expected_attempt, reason }, Request { idempotency_key, fingerprint });
+    let (stop, request) = (StopRequest { expected_attempt, reason }, RequestIdentity { idempotency_key, fingerprint });
     let run_id: RunId = identifier(run_id)?;
     Ok(underway(operations::stop(&api.store, &caller, run_id, stop, request, api.limits.retention).await?))
 }
 
-refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound]);
+refusals!(ReadRefusals = COMMON_CODES, &[Code::NotFound]);
 
 /// Reads a control operation.
 ///
@@ -108,17 +113,17 @@ refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound]);
 )]
 pub(super) async fn read(
     State(api): State<Arc<Api>>,
-    authenticated: Authenticated,
+    authenticated: AuthenticatedRequest,
     operation_id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<ControlOperation>, Error> {
-    let caller = authenticated.authorise_any(&operations::READING)?;
+    let caller = authenticated.authorise_any(&operations::READ_SCOPES)?;
     Ok(Json(operations::read(&api.store, &caller, identifier(operation_id)?).await?))
 }
 
 /// The answer to a request for an operation.
-pub(super) fn underway(Underway { operation, replayed }: Underway) -> Response {
+pub(super) fn underway(AcceptedOperation { operation, replayed }: AcceptedOperation) -> Response {
     let location = format!("/api/v1/control-operations/{}", operation.operation_id);
-    made(StatusCode::ACCEPTED, &location, operation, replayed)
+    created_response(StatusCode::ACCEPTED, &location, operation, replayed)
 }
 
 fn reason(value: Value, flaws: &mut Vec<Flaw>) -> Option<String> {

@@ -7,9 +7,9 @@ use super::caller::decoded;
 use super::error::Error;
 
 /// What was asked for, by name.
-pub(super) struct Query(BTreeMap<&'static str, String>);
+pub(super) struct QueryParameters(BTreeMap<&'static str, String>);
 
-impl Query {
+impl QueryParameters {
     /// Refuses what is not `known`, and what comes twice, by its name.
     pub(super) fn read(query: Option<&str>, known: &[&'static str]) -> Result<Self, Error> {
         let mut values = BTreeMap::new();
@@ -68,20 +68,21 @@ mod tests {
 
     #[test]
     fn escapes_are_read_and_empty_pairs_skipped() {
-        let query = Query::read(Some("&a=x%3Ay&&b="), &["a", "b"]).unwrap_or_else(|error| panic!("{error:?}"));
+        let query =
+            QueryParameters::read(Some("&a=x%3Ay&&b="), &["a", "b"]).unwrap_or_else(|error| panic!("{error:?}"));
         assert_eq!((query.text("a"), query.text("b")), (Some("x:y"), Some("")));
     }
 
     #[test]
     fn unknown_and_repeated_parameters_are_refused_however_they_are_written() {
         for query in ["c=1", "a=1&c", "a=1&a=1", "a=1&%61=2", "A=1"] {
-            assert!(Query::read(Some(query), &["a", "b"]).is_err(), "{query}");
+            assert!(QueryParameters::read(Some(query), &["a", "b"]).is_err(), "{query}");
         }
     }
 
     #[test]
     fn where_a_page_begins_is_no_filter() {
-        let query = Query::read(Some("limit=5&state=x&cursor=y"), &["limit", "state", "cursor"]);
+        let query = QueryParameters::read(Some("limit=5&state=x&cursor=y"), &["limit", "state", "cursor"]);
         let query = query.unwrap_or_else(|error| panic!("{error:?}"));
         assert_eq!(query.filters().collect::<Vec<_>>(), [("state", "x")]);
     }

@@ -5,16 +5,16 @@ use std::sync::{Arc, OnceLock};
 
 use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 
-use crate::domain::rates::Standing;
+use crate::domain::rates::RateStatus;
 
-const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATE_LIMIT_HEADER: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY_HEADER: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// Where the extractor that counts a request leaves what is left, for the answer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Note(Arc<OnceLock<(&'static str, Standing)>>);
+pub(super) struct RateLimitSlot(Arc<OnceLock<(&'static str, RateStatus)>>);
 
-impl Note {
+impl RateLimitSlot {
     /// A note that goes with a request.
     pub(super) fn with(extensions: &mut Extensions) -> Self {
         let note = Self::default();
@@ -23,14 +23,14 @@ impl Note {
     }
 
     /// Leaves it. A request is counted once.
-    pub(super) fn leave(extensions: &Extensions, standing: Standing) {
+    pub(super) fn leave(extensions: &Extensions, standing: RateStatus) {
         if let Some(note) = extensions.get::<Self>() {
             note.say("key", standing);
         }
     }
 
     /// Leaves what something else than a key has left.
-    pub(super) fn say(&self, what: &'static str, standing: Standing) {
+    pub(super) fn say(&self, what: &'static str, standing: RateStatus) {
         let _ = self.0.set((what, standing));
     }
 
@@ -40,8 +40,8 @@ impl Note {
         let (burst, per_second) = (standing.rate.burst.get(), standing.rate.per_second.get());
         let window = burst.div_ceil(per_second);
         let (remaining, reset) = (standing.remaining, standing.full_after_s());
-        headers.insert(RATE_LIMIT_POLICY, value(&format!("\"{what}\";q={burst};w={window}")));
-        headers.insert(RATE_LIMIT, value(&format!("\"{what}\";r={remaining};t={reset}")));
+        headers.insert(RATE_LIMIT_POLICY_HEADER, value(&format!("\"{what}\";q={burst};w={window}")));
+        headers.insert(RATE_LIMIT_HEADER, value(&format!("\"{what}\";r={remaining};t={reset}")));
     }
 }
 

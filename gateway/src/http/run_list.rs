@@ -12,14 +12,14 @@ use super::Api;
 use super::error::Error;
 use super::openapi::examples;
 use super::openapi::pages::RunPage;
-use super::openapi::refusals::{EVERY_CALL, refusals};
-use super::paging::{Page, Paging};
+use super::openapi::refusals::{COMMON_CODES, refusals};
+use super::paging::{ListPage, PageRequest};
 use super::problems::Code;
-use super::query::Query;
-use crate::domain::access::{Authenticated, is_subject};
-use crate::domain::run_list::{self, Filter};
+use super::query::QueryParameters;
+use crate::domain::access::{AuthenticatedRequest, is_subject};
+use crate::domain::run_list::{self, RunFilter};
 
-const PARAMETERS: [&str; 9] = [
+const PARAMETER_NAMES: [&str; 9] = [
     "endpoint_id",
     "conversation_id",
     "state",
@@ -32,10 +32,10 @@ const PARAMETERS: [&str; 9] = [
 ];
 
 /// What parameters are.
-pub(super) const SERVICE: &str = "the identifier of a service: ep_ and 32 hexadecimal digits";
-const CONVERSATION: &str = "the identifier of a conversation: conv_ and 32 hexadecimal digits";
+pub(super) const SERVICE_ID_HINT: &str = "the identifier of a service: ep_ and 32 hexadecimal digits";
+const CONVERSATION_ID_HINT: &str = "the identifier of a conversation: conv_ and 32 hexadecimal digits";
 
-refusals!(ListRefusals = EVERY_CALL, &[Code::InvalidInput, Code::InvalidCursor]);
+refusals!(ListRefusals = COMMON_CODES, &[Code::InvalidInput, Code::InvalidCursor]);
 
 /// Lists runs, newest first.
 ///
@@ -70,26 +70,26 @@ refusals!(ListRefusals = EVERY_CALL, &[Code::InvalidInput, Code::InvalidCursor])
 )]
 pub(super) async fn list(
     State(api): State<Arc<Api>>,
-    authenticated: Authenticated,
+    authenticated: AuthenticatedRequest,
     RawQuery(query): RawQuery,
-) -> Result<Json<Page<Run>>, Error> {
+) -> Result<Json<ListPage<Run>>, Error> {
     let caller = authenticated.authorise(Scope::RunsRead)?;
-    let query = Query::read(query.as_deref(), &PARAMETERS)?;
+    let query = QueryParameters::read(query.as_deref(), &PARAMETER_NAMES)?;
     let filter = filter(&query)?;
-    let paging = Paging::read("runs", &caller, &query)?;
+    let paging = PageRequest::read("runs", &caller, &query)?;
     Ok(paging.page(run_list::list(&api.store, &caller, &filter, paging.before, paging.limit).await?))
 }
 
-fn filter(query: &Query) -> Result<Filter, Error> {
+fn filter(query: &QueryParameters) -> Result<RunFilter, Error> {
     let key = query.text("idempotency_key");
     if key.is_some_and(|key| !is_subject(key)) {
         let detail = "idempotency_key is 1 to 255 visible ASCII characters, without quotes.";
         return Err(Error::invalid_parameter("idempotency_key", detail));
     }
     let moment = "a time, as in 2026-11-21T09:14:50.123Z";
-    Ok(Filter {
-        endpoint_id: query.value("endpoint_id", SERVICE)?,
-        conversation_id: query.value("conversation_id", CONVERSATION)?,
+    Ok(RunFilter {
+        endpoint_id: query.value("endpoint_id", SERVICE_ID_HINT)?,
+        conversation_id: query.value("conversation_id", CONVERSATION_ID_HINT)?,
         state: query.value("state", "the state of a run, as in its record")?,
         phase: query.value("phase", "accepted, started or final")?,
         idempotency_key: key.map(str::to_owned),

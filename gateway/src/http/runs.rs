@@ -13,21 +13,26 @@ use deskgate_protocol::management::Scope;
 use deskgate_protocol::run::Run;
 use deskgate_protocol::{EndpointId, RunId};
 
+use super::created::created_response;
 use super::error::Error;
-use super::incoming::{Incoming, Received};
-use super::made::made;
 use super::openapi::bodies::Submission;
 use super::openapi::examples;
-use super::openapi::refusals::{EVERY_CALL, JSON_BODY, NEW_WORK, refusals};
+use super::openapi::refusals::{COMMON_CODES, JSON_BODY_CODES, NEW_WORK_CODES, refusals};
 use super::problems::Code;
-use super::query::Query;
+use super::query::QueryParameters;
+use super::request_body::{ReceivedRequest, RequestBody};
 use super::{Api, body, caller};
-use crate::domain::access::{Authenticated, Caller};
-use crate::domain::admission::{Admitted, Request};
+use crate::domain::access::{AuthenticatedRequest, Caller};
+use crate::domain::admission::{AdmittedRun, RunRequest};
 use crate::domain::refusal::Refusal;
 use crate::domain::runs;
 
-refusals!(SubmitRefusals = EVERY_CALL, JSON_BODY, NEW_WORK, &[Code::NotFound, Code::QueueFull, Code::AccessPaused]);
+refusals!(
+    SubmitRefusals = COMMON_CODES,
+    JSON_BODY_CODES,
+    NEW_WORK_CODES,
+    &[Code::NotFound, Code::QueueFull, Code::AccessPaused]
+);
 
 /// Submits a run.
 ///
@@ -58,14 +63,14 @@ refusals!(SubmitRefusals = EVERY_CALL, JSON_BODY, NEW_WORK, &[Code::NotFound, Co
 )]
 pub(super) async fn submit(
     State(api): State<Arc<Api>>,
-    authenticated: Authenticated,
+    authenticated: AuthenticatedRequest,
     endpoint_id: Result<Path<String>, PathRejection>,
-    Received { headers, body }: Received,
+    ReceivedRequest { headers, body }: ReceivedRequest,
 ) -> Result<Response, Error> {
     api.admits()?;
     let caller = authenticated.authorise_work(&[Scope::RunsWrite])?;
     let idempotency_key = caller::idempotency_key(&headers)?;
-    let mut incoming = Incoming::of(&api, &caller, &headers, body)?;
+    let mut incoming = RequestBody::of(&api, &caller, &headers, body)?;
     let submitted = body::submission(&mut incoming).await?;
     let request = request(identifier(endpoint_id)?, idempotency_key, submitted, &headers);
     Ok(accepted(api.desk.admit(&caller, request).await?))
@@ -75,10 +80,10 @@ pub(super) async fn submit(
 pub(super) fn request(
     endpoint_id: EndpointId,
     idempotency_key: String,
-    submitted: body::Submitted,
+    submitted: body::SubmissionBody,
     headers: &HeaderMap,
-) -> Request {
-    Request {
+) -> RunRequest {
+    RunRequest {
         endpoint_id,
         idempotency_key,
         fingerprint: submitted.fingerprint,
@@ -92,11 +97,11 @@ pub(super) fn request(
 }
 
 /// The answer to a submission: 202 with the run's record and its address.
-pub(super) fn accepted(Admitted { run, replayed }: Admitted) -> Response {
-    made(StatusCode::ACCEPTED, &run.links.this, &run, replayed)
+pub(super) fn accepted(AdmittedRun { run, replayed }: AdmittedRun) -> Response {
+    created_response(StatusCode::ACCEPTED, &run.links.this, &run, replayed)
 }
 
-refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound, Code::RunPurged, Code::InvalidInput]);
+refusals!(ReadRefusals = COMMON_CODES, &[Code::NotFound, Code::RunPurged, Code::InvalidInput]);
 
 /// Reads a run.
 ///
@@ -130,7 +135,7 @@ refusals!(ReadRefusals = EVERY_CALL, &[Code::NotFound, Code::RunPurged, Code::In
 )]
 pub(super) async fn read(
     State(api): State<Arc<Api>>,
-    authenticated: Authenticated,
+    authenticated: AuthenticatedRequest,
     run_id: Result<Path<String>, PathRejection>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -181,9 +186,9 @@ fn names(sent: &HeaderValue, etag: &HeaderValue) -> bool {
 }
 
 /// Seconds that a caller may wait for a change.
-pub(super) const LONGEST_WAIT_S: u32 = 60;
+pub(super) const MAX_WAIT_S: u32 = 60;
 
 fn wait(query: Option<&str>) -> Result<Duration, Error> {
-    let seconds = Query::read(query, &["wait"])?.number("wait", 0..=LONGEST_WAIT_S, 0)?;
+    let seconds = QueryParameters::read(query, &["wait"])?.number("wait", 0..=MAX_WAIT_S, 0)?;
     Ok(Duration::from_secs(seconds.into()))
 }

@@ -13,19 +13,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::Protocol;
-use super::guest::{Guest, Lodging, Proxied};
-use super::sources::Sources;
-use super::under_way::UnderWay;
+use super::active_requests::ActiveRequests;
+use super::connection::ConnectionSettings;
+use super::connection_service::{ConnectionPermit, ConnectionService, ProxyContext};
+use super::sources::SourceQuota;
 use crate::networks::{ForwardedHeader, Networks};
-use crate::tls::Tls;
+use crate::tls::ServerTls;
 
 /// The largest head of a request, in bytes.
-pub(super) const MAX_HEAD: usize = 32 * 1024;
+pub(super) const MAX_HEAD_BYTES: usize = 32 * 1024;
 
 /// What a listener bears.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ListenerLimits {
     /// Time for a TLS handshake.
     pub handshake: Duration,
     /// Time for the head of a request, from its first byte.
@@ -51,15 +51,15 @@ pub struct Limits {
     pub drain: Duration,
 }
 
-impl Limits {
+impl ListenerLimits {
     /// What a listener for the world bears.
-    pub const DEFAULT: Self = Self {
+    pub const PUBLIC: Self = Self {
         handshake: Duration::from_secs(10),
         head: Duration::from_secs(10),
         body: Duration::from_secs(30),
         unread: Duration::from_secs(30),
         idle: Duration::from_secs(150),
-        head_bytes: MAX_HEAD,
+        head_bytes: MAX_HEAD_BYTES,
         connections: 10_000,
         connections_per_source: 2_000,
         streams: 64,
@@ -68,17 +68,17 @@ impl Limits {
     };
 }
 
-impl Default for Limits {
+impl Default for ListenerLimits {
     fn default() -> Self {
-        Self::DEFAULT
+        Self::PUBLIC
     }
 }
 
 /// Who may connect, and how.
 #[derive(Clone, Default)]
-pub struct Entrance {
+pub struct ListenerAccess {
     /// The certificate; without one it is plain HTTP.
-    pub tls: Option<Tls>,
+    pub tls: Option<ServerTls>,
     /// Proxies whose word is taken for where a caller is.
     pub proxies: Networks,
     /// Where they say it.
@@ -88,11 +88,17 @@ pub struct Entrance {
 }
 
 /// Serves until `stop`, then finishes what is under way.
-pub async fn serve(listener: TcpListener, entrance: Entrance, router: Router, limits: Limits, stop: CancellationToken) {
+pub async fn serve(
+    listener: TcpListener,
+    entrance: ListenerAccess,
+    router: Router,
+    limits: ListenerLimits,
+    stop: CancellationToken,
+) {
     let places = Arc::new(Semaphore::new(limits.connections));
     let (connected, behind_proxies) =
-        (Sources::new(limits.connections_per_source), Sources::new(limits.connections_per_source));
-    let protocol = Arc::new(Protocol::new(&limits, entrance.tls));
+        (SourceQuota::new(limits.connections_per_source), SourceQuota::new(limits.connections_per_source));
+    let protocol = Arc::new(ConnectionSettings::new(&limits, entrance.tls));
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -107,18 +113,24 @@ pub async fn serve(listener: TcpListener, entrance: Entrance, router: Router, li
             tracing::debug!(%peer, "turned away: it is none of server.trusted_proxies");
             continue;
         }
-        let visit = if trusted { None } else { connected.enter(peer) };
+        let visit = if trusted { None } else { connected.acquire(peer) };
         // Without this, small answers wait for 40 ms on some machines.
         if (visit.is_none() && !trusted) || stream.set_nodelay(true).is_err() {
             continue;
         }
-        let proxied = trusted.then(|| Proxied {
+        let proxied = trusted.then(|| ProxyContext {
             proxies: entrance.proxies.clone(),
             header: entrance.forwarded,
             sources: behind_proxies.clone(),
         });
-        let lodging = Lodging(Arc::new((place, visit)));
-        let guest = Guest { router: router.clone(), peer, lodging, under_way: UnderWay::default(), proxied };
+        let lodging = ConnectionPermit(Arc::new((place, visit)));
+        let guest = ConnectionService {
+            router: router.clone(),
+            peer,
+            permit: lodging,
+            active: ActiveRequests::default(),
+            proxied,
+        };
         let (protocol, stop) = (protocol.clone(), stop.clone());
         connections.spawn(async move { protocol.serve(stream, guest, stop).await });
     }

@@ -8,19 +8,19 @@ use crate::networks::source;
 
 /// The sources of one listener.
 #[derive(Clone)]
-pub(super) struct Sources {
+pub(super) struct SourceQuota {
     limit: usize,
     counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
 
-impl Sources {
+impl SourceQuota {
     /// Sources that may have `limit` each.
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, counts: Arc::default() }
     }
 
     /// One more; `None` when the address has as many as it may.
-    pub(super) fn enter(&self, address: IpAddr) -> Option<Visit> {
+    pub(super) fn acquire(&self, address: IpAddr) -> Option<SourcePermit> {
         let source = source(address);
         let mut counts = self.lock();
         let count = counts.entry(source).or_default();
@@ -28,7 +28,7 @@ impl Sources {
             return None;
         }
         *count += 1;
-        Some(Visit { sources: self.clone(), source })
+        Some(SourcePermit { sources: self.clone(), source })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
@@ -38,12 +38,12 @@ impl Sources {
 }
 
 /// One that is counted until it is dropped.
-pub(super) struct Visit {
-    sources: Sources,
+pub(super) struct SourcePermit {
+    sources: SourceQuota,
     source: IpAddr,
 }
 
-impl Drop for Visit {
+impl Drop for SourcePermit {
     fn drop(&mut self) {
         let mut counts = self.sources.lock();
         if let Some(count) = counts.get_mut(&self.source) {

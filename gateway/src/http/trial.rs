@@ -12,24 +12,24 @@ use tokio::time::sleep;
 
 use super::Api;
 use super::error::Error;
-use super::events::HEADERS;
-use crate::domain::trial::{EVENTS, PAUSE};
+use super::events::STREAM_HEADERS;
+use crate::domain::trial::{EVENT_INTERVAL, TRIAL_EVENTS};
 
 /// Where it is; the ticket follows.
-pub(super) const PATH: &str = "/trial-stream/{ticket}";
+pub(super) const TRIAL_PATH: &str = "/trial-stream/{ticket}";
 
 pub(super) async fn stream(State(api): State<Arc<Api>>, Path(ticket): Path<String>) -> Result<Response, Error> {
     if !api.trials.accept(&ticket) {
         return Err(Error::not_found());
     }
     let events = unfold(1, |number| async move {
-        if number > EVENTS {
+        if number > TRIAL_EVENTS {
             return None;
         }
         if number > 1 {
-            sleep(PAUSE).await;
+            sleep(EVENT_INTERVAL).await;
         }
         Some((Ok::<_, Infallible>(Bytes::from(format!("event: trial\ndata: {number}\n\n"))), number + 1))
     });
-    Ok((HEADERS, Body::from_stream(events)).into_response())
+    Ok((STREAM_HEADERS, Body::from_stream(events)).into_response())
 }

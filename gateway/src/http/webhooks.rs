@@ -12,19 +12,19 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::error::Error;
-use super::incoming::{Received, bytes};
 use super::openapi::examples;
 use super::openapi::refusals::refusals;
 use super::problems::Code;
-use super::rates::Note;
+use super::rates::RateLimitSlot;
+use super::request_body::{ReceivedRequest, bytes};
 use super::runs::identifier;
 use super::{Api, caller};
 use crate::domain::refusal::Refusal;
 use crate::domain::webhooks::Headers;
-use crate::domain::webhooks::reception::{self, MAX_EVENT};
+use crate::domain::webhooks::reception::{self, MAX_EVENT_BYTES};
 
 /// When a sender may try again whose conversation works on something else.
-const BUSY_FOR_S: &str = "30";
+const BUSY_RETRY_AFTER_S: &str = "30";
 
 /// An event that is accepted.
 #[derive(Debug, Serialize, ToSchema)]
@@ -89,30 +89,32 @@ refusals!(
 )]
 pub(super) async fn receive(
     State(api): State<Arc<Api>>,
-    Extension(note): Extension<Note>,
+    Extension(note): Extension<RateLimitSlot>,
     hook_id: Result<Path<String>, PathRejection>,
-    Received { headers, mut body }: Received,
+    ReceivedRequest { headers, mut body }: ReceivedRequest,
 ) -> Result<Response, Error> {
     api.admits()?;
     let _room = api.reception.room()?;
-    let body = bytes(&headers, &mut body, api.listener.body, MAX_EVENT).await?;
+    let body = bytes(&headers, &mut body, api.listener.body, MAX_EVENT_BYTES).await?;
     // What is no identifier looks like one that nobody has.
     let hook_id: Option<HookId> = identifier(hook_id).ok();
     let signed: Headers<'_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     let genuine = api.reception.authenticate(hook_id, signed, &body).await?;
-    note.say("webhook", genuine.standing());
+    note.say("webhook", genuine.rate_status());
     answer(api.reception.take(genuine, caller::traceparent(&headers)).await)
 }
 
-fn answer(taken: Result<reception::Received, Refusal>) -> Result<Response, Error> {
+fn answer(taken: Result<reception::ReceptionOutcome, Refusal>) -> Result<Response, Error> {
     match taken {
-        Ok(reception::Received::Run(run_id)) => {
+        Ok(reception::ReceptionOutcome::Run(run_id)) => {
             Ok((StatusCode::ACCEPTED, Json(AcceptedEvent { run_id })).into_response())
         }
-        Ok(reception::Received::Ignored(reason)) => Ok(Json(IgnoredEvent { ignored: true, reason }).into_response()),
+        Ok(reception::ReceptionOutcome::Ignored(reason)) => {
+            Ok(Json(IgnoredEvent { ignored: true, reason }).into_response())
+        }
         Err(refusal @ (Refusal::ConversationBusy { .. } | Refusal::GenerationMismatch { .. })) => {
             let mut response = Error::from(refusal).into_response();
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(BUSY_FOR_S));
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(BUSY_RETRY_AFTER_S));
             Ok(response)
         }
         Err(refusal) => Err(refusal.into()),

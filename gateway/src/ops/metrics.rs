@@ -5,27 +5,27 @@
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
-use deskgate_protocol::{PROTOCOL, VERSION};
+use deskgate_protocol::{PROTOCOL_RANGE, VERSION};
 
 use super::Ops;
-use crate::domain::health::{Code, Seen};
-use crate::meters::Text;
-use crate::store::census::DeviceCensus;
+use crate::domain::health::{HealthCode, HealthSnapshot};
+use crate::metrics::MetricsText;
 use crate::store::devices::Presence;
 use crate::store::migrate;
+use crate::store::status_counts::DeviceCounts;
 
 /// The commit that was built, if whoever built it said so.
-const COMMIT: &str = match option_env!("DESKGATE_COMMIT") {
+const BUILD_COMMIT: &str = match option_env!("DESKGATE_COMMIT") {
     Some(commit) => commit,
     None => "unknown",
 };
 
 pub(super) async fn metrics(State(ops): State<Ops>) -> impl IntoResponse {
-    let mut text = Text::default();
+    let mut text = MetricsText::default();
     text.family("deskgate_build_info", "gauge", "The program; always 1.");
-    let protocol = PROTOCOL.max.to_string();
-    text.sample("", &[("version", VERSION), ("commit", COMMIT), ("protocol", &protocol)], 1.0);
-    ops.store.meters().write(&mut text);
+    let protocol = PROTOCOL_RANGE.max.to_string();
+    text.sample("", &[("version", VERSION), ("commit", BUILD_COMMIT), ("protocol", &protocol)], 1.0);
+    ops.store.metrics().write(&mut text);
     connections(&ops, &mut text);
     let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     text.one(
@@ -40,7 +40,7 @@ pub(super) async fn metrics(State(ops): State<Ops>) -> impl IntoResponse {
         "The newest migration that this program has.",
         f64::from(migrate::newest()),
     );
-    let seen = Seen::now(&ops.store, ops.queue.age()).await;
+    let seen = HealthSnapshot::now(&ops.store, ops.queue.age()).await;
     problems(&seen, &mut text);
     // Without a database there is nothing to say about what is in it.
     if let Some(applied) = seen.migration {
@@ -53,7 +53,7 @@ pub(super) async fn metrics(State(ops): State<Ops>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.finish())
 }
 
-fn connections(ops: &Ops, text: &mut Text) {
+fn connections(ops: &Ops, text: &mut MetricsText) {
     let connections = ops.store.connections();
     text.family("deskgate_db_pool_connections", "gauge", "Connections to the database, and callers that wait for one.");
     for (state, count) in [("idle", connections.idle), ("in_use", connections.busy), ("awaited", connections.waiting)] {
@@ -61,21 +61,21 @@ fn connections(ops: &Ops, text: &mut Text) {
     }
 }
 
-fn problems(seen: &Seen, text: &mut Text) {
+fn problems(seen: &HealthSnapshot, text: &mut MetricsText) {
     text.family("deskgate_health_problem", "gauge", "What is wrong: 1 while it is.");
     let found = seen.problems();
-    for code in Code::ALL {
+    for code in HealthCode::ALL {
         let there = found.iter().any(|problem| problem.code == code);
         let labels = [("code", code.as_str()), ("severity", code.severity().as_str())];
         text.sample("", &labels, f64::from(u8::from(there)));
     }
 }
 
-fn census(devices: &[DeviceCensus], text: &mut Text) {
-    let up = |device: &DeviceCensus| matches!(device.presence, Presence::Connected | Presence::Paused);
-    let sum = |of: &dyn Fn(&DeviceCensus) -> u64| devices.iter().map(of).sum::<u64>() as f64;
+fn census(devices: &[DeviceCounts], text: &mut MetricsText) {
+    let up = |device: &DeviceCounts| matches!(device.presence, Presence::Connected | Presence::Paused);
+    let sum = |of: &dyn Fn(&DeviceCounts) -> u64| devices.iter().map(of).sum::<u64>() as f64;
     text.family("deskgate_queue_depth", "gauge", "Runs that have not ended; counted up to 100,000 for each device.");
-    let takes = |device: &DeviceCensus| device.presence == Presence::Connected;
+    let takes = |device: &DeviceCounts| device.presence == Presence::Connected;
     let waiting = |taking: bool| sum(&|device| if takes(device) == taking { device.waiting } else { 0 });
     let started = |place: usize| sum(&|device| device.started[place]);
     for (state, count) in [

@@ -5,9 +5,9 @@
 //! |---|---|
 //! | `probes` | `/livez` and `/readyz` |
 //! | `metrics` | `/metrics` |
-//! | [`ask`] | asks a running gateway, for `healthcheck` and `ready` |
+//! | [`health_check`] | asks a running gateway, for `healthcheck` and `ready` |
 
-pub mod ask;
+pub mod health_check;
 mod metrics;
 mod probes;
 
@@ -15,9 +15,9 @@ use axum::Router;
 use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
-use crate::pulse::Pulse;
+use crate::heartbeat::Heartbeat;
 use crate::store::Store;
-use crate::tls::Tls;
+use crate::tls::ServerTls;
 
 /// What the answers are made from.
 #[derive(Clone)]
@@ -25,11 +25,11 @@ pub struct Ops {
     /// The database, and what was counted.
     pub store: Store,
     /// The loop that looks after the queue.
-    pub queue: Pulse,
+    pub queue: Heartbeat,
     /// Cancelled when nothing more is to be admitted.
     pub draining: CancellationToken,
     /// The public listener's certificate.
-    pub tls: Option<Tls>,
+    pub tls: Option<ServerTls>,
 }
 
 /// Every route of the operations listener.

@@ -7,7 +7,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 
 use super::Ops;
-use crate::domain::health::QUEUE_PATIENCE;
+use crate::domain::health::QUEUE_LOOP_TIMEOUT;
 use crate::store::migrate;
 
 /// `GET /readyz`: 200 or 503; with `?verbose`, a line for each condition.
@@ -33,7 +33,7 @@ pub(super) async fn readyz(State(ops): State<Ops>, RawQuery(query): RawQuery) ->
         // No condition: an authority reaches a gateway without a certificate only through a load
         // balancer that believes it to be ready.
         if let Some(tls) = &ops.tls {
-            let _ = writeln!(text, "[i] certificate: {}", tls.standing());
+            let _ = writeln!(text, "[i] certificate: {}", tls.status());
         }
     }
     text.push_str(if ready { "ready\n" } else { "not ready\n" });
@@ -55,5 +55,5 @@ async fn migrations(ops: &Ops) -> Result<(), String> {
 
 fn queue(ops: &Ops) -> Result<(), String> {
     let age = ops.queue.age();
-    if age <= QUEUE_PATIENCE { Ok(()) } else { Err(format!("nobody has looked after it for {} s", age.as_secs())) }
+    if age <= QUEUE_LOOP_TIMEOUT { Ok(()) } else { Err(format!("nobody has looked after it for {} s", age.as_secs())) }
 }

@@ -1,10 +1,10 @@
 //! Why a gateway did not start, and what the program's exit code says about it.
 
-use crate::seal::SealError;
-use crate::store::OpenError;
+use crate::encryption::EncryptionError;
+use crate::store::DatabaseOpenError;
 use crate::store::cluster::ClusterError;
 use crate::store::migrate::MigrateError;
-use crate::tls::NoRoots;
+use crate::tls::RootsError;
 use crate::{tls, tunnel};
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::token;
@@ -17,7 +17,7 @@ pub enum StartError {
     Cluster(#[from] ClusterError),
     /// The database.
     #[error(transparent)]
-    Database(#[from] OpenError),
+    Database(#[from] DatabaseOpenError),
     /// The SSH host key.
     #[error(transparent)]
     HostKey(#[from] tunnel::KeyFileError),
@@ -29,13 +29,13 @@ pub enum StartError {
     Tls(#[from] tls::TlsError),
     /// The key that seals what is private in the database.
     #[error(transparent)]
-    Seal(#[from] SealError),
+    Seal(#[from] EncryptionError),
     /// The authorities that callbacks' certificates may come from.
     #[error("callbacks.ca_file {0}")]
-    CallbackRoots(#[from] NoRoots),
+    CallbackRoots(#[from] RootsError),
     /// The authorities that the issuer's certificate may come from.
     #[error("hosted.ca_file {0}")]
-    IssuerRoots(#[source] NoRoots),
+    IssuerRoots(#[source] RootsError),
     /// A listener.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -54,10 +54,10 @@ impl From<StartError> for Failure {
             StartError::Cluster(_) => Exit::CannotReach,
             StartError::HostKey(_) | StartError::Token(_) | StartError::Tls(_) | StartError::Seal(_) => Exit::NotSetUp,
             StartError::CallbackRoots(_) | StartError::IssuerRoots(_) => Exit::NotSetUp,
-            StartError::Database(OpenError::Migrate(MigrateError::Ahead { .. }) | OpenError::Behind { .. }) => {
-                Exit::VersionMismatch
-            }
-            StartError::Database(OpenError::Migrate(MigrateError::Store(_))) => Exit::CannotReach,
+            StartError::Database(
+                DatabaseOpenError::Migrate(MigrateError::Ahead { .. }) | DatabaseOpenError::Behind { .. },
+            ) => Exit::VersionMismatch,
+            StartError::Database(DatabaseOpenError::Migrate(MigrateError::Store(_))) => Exit::CannotReach,
             StartError::Database(_) => Exit::NotSetUp,
             StartError::Listen { .. } => Exit::Failed,
         };

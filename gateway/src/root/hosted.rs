@@ -6,14 +6,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::control::door::Door;
-use crate::http::hosted::Arrival;
+use crate::control::service::ControlService;
+use crate::http::hosted::AccountArrival;
 
 /// The time for the answer to go out, behind which the line begins.
-const TIME_TO_UPGRADE: Duration = Duration::from_secs(10);
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves the devices that came in with an account, until the doors close.
-pub(super) async fn receive(mut arrivals: mpsc::Receiver<Arrival>, door: Door) {
+pub(super) async fn receive(mut arrivals: mpsc::Receiver<AccountArrival>, door: ControlService) {
     let mut sessions = JoinSet::new();
     loop {
         tokio::select! {
@@ -32,9 +32,9 @@ pub(super) async fn receive(mut arrivals: mpsc::Receiver<Arrival>, door: Door) {
     while sessions.join_next().await.is_some() {}
 }
 
-async fn serve(arrival: Arrival, door: &Door) {
+async fn serve(arrival: AccountArrival, door: &ControlService) {
     let grant = arrival.grant.clone();
-    match timeout(TIME_TO_UPGRADE, arrival.stream()).await {
+    match timeout(UPGRADE_TIMEOUT, arrival.stream()).await {
         Ok(Ok((stream, _lodging))) => door.serve_account(stream, grant).await,
         Ok(Err(error)) => tracing::debug!(%error, "a device was gone before its line began"),
         Err(_) => tracing::debug!("a device did not take the answer to its upgrade"),

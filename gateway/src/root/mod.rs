@@ -7,7 +7,7 @@ mod pipes;
 mod reload;
 mod settings;
 mod start;
-mod told;
+mod status_reporter;
 mod tunnel;
 
 use std::time::Duration;
@@ -15,19 +15,19 @@ use std::time::Duration;
 use deskgate_protocol::secret::ControlToken;
 pub use error::StartError;
 pub use pipes::Pipes;
-use reload::Reload;
+use reload::Reloader;
 pub use settings::{DatabaseSettings, Settings};
 use tokio_util::sync::CancellationToken;
 
 use crate::addresses::Addresses;
-use crate::control::door::Door;
+use crate::control::service::ControlService;
 use crate::store::Store;
 use crate::store::cluster::Cluster;
 use crate::tls;
 use deskgate_program::tasks::Tasks;
 
 /// What is under way has so long to finish.
-const DRAIN: Duration = Duration::from_secs(25);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// A running gateway.
 pub struct Gateway {
@@ -41,9 +41,9 @@ pub struct Gateway {
     works: Tasks,
     broken: CancellationToken,
     addresses: Addresses,
-    door: Door,
+    door: ControlService,
     token: ControlToken,
-    reload: Reload,
+    reload: Reloader,
     cluster: Option<Cluster>,
 }
 
@@ -89,7 +89,7 @@ impl Gateway {
         draining.cancel();
         // Whoever distributes the calls asks for readiness now and then, and goes elsewhere.
         tokio::time::sleep(drain).await;
-        let closed = doors.stop(DRAIN).await;
+        let closed = doors.stop(DRAIN_TIMEOUT).await;
         if !(works.stop(Duration::from_secs(5)).await && closed) {
             tracing::warn!("some tasks did not end in time");
         }

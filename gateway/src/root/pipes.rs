@@ -2,23 +2,23 @@
 
 use tokio::io::DuplexStream;
 
-use crate::control::door::Door;
+use crate::control::service::ControlService;
 use deskgate_program::tasks::Tasks;
 
 /// Bytes in an in-memory pipe.
-const PIPE: usize = 64 * 1024;
+const PIPE_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Opens control channels inside the gateway's process.
 #[derive(Clone)]
 pub struct Pipes {
     pub(super) doors: Tasks,
-    pub(super) door: Door,
+    pub(super) door: ControlService,
 }
 
 impl Pipes {
     /// The device's end of a fresh pipe. Once the gateway has stopped, it is closed at once.
     pub fn open(&self) -> DuplexStream {
-        let (ours, theirs) = tokio::io::duplex(PIPE);
+        let (ours, theirs) = tokio::io::duplex(PIPE_BUFFER_BYTES);
         let door = self.door.clone();
         if !door.stop.is_cancelled() {
             self.doors.spawn("pipe", async move { door.serve(ours, None).await });

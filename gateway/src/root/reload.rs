@@ -1,16 +1,16 @@
 //! Reads again what can change without a restart, and keeps the service manager told.
 
-use crate::manager::Manager;
-use crate::tls::{self, Tls, TlsError};
+use crate::sd_notify::ServiceNotifier;
+use crate::tls::{self, ServerTls, TlsError};
 
 /// What is read again. Clones are the same.
 #[derive(Clone)]
-pub(super) struct Reload {
-    pub(super) tls: Option<Tls>,
-    pub(super) manager: Option<Manager>,
+pub(super) struct Reloader {
+    pub(super) tls: Option<ServerTls>,
+    pub(super) manager: Option<ServiceNotifier>,
 }
 
-impl Reload {
+impl Reloader {
     /// Now. After an error, which the log tells, everything is as it was.
     pub(super) fn now(&self) -> Result<&'static str, TlsError> {
         if let Some(manager) = &self.manager {

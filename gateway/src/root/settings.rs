@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use deskgate_protocol::secret::ControlToken;
 
-use crate::config::{Acme, Hosted};
-use crate::domain::Limits;
-use crate::domain::devices::Clocks;
-use crate::manager::Manager;
+use crate::config::{AcmeSettings, HostedSettings};
+use crate::domain::CallerLimits;
+use crate::domain::devices::SessionTimings;
 use crate::networks::{ForwardedHeader, Networks};
-use crate::{hosted, seal, tls};
+use crate::sd_notify::ServiceNotifier;
+use crate::{encryption, hosted, tls};
 
 /// What a gateway is started with.
 #[derive(Clone, Debug)]
@@ -23,9 +23,9 @@ pub struct Settings {
     /// The public API's address; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Certificate and key of the public API; without them it is plain HTTP.
-    pub tls: Option<tls::Files>,
+    pub tls: Option<tls::CertificateFiles>,
     /// The authority that issues the certificate of the public API, when it does not come from files.
-    pub acme: Option<Acme>,
+    pub acme: Option<AcmeSettings>,
     /// Proxies whose word is taken for where a caller is. Without TLS, nobody else may connect
     /// beyond loopback.
     pub trusted_proxies: Networks,
@@ -50,11 +50,11 @@ pub struct Settings {
     /// The control token, when it is not the gateway's own.
     pub control_token: Option<ControlToken>,
     /// The issuer whose accounts devices may come with over the public API's address.
-    pub hosted: Option<Hosted>,
+    pub hosted: Option<HostedSettings>,
     /// When that issuer is asked for its keys.
-    pub issuer_clocks: hosted::Clocks,
+    pub issuer_clocks: hosted::JwksTimings,
     /// Who started this process and wants to be told how it is.
-    pub manager: Option<Manager>,
+    pub manager: Option<ServiceNotifier>,
     /// Authorities that callbacks' certificates may come from beside the system's, PEM.
     pub callbacks_ca_file: Option<PathBuf>,
     /// Whether the hosts that callbacks may go to are the desktop's to change; otherwise the administrator's.
@@ -62,9 +62,9 @@ pub struct Settings {
     /// Where the database is; otherwise a private cluster.
     pub database: Option<DatabaseSettings>,
     /// What callers can meet.
-    pub limits: Limits,
+    pub limits: CallerLimits,
     /// The times of the control channel.
-    pub clocks: Clocks,
+    pub clocks: SessionTimings,
 }
 
 /// An external database.
@@ -90,7 +90,7 @@ impl Settings {
     /// A gateway inside another process: loopback, a private cluster, no sockets.
     pub fn built_in(state_dir: PathBuf, listen: SocketAddr) -> Self {
         Self {
-            seal_file: state_dir.join(seal::FILE),
+            seal_file: state_dir.join(encryption::KEY_FILE_NAME),
             state_dir,
             listen,
             tls: None,
@@ -107,13 +107,13 @@ impl Settings {
             admin_group: None,
             control_token: None,
             hosted: None,
-            issuer_clocks: hosted::Clocks::default(),
+            issuer_clocks: hosted::JwksTimings::default(),
             manager: None,
             callbacks_ca_file: None,
             allowlist_is_the_desktops: true,
             database: None,
-            limits: Limits::default(),
-            clocks: Clocks::default(),
+            limits: CallerLimits::default(),
+            clocks: SessionTimings::default(),
         }
     }
 }

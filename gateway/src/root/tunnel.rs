@@ -6,12 +6,12 @@ use deskgate_protocol::identity::PublicKey;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::control::door::Door;
+use crate::control::service::ControlService;
 use crate::store::Store;
-use crate::tunnel::{Admission, Arrival, Verdict};
+use crate::tunnel::{Arrival, KeyAdmission, KeyStatus};
 
 /// Serves the devices that came in through the tunnel, until the doors close.
-pub(super) async fn receive(mut arrivals: mpsc::Receiver<Arrival>, door: Door) {
+pub(super) async fn receive(mut arrivals: mpsc::Receiver<Arrival>, door: ControlService) {
     let mut sessions = JoinSet::new();
     loop {
         tokio::select! {
@@ -33,16 +33,16 @@ pub(super) async fn receive(mut arrivals: mpsc::Receiver<Arrival>, door: Door) {
 /// The tunnel lets in what is paired.
 pub(super) struct PairedDevices(pub(super) Store);
 
-impl Admission for PairedDevices {
-    fn admit<'a>(&'a self, key: &'a PublicKey) -> Pin<Box<dyn Future<Output = Verdict> + Send + 'a>> {
+impl KeyAdmission for PairedDevices {
+    fn admit<'a>(&'a self, key: &'a PublicKey) -> Pin<Box<dyn Future<Output = KeyStatus> + Send + 'a>> {
         Box::pin(async move {
             match self.0.device_by_key(key).await {
-                Ok(Some(device)) if device.revoked_at.is_some() => Verdict::Revoked,
+                Ok(Some(device)) if device.revoked_at.is_some() => KeyStatus::Revoked,
                 // It comes in with its account, and no other way.
-                Ok(Some(device)) if device.account.is_some() => Verdict::Unknown,
-                Ok(Some(_)) => Verdict::Admit,
-                Ok(None) => Verdict::Unknown,
-                Err(_) => Verdict::Unavailable,
+                Ok(Some(device)) if device.account.is_some() => KeyStatus::Unknown,
+                Ok(Some(_)) => KeyStatus::Admit,
+                Ok(None) => KeyStatus::Unknown,
+                Err(_) => KeyStatus::Unavailable,
             }
         })
     }

@@ -6,7 +6,7 @@ use deskgate_protocol::DeviceId;
 use deskgate_protocol::identity::PublicKey;
 use tokio_postgres::Row;
 
-use super::{Error, Store, commit, patiently};
+use super::{Error, Store, commit, with_timeout};
 
 /// An account: who it is to whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Store {
         account: &Account,
         most: u32,
     ) -> Result<(), Error> {
-        patiently(async {
+        with_timeout(async {
             let mut client = self.client().await?;
             let transaction = client.transaction().await?;
             // Two keys that come at once are counted one after the other.

@@ -8,18 +8,18 @@ use tokio_postgres::{Row, Transaction};
 use uuid::Uuid;
 
 use super::runs::word;
-use super::{Error, Store, commit, patiently};
+use super::{Error, Store, commit, with_timeout};
 
 /// Who does something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doer {
+pub enum ActivityActor {
     /// Somebody at the device, or the administrator.
     Person(Actor),
     /// A business system with this key.
     Key(KeyId),
 }
 
-impl Doer {
+impl ActivityActor {
     fn columns(self) -> (&'static str, Option<Uuid>) {
         match self {
             Self::Person(by) => (by.as_str(), None),
@@ -30,7 +30,7 @@ impl Doer {
 
 /// Something that is done to what is a device's.
 #[derive(Clone, Debug)]
-pub(super) struct Note {
+pub(super) struct ActivityEntry {
     pub(super) app_id: Option<ApplicationId>,
     pub(super) what: ActivityKind,
     pub(super) about: Option<String>,
@@ -58,14 +58,14 @@ impl Owner {
 
 impl Store {
     /// Executes a statement that changes one thing, and notes what it did, unless that was nothing.
-    pub(super) async fn noted(
+    pub(super) async fn execute_with_activity(
         &self,
         owner: Owner,
         sql: &str,
         params: &[&(dyn ToSql + Sync)],
-        did: impl Fn(&Row) -> Result<Option<Note>, Error>,
+        did: impl Fn(&Row) -> Result<Option<ActivityEntry>, Error>,
     ) -> Result<Option<Row>, Error> {
-        patiently(async {
+        with_timeout(async {
             let mut client = self.client().await?;
             let transaction = client.transaction().await?;
             let row = transaction.query_opt(sql, params).await?;
@@ -105,7 +105,7 @@ impl Store {
 }
 
 /// Notes what the owner of a device does.
-pub(super) async fn write(transaction: &Transaction<'_>, owner: Owner, note: &Note) -> Result<(), Error> {
+pub(super) async fn write(transaction: &Transaction<'_>, owner: Owner, note: &ActivityEntry) -> Result<(), Error> {
     let sql = "-- activity::note
         INSERT INTO activity (activity_id, device_id, app_id, asked_by, what, about, name)
         VALUES ($1, $2, $3, $4, $5, $6, $7)";
@@ -119,7 +119,7 @@ pub(super) async fn write(transaction: &Transaction<'_>, owner: Owner, note: &No
 /// Notes who asked for a stop or a reset that was begun.
 pub(super) async fn write_operation(
     transaction: &Transaction<'_>,
-    doer: Doer,
+    doer: ActivityActor,
     operation_id: OperationId,
 ) -> Result<(), Error> {
     let sql = "-- activity::note_operation

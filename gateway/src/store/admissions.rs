@@ -13,11 +13,11 @@ use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, EventId, RunId, Tim
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::counts::{ADDED, COUNT};
-use super::deliveries::TOLD_OF_ACCEPTANCES;
-use super::devices::{PRESENCE, Presence};
-use super::{Error, Store, patiently};
-use crate::wake::Topic;
+use super::counts::{ADD_COUNT_SQL, INSERT_COUNT_SQL};
+use super::deliveries::ACCEPTANCE_DESTINATIONS_SQL;
+use super::devices::{PRESENCE_SQL, Presence};
+use super::{Error, Store, with_timeout};
+use crate::notify::Topic;
 use deskgate_program::crash;
 use deskgate_program::tasks::Tasks;
 
@@ -54,7 +54,7 @@ pub struct Submission {
 #[derive(Clone, Debug)]
 pub enum Admission {
     /// It is durable.
-    Accepted(Accepted),
+    Accepted(AcceptedRun),
     /// The same identity was admitted before.
     Known {
         /// The run of that time.
@@ -74,7 +74,7 @@ pub enum Admission {
 
 /// What the tables knew at the moment of acceptance.
 #[derive(Clone, Copy, Debug)]
-pub struct Accepted {
+pub struct AcceptedRun {
     /// When.
     pub created_at: Timestamp,
     /// Until when it may wait for a start.
@@ -87,23 +87,23 @@ pub struct Accepted {
     pub presence: Presence,
 }
 
-type Pending = (Submission, oneshot::Sender<Result<Admission, Error>>);
+type PendingSubmission = (Submission, oneshot::Sender<Result<Admission, Error>>);
 
 /// Submissions in one statement. More would only make each of them wait longer.
-const BATCH: usize = 256;
+const MAX_BATCH_SUBMISSIONS: usize = 256;
 /// Submissions that may wait for a committer; beyond that their senders wait.
-const WAITING: usize = 4096;
+const SUBMISSION_CAPACITY: usize = 4096;
 
 /// The entrance to the shared commits.
 #[derive(Clone)]
 pub struct Admissions {
-    queue: mpsc::Sender<Pending>,
+    queue: mpsc::Sender<PendingSubmission>,
 }
 
 impl Admissions {
     /// Starts `committers` tasks. They end with their group, or when every clone of the entrance is gone.
     pub fn start(store: &Store, tasks: &Tasks, committers: usize) -> Self {
-        let (queue, receiver) = mpsc::channel(WAITING);
+        let (queue, receiver) = mpsc::channel(SUBMISSION_CAPACITY);
         let receiver = Arc::new(Mutex::new(receiver));
         for _ in 0..committers.max(1) {
             tasks.spawn("admissions", commit_for_ever(store.clone(), receiver.clone(), tasks.stopping()));
@@ -116,7 +116,7 @@ impl Admissions {
     pub async fn admit(&self, submission: Submission) -> Result<Admission, Error> {
         let gone = || Error::Unavailable("the gateway is stopping".to_owned());
         let (reply, answer) = oneshot::channel();
-        patiently(async {
+        with_timeout(async {
             self.queue.send((submission, reply)).await.map_err(|_| gone())?;
             answer.await.map_err(|_| gone())?
         })
@@ -124,10 +124,14 @@ impl Admissions {
     }
 }
 
-async fn commit_for_ever(store: Store, receiver: Arc<Mutex<mpsc::Receiver<Pending>>>, stop: CancellationToken) {
-    let mut batch = Vec::with_capacity(BATCH);
+async fn commit_for_ever(
+    store: Store,
+    receiver: Arc<Mutex<mpsc::Receiver<PendingSubmission>>>,
+    stop: CancellationToken,
+) {
+    let mut batch = Vec::with_capacity(MAX_BATCH_SUBMISSIONS);
     loop {
-        let next = async { receiver.lock().await.recv_many(&mut batch, BATCH).await };
+        let next = async { receiver.lock().await.recv_many(&mut batch, MAX_BATCH_SUBMISSIONS).await };
         // Whoever still waits then hears that the gateway stops.
         if stop.run_until_cancelled(next).await.unwrap_or(0) == 0 {
             return;
@@ -153,7 +157,7 @@ async fn commit_for_ever(store: Store, receiver: Arc<Mutex<mpsc::Receiver<Pendin
 
 impl Store {
     async fn commit(&self, submissions: &[Submission]) -> Result<Vec<Admission>, Error> {
-        let admissions = patiently(self.admit_all(submissions)).await?;
+        let admissions = with_timeout(self.admit_all(submissions)).await?;
         let devices: HashSet<DeviceId> = admissions
             .iter()
             .filter_map(|admission| match admission {
@@ -161,7 +165,7 @@ impl Store {
                 _ => None,
             })
             .collect();
-        devices.into_iter().for_each(|device| self.wake().changed(Topic::Queue(device)));
+        devices.into_iter().for_each(|device| self.notifier().notify(Topic::Queue(device)));
         Ok(admissions)
     }
 
@@ -180,7 +184,7 @@ impl Store {
                     SELECT r.run_id, r.fingerprint FROM runs r WHERE r.identity = s.identity LIMIT 1) k ON true
                 LEFT JOIN LATERAL (
                     SELECT e.version, e.definition_sha256, e.device_id, e.closed_at IS NULL AS open, d.access_enabled,
-                        {PRESENCE} AS presence
+                        {PRESENCE_SQL} AS presence
                     FROM endpoints e JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
                     WHERE e.endpoint_id = s.endpoint_id AND e.app_id = s.app_id LIMIT 1) t ON true
             ), admitted AS (
@@ -198,13 +202,13 @@ impl Store {
                 SELECT s.run_id, 1, s.event_id, 'run.accepted', '{{}}'
                 FROM admitted a JOIN submitted s USING (run_id)
             ), counted AS (
-                {COUNT} FROM admitted a GROUP BY a.device_id, a.app_id, a.created_at {ADDED}
+                {INSERT_COUNT_SQL} FROM admitted a GROUP BY a.device_id, a.app_id, a.created_at {ADD_COUNT_SQL}
             ), queued AS (
                 INSERT INTO deliveries (delivery_id, destination_id, app_id, subject, event_id, run_id, sequence, type,
                     event_at, traceparent)
                 SELECT new_delivery_id(), w.destination_id, s.app_id, s.subject, s.event_id, a.run_id, 1, 'run.accepted',
                     a.created_at, s.traceparent
-                FROM admitted a JOIN submitted s USING (run_id) CROSS JOIN {TOLD_OF_ACCEPTANCES}
+                FROM admitted a JOIN submitted s USING (run_id) CROSS JOIN {ACCEPTANCE_DESTINATIONS_SQL}
             )
             SELECT s.known_run_id, s.known_fingerprint, s.access_enabled, s.version, s.device_id, s.presence,
                 a.created_at, a.queue_expires_at, s.open
@@ -279,7 +283,7 @@ fn judged(row: &tokio_postgres::Row, submission: &Submission) -> Result<Option<A
     let Some(created_at) = row.try_get::<_, Option<jiff::Timestamp>>(6)? else {
         return Ok(None);
     };
-    Ok(Some(Admission::Accepted(Accepted {
+    Ok(Some(Admission::Accepted(AcceptedRun {
         created_at: created_at.into(),
         queue_expires_at: row.try_get::<_, jiff::Timestamp>(7)?.into(),
         endpoint_version: row.try_get::<_, i32>(3)?.unsigned_abs(),

@@ -2,8 +2,8 @@
 
 use deskgate_protocol::management::ActivityKind;
 
-use super::activity::{self, Note, Owner};
-use super::{Error, Store, commit, patiently};
+use super::activity::{self, ActivityEntry, Owner};
+use super::{Error, Store, commit, with_timeout};
 
 impl Store {
     /// Every allowed host, sorted.
@@ -15,7 +15,7 @@ impl Store {
 
     /// Allows these hosts and no others; noted if somebody at a device does it, and it changes something.
     pub async fn set_allowed_hosts(&self, owner: Option<Owner>, hosts: &[&str]) -> Result<(), Error> {
-        patiently(async {
+        with_timeout(async {
             let mut client = self.client().await?;
             let transaction = client.transaction().await?;
             let sql = "-- allowlist::take_away
@@ -26,7 +26,7 @@ impl Store {
             let new = transaction.execute(sql, &[&hosts]).await?;
             if let Some(owner) = owner.filter(|_| gone + new > 0) {
                 let (what, name) = (ActivityKind::AllowlistChanged, Some(hosts.join(", ")));
-                activity::write(&transaction, owner, &Note { app_id: None, what, about: None, name }).await?;
+                activity::write(&transaction, owner, &ActivityEntry { app_id: None, what, about: None, name }).await?;
             }
             commit(transaction, "allowlist::set").await?;
             client.give_back();

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::management::{ActivityKind, Application, ApplicationState, Key, KeyWarning, Outstanding, Scope};
+use deskgate_protocol::management::{
+    ActivityKind, Application, ApplicationState, KeyRecord, KeyWarning, OutstandingWork, Scope,
+};
 use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, KeyId, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::activity::{Note, Owner};
-use super::disabling::{OPEN_RESETS, UNFINISHED};
+use super::activity::{ActivityEntry, Owner};
+use super::disabling::{OPEN_RESETS_SQL, UNFINISHED_RUNS_SQL};
 use super::runs::word;
 use super::{Error, Store};
 
@@ -18,7 +20,7 @@ use super::{Error, Store};
 #[derive(Clone, Debug)]
 pub struct StoredKey {
     /// The record.
-    pub key: Key,
+    pub key: KeyRecord,
     /// SHA-256 of the full text.
     pub digest: Sha256Digest,
     /// Whether it is neither revoked nor expired, by the database's clock; or would be, had not its application been
@@ -28,19 +30,19 @@ pub struct StoredKey {
     pub disabled: bool,
 }
 
-const KEY: &str = "k.key_id, k.app_id, k.name, k.last4, k.scopes, k.endpoints, k.fixed_subject, k.created_at,
+const KEY_COLUMNS: &str = "k.key_id, k.app_id, k.name, k.last4, k.scopes, k.endpoints, k.fixed_subject, k.created_at,
     k.expires_at, k.revoked_at, k.allowed_cidrs, k.last_used_at, k.last_address, k.new_address_at,
     k.new_address_at > now() - interval '7 days' AS is_new_address,
     coalesce(k.last_used_at, k.created_at) < now() - interval '90 days' AS is_unused,
     (k.revoked_at IS NULL AND coalesce(k.expires_at, 'infinity') > now()) AS is_live";
-const LIVE: &str = "(k.revoked_at IS NULL AND coalesce(k.expires_at, 'infinity') > now())";
+const LIVE_KEY_CONDITION: &str = "(k.revoked_at IS NULL AND coalesce(k.expires_at, 'infinity') > now())";
 /// Also keys that were good until their application was disabled: their callers are told that.
-const LIVE_OR_DISABLED: &str =
+const LIVE_OR_DISABLED_KEY_CONDITION: &str =
     "(k.revoked_at IS NOT DISTINCT FROM a.disabled_at AND coalesce(k.expires_at, 'infinity') > now())";
 
 /// An application, and the device that it belongs to.
 #[derive(Clone, Debug)]
-pub struct PlacedApplication {
+pub struct ApplicationWithDevice {
     /// It.
     pub application: Application,
     /// Whose it is.
@@ -49,7 +51,7 @@ pub struct PlacedApplication {
 
 /// Which applications the administrator's list shows.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SoughtApplications<'a> {
+pub struct ApplicationQuery<'a> {
     /// Only older ones.
     pub before: Option<ApplicationId>,
     /// Only of this device.
@@ -102,7 +104,7 @@ impl Store {
         app_id: ApplicationId,
         name: &str,
         key: &NewKey<'_>,
-    ) -> Result<Option<(Application, Key)>, Error> {
+    ) -> Result<Option<(Application, KeyRecord)>, Error> {
         let sql = format!(
             "-- applications::create
             WITH created AS (
@@ -112,7 +114,7 @@ impl Store {
                 INSERT INTO application_keys AS k (key_id, app_id, name, last4, digest, scopes, endpoints, fixed_subject, expires_at,
                     allowed_cidrs)
                 SELECT $1, app_id, $2, $3, $4, $5, $6, $7, $8, $9 FROM created RETURNING *)
-            SELECT {KEY}, c.created_at AS app_created_at FROM k JOIN created c USING (app_id)"
+            SELECT {KEY_COLUMNS}, c.created_at AS app_created_at FROM k JOIN created c USING (app_id)"
         );
         let created = |_: &Row| Ok(Some(note(app_id, ActivityKind::ApplicationCreated, None, name)));
         let row = self.insert_key(&sql, key, owner, &[&app_id.uuid(), &name], created).await?;
@@ -151,9 +153,9 @@ impl Store {
     /// Applications of all devices, newest first.
     pub async fn placed_applications(
         &self,
-        sought: &SoughtApplications<'_>,
+        sought: &ApplicationQuery<'_>,
         limit: i64,
-    ) -> Result<Vec<PlacedApplication>, Error> {
+    ) -> Result<Vec<ApplicationWithDevice>, Error> {
         let sql = select(
             "WHERE a.app_id < $1 AND ($2::uuid IS NULL OR a.device_id = $2) AND ($4::text IS NULL OR a.name = $4)
                 AND (a.state = $3 OR $3::text IS NULL AND a.state <> 'removed')
@@ -166,7 +168,7 @@ impl Store {
     }
 
     /// One application, whosever it is, removed or not.
-    pub async fn placed_application(&self, app_id: ApplicationId) -> Result<Option<PlacedApplication>, Error> {
+    pub async fn placed_application(&self, app_id: ApplicationId) -> Result<Option<ApplicationWithDevice>, Error> {
         let sql = select("WHERE a.app_id = $1 -- applications::placed_one");
         self.durable_opt(&sql, &[&app_id.uuid()]).await?.as_ref().map(placed).transpose()
     }
@@ -177,7 +179,7 @@ impl Store {
         owner: Owner,
         app_id: ApplicationId,
         key: &NewKey<'_>,
-    ) -> Result<Option<Key>, Error> {
+    ) -> Result<Option<KeyRecord>, Error> {
         let sql = format!(
             "-- applications::create_key
             WITH a AS (
@@ -185,7 +187,7 @@ impl Store {
                 SELECT app_id FROM applications WHERE device_id = $10 AND app_id = $11 AND state = 'active' FOR SHARE)
             INSERT INTO application_keys AS k (key_id, app_id, name, last4, digest, scopes, endpoints, fixed_subject, expires_at,
                     allowed_cidrs)
-            SELECT $1, app_id, $2, $3, $4, $5, $6, $7, $8, $9 FROM a RETURNING {KEY}"
+            SELECT $1, app_id, $2, $3, $4, $5, $6, $7, $8, $9 FROM a RETURNING {KEY_COLUMNS}"
         );
         let created = |row: &Row| key_note(row, ActivityKind::KeyCreated).map(Some);
         let row = self.insert_key(&sql, key, owner, &[&app_id.uuid()], created).await?;
@@ -198,7 +200,7 @@ impl Store {
         key: &NewKey<'_>,
         owner: Owner,
         more: &[&(dyn ToSql + Sync)],
-        did: impl Fn(&Row) -> Result<Option<Note>, Error>,
+        did: impl Fn(&Row) -> Result<Option<ActivityEntry>, Error>,
     ) -> Result<Option<Row>, Error> {
         let scopes: Vec<_> = key.scopes.iter().map(|scope| scope.as_str()).collect();
         let endpoints: Vec<_> = key.endpoints.iter().map(|endpoint| endpoint.uuid()).collect();
@@ -217,32 +219,32 @@ impl Store {
             &key.allowed_cidrs,
             &device_id,
         ];
-        self.noted(owner, sql, &[&own[..], more].concat(), did).await
+        self.execute_with_activity(owner, sql, &[&own[..], more].concat(), did).await
     }
 
     /// The keys of an application of this device, oldest first.
-    pub async fn keys(&self, device_id: DeviceId, app_id: ApplicationId) -> Result<Vec<Key>, Error> {
+    pub async fn keys(&self, device_id: DeviceId, app_id: ApplicationId) -> Result<Vec<KeyRecord>, Error> {
         let sql = format!(
             "-- applications::keys
-            SELECT {KEY} FROM application_keys k JOIN applications a USING (app_id)
+            SELECT {KEY_COLUMNS} FROM application_keys k JOIN applications a USING (app_id)
             WHERE a.device_id = $1 AND k.app_id = $2 ORDER BY k.created_at, k.key_id"
         );
         self.durable_rows(&sql, &[&device_id.uuid(), &app_id.uuid()]).await?.iter().map(stored_key).collect()
     }
 
     /// Revokes a key of this device, once and for good. `None` if it has no such key.
-    pub async fn revoke_key(&self, owner: Owner, key_id: KeyId) -> Result<Option<Key>, Error> {
+    pub async fn revoke_key(&self, owner: Owner, key_id: KeyId) -> Result<Option<KeyRecord>, Error> {
         let sql = format!(
             "-- applications::revoke_key
             UPDATE application_keys k SET revoked_at = coalesce(k.revoked_at, now()) FROM applications a
-            WHERE a.app_id = k.app_id AND a.device_id = $1 AND k.key_id = $2 RETURNING {KEY},
+            WHERE a.app_id = k.app_id AND a.device_id = $1 AND k.key_id = $2 RETURNING {KEY_COLUMNS},
                 k.revoked_at = now() AS fresh"
         );
         let revoked = |row: &Row| match row.try_get("fresh")? {
             true => key_note(row, ActivityKind::KeyRevoked).map(Some),
             false => Ok(None),
         };
-        let row = self.noted(owner, &sql, &[&owner.device_id.uuid(), &key_id.uuid()], revoked).await?;
+        let row = self.execute_with_activity(owner, &sql, &[&owner.device_id.uuid(), &key_id.uuid()], revoked).await?;
         row.as_ref().map(stored_key).transpose()
     }
 
@@ -254,12 +256,12 @@ impl Store {
         old: KeyId,
         overlap_s: u32,
         new: &NewSecret<'_>,
-    ) -> Result<Option<Key>, Error> {
+    ) -> Result<Option<KeyRecord>, Error> {
         let sql = format!(
             "-- applications::roll_key
             WITH old AS (
                 SELECT k.* FROM application_keys k JOIN applications a USING (app_id)
-                WHERE a.device_id = $1 AND k.key_id = $2 AND {LIVE} AND a.state = 'active'
+                WHERE a.device_id = $1 AND k.key_id = $2 AND {LIVE_KEY_CONDITION} AND a.state = 'active'
                 FOR UPDATE OF k FOR SHARE OF a
             ), ending AS (
                 UPDATE application_keys k SET expires_at = least(k.expires_at, now() + make_interval(secs => $3))
@@ -268,14 +270,14 @@ impl Store {
             INSERT INTO application_keys AS k (key_id, app_id, name, last4, digest, scopes, endpoints, fixed_subject,
                 expires_at, allowed_cidrs)
             SELECT $4, app_id, name, $5, $6, scopes, endpoints, fixed_subject, expires_at, allowed_cidrs FROM old
-            RETURNING {KEY}"
+            RETURNING {KEY_COLUMNS}"
         );
         let overlap = f64::from(overlap_s);
         let (device_id, old, key_id, digest) =
             (owner.device_id.uuid(), old.uuid(), new.key_id.uuid(), new.digest.0.as_slice());
         let params: [&(dyn ToSql + Sync); 6] = [&device_id, &old, &overlap, &key_id, &new.last4, &digest];
         let rolled = |row: &Row| key_note(row, ActivityKind::KeyRolled).map(Some);
-        let row = self.noted(owner, &sql, &params, rolled).await?;
+        let row = self.execute_with_activity(owner, &sql, &params, rolled).await?;
         row.as_ref().map(stored_key).transpose()
     }
 
@@ -293,7 +295,7 @@ impl Store {
     /// A key with all that is needed to check it.
     pub async fn key(&self, key_id: KeyId) -> Result<Option<StoredKey>, Error> {
         let sql = format!(
-            "SELECT {KEY}, k.digest, {LIVE_OR_DISABLED} AS live, a.disabled_at IS NOT NULL AS disabled
+            "SELECT {KEY_COLUMNS}, k.digest, {LIVE_OR_DISABLED_KEY_CONDITION} AS live, a.disabled_at IS NOT NULL AS disabled
             FROM application_keys k JOIN applications a USING (app_id) WHERE k.key_id = $1 -- applications::key"
         );
         let Some(row) = self.durable_opt(&sql, &[&key_id.uuid()]).await? else { return Ok(None) };
@@ -311,7 +313,7 @@ impl Store {
     pub async fn live_keys(&self, key_ids: &[KeyId]) -> Result<HashMap<KeyId, bool>, Error> {
         let sql = format!(
             "SELECT k.key_id, a.disabled_at IS NOT NULL FROM application_keys k JOIN applications a USING (app_id)
-            WHERE k.key_id = ANY($1) AND {LIVE_OR_DISABLED} -- applications::live_keys"
+            WHERE k.key_id = ANY($1) AND {LIVE_OR_DISABLED_KEY_CONDITION} -- applications::live_keys"
         );
         let key_ids: Vec<_> = key_ids.iter().map(|key_id| key_id.uuid()).collect();
         let rows = self.durable_rows(&sql, &[&key_ids]).await?;
@@ -324,19 +326,19 @@ impl Store {
 pub(super) fn select(more: &str) -> String {
     format!(
         "SELECT a.app_id, a.device_id, a.name, a.created_at, a.state, a.disabled_at, a.completed_at, a.removed_at, w.*,
-            (SELECT count(*) FROM application_keys k WHERE k.app_id = a.app_id AND {LIVE}) AS live_keys
+            (SELECT count(*) FROM application_keys k WHERE k.app_id = a.app_id AND {LIVE_KEY_CONDITION}) AS live_keys
         FROM applications a LEFT JOIN LATERAL (
             SELECT count(*) FILTER (WHERE u.state <> 'awaiting_reconciliation') AS runs_to_stop,
                 count(*) FILTER (WHERE u.state = 'awaiting_reconciliation') AS runs_to_reconcile,
-                (SELECT count(*) FROM {OPEN_RESETS} o) AS resets
-            FROM {UNFINISHED} u WHERE a.state = 'disabling') w ON true {more}"
+                (SELECT count(*) FROM {OPEN_RESETS_SQL} o) AS resets
+            FROM {UNFINISHED_RUNS_SQL} u WHERE a.state = 'disabling') w ON true {more}"
     )
 }
 
 pub(super) fn application(row: &Row) -> Result<Application, Error> {
     let moment = |name| row.try_get::<_, Option<jiff::Timestamp>>(name).map(|time| time.map(Into::into));
     let state: ApplicationState = word(row.try_get("state")?)?;
-    let outstanding = Outstanding {
+    let outstanding = OutstandingWork {
         runs_to_stop: count(row, "runs_to_stop")?,
         runs_to_reconcile: count(row, "runs_to_reconcile")?,
         resets: count(row, "resets")?,
@@ -354,8 +356,8 @@ pub(super) fn application(row: &Row) -> Result<Application, Error> {
     })
 }
 
-fn placed(row: &Row) -> Result<PlacedApplication, Error> {
-    Ok(PlacedApplication {
+fn placed(row: &Row) -> Result<ApplicationWithDevice, Error> {
+    Ok(ApplicationWithDevice {
         application: application(row)?,
         device_id: row.try_get::<_, uuid::Uuid>("device_id")?.into(),
     })
@@ -366,9 +368,9 @@ pub(super) fn count(row: &Row, column: &str) -> Result<u32, Error> {
     Ok(u32::try_from(row.try_get::<_, Option<i64>>(column)?.unwrap_or(0)).unwrap_or(u32::MAX))
 }
 
-fn stored_key(row: &Row) -> Result<Key, Error> {
+fn stored_key(row: &Row) -> Result<KeyRecord, Error> {
     let moment = |name| row.try_get::<_, Option<jiff::Timestamp>>(name).map(|time| time.map(Into::into));
-    Ok(Key {
+    Ok(KeyRecord {
         key_id: row.try_get::<_, uuid::Uuid>("key_id")?.into(),
         app_id: row.try_get::<_, uuid::Uuid>("app_id")?.into(),
         name: row.try_get("name")?,
@@ -396,11 +398,11 @@ fn warnings(row: &Row) -> Result<Vec<KeyWarning>, Error> {
     Ok(warned.into_iter().filter_map(|(warning, is)| is.then_some(warning)).collect())
 }
 
-fn note(app_id: ApplicationId, what: ActivityKind, about: Option<String>, name: &str) -> Note {
-    Note { app_id: Some(app_id), what, about, name: Some(name.to_owned()) }
+fn note(app_id: ApplicationId, what: ActivityKind, about: Option<String>, name: &str) -> ActivityEntry {
+    ActivityEntry { app_id: Some(app_id), what, about, name: Some(name.to_owned()) }
 }
 
-fn key_note(row: &Row, what: ActivityKind) -> Result<Note, Error> {
+fn key_note(row: &Row, what: ActivityKind) -> Result<ActivityEntry, Error> {
     let key = stored_key(row)?;
     Ok(note(key.app_id, what, Some(key.key_id.to_string()), &key.name))
 }

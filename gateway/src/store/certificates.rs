@@ -9,7 +9,7 @@ use super::{Error, Store};
 
 /// Whose certificate: the authority's directory, and the domains, sorted, with commas.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subject {
+pub struct CertificateScope {
     /// The address of the authority's directory.
     pub directory_url: String,
     /// The domains.
@@ -18,9 +18,9 @@ pub struct Subject {
 
 /// How it stands with the certificate for some domains.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct CertificateStatus {
     /// The newest certificate, if there is one.
-    pub newest: Option<Issued>,
+    pub newest: Option<IssuedCertificate>,
     /// Whether it wants to be replaced, or there is none.
     pub due: bool,
     /// Why the last order failed, unless one succeeded afterwards.
@@ -29,7 +29,7 @@ pub struct Standing {
 
 /// A certificate.
 #[derive(Clone, Debug)]
-pub struct Issued {
+pub struct IssuedCertificate {
     /// It and those between it and its root, PEM.
     pub chain: String,
     /// Its private key, sealed.
@@ -52,31 +52,31 @@ pub struct NewCertificate<'a> {
 }
 
 /// A certificate is replaced when a third of its life is left, or when there is none.
-const DUE: &str = "(c.chain IS NULL OR now() > c.valid_until - (c.valid_until - c.valid_from) / 3)";
+const RENEWAL_DUE_CONDITION: &str = "(c.chain IS NULL OR now() > c.valid_until - (c.valid_until - c.valid_from) / 3)";
 
 impl Store {
     /// How it stands with a certificate.
-    pub async fn certificate(&self, subject: &Subject) -> Result<Standing, Error> {
+    pub async fn certificate(&self, subject: &CertificateScope) -> Result<CertificateStatus, Error> {
         let sql = format!(
             "-- certificates::standing
-            SELECT chain, sealed_key, valid_until, problem, {DUE} AS due
+            SELECT chain, sealed_key, valid_until, problem, {RENEWAL_DUE_CONDITION} AS due
             FROM acme_certificates c WHERE directory_url = $1 AND domains = $2"
         );
         match self.durable_opt(&sql, &[&subject.directory_url, &subject.domains]).await? {
             Some(row) => standing(&row),
-            None => Ok(Standing { newest: None, due: true, problem: None }),
+            None => Ok(CertificateStatus { newest: None, due: true, problem: None }),
         }
     }
 
     /// Takes the turn to order a certificate that is due: for `lease` nobody else gets it. Says how many
     /// orders failed since the last success; `None` while somebody else is at it or after a failure.
-    pub async fn take_turn(&self, subject: &Subject, lease: Duration) -> Result<Option<u32>, Error> {
+    pub async fn take_turn(&self, subject: &CertificateScope, lease: Duration) -> Result<Option<u32>, Error> {
         let sql = format!(
             "-- certificates::take_turn
             INSERT INTO acme_certificates AS c (directory_url, domains, next_turn)
             VALUES ($1, $2, now() + make_interval(secs => $3))
             ON CONFLICT (directory_url, domains) DO UPDATE SET next_turn = excluded.next_turn, ordering = true
-            WHERE c.next_turn <= now() AND {DUE}
+            WHERE c.next_turn <= now() AND {RENEWAL_DUE_CONDITION}
             RETURNING failures"
         );
         let row = self.durable_opt(&sql, &[&subject.directory_url, &subject.domains, &lease.as_secs_f64()]).await?;
@@ -86,7 +86,7 @@ impl Store {
 
     /// Keeps a new certificate, for every replica. The next one is not ordered within the hour: one that is due
     /// when it comes, by a clock that is far ahead, would otherwise be ordered again for ever.
-    pub async fn keep_certificate(&self, subject: &Subject, new: &NewCertificate<'_>) -> Result<(), Error> {
+    pub async fn keep_certificate(&self, subject: &CertificateScope, new: &NewCertificate<'_>) -> Result<(), Error> {
         let sql = "-- certificates::keep
             UPDATE acme_certificates SET chain = $3, sealed_key = $4, valid_from = to_timestamp($5::bigint),
                 valid_until = to_timestamp($6::bigint), version = version + 1, ordering = false,
@@ -99,7 +99,12 @@ impl Store {
     }
 
     /// Notes why an order failed; nobody tries again before `pause` is over.
-    pub async fn note_failed_order(&self, subject: &Subject, problem: &str, pause: Duration) -> Result<(), Error> {
+    pub async fn note_failed_order(
+        &self,
+        subject: &CertificateScope,
+        problem: &str,
+        pause: Duration,
+    ) -> Result<(), Error> {
         let sql = "-- certificates::note_failure
             UPDATE acme_certificates SET failures = failures + 1, problem = $3, ordering = false,
                 next_turn = now() + make_interval(secs => $4)
@@ -110,7 +115,7 @@ impl Store {
     }
 
     /// Ends the pause after an order, or the own turn of somebody who stops; never another's turn.
-    pub async fn end_pause(&self, subject: &Subject, own_turn: bool) -> Result<(), Error> {
+    pub async fn end_pause(&self, subject: &CertificateScope, own_turn: bool) -> Result<(), Error> {
         let sql = "-- certificates::end_pause
             UPDATE acme_certificates SET next_turn = now(), ordering = false
             WHERE directory_url = $1 AND domains = $2 AND (NOT ordering OR $3)";
@@ -165,15 +170,15 @@ impl Store {
     }
 }
 
-fn standing(row: &Row) -> Result<Standing, Error> {
+fn standing(row: &Row) -> Result<CertificateStatus, Error> {
     let chain: Option<String> = row.try_get("chain")?;
     let newest = match chain {
-        Some(chain) => Some(Issued {
+        Some(chain) => Some(IssuedCertificate {
             chain,
             sealed_key: row.try_get("sealed_key")?,
             valid_until: row.try_get::<_, jiff::Timestamp>("valid_until")?.into(),
         }),
         None => None,
     };
-    Ok(Standing { newest, due: row.try_get("due")?, problem: row.try_get("problem")? })
+    Ok(CertificateStatus { newest, due: row.try_get("due")?, problem: row.try_get("problem")? })
 }

@@ -10,9 +10,9 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::devices::SessionKey;
-use super::operations::RESTORED_ATTEMPT;
+use super::operations::FIRST_RESTORED_ATTEMPT;
 use super::{Error, Store};
-use crate::wake::Topic;
+use crate::notify::Topic;
 
 impl Store {
     /// Writes down what a device says came of an operation. What it says of a stop counts only where the run does not
@@ -25,9 +25,9 @@ impl Store {
         outcome: OutcomeCode,
         retention: Duration,
     ) -> Result<(), Error> {
-        let fence: Fence<'_> = [&operation_id.uuid(), &session.device_id.uuid(), &session.epoch_column()];
+        let fence: OperationFence<'_> = [&operation_id.uuid(), &session.device_id.uuid(), &session.epoch_column()];
         let changed = match outcome {
-            OutcomeCode::Reset => self.durable_opt(RESET_DONE, &fence).await?,
+            OutcomeCode::Reset => self.durable_opt(RESET_DONE_SQL, &fence).await?,
             OutcomeCode::OutcomeUnknown => self.end_forgotten(&fence, retention, false).await?,
             // What a restore left in doubt ended on the device in another life: nobody will ever say how.
             OutcomeCode::Stopped | OutcomeCode::AlreadyFinal => {
@@ -38,44 +38,44 @@ impl Store {
             }
         };
         if let Some(run_id) = changed.map(|row| row.try_get::<_, Option<uuid::Uuid>>(0)).transpose()?.flatten() {
-            self.wake().changed(Topic::Run(RunId::from(run_id)));
+            self.notifier().notify(Topic::Run(RunId::from(run_id)));
         }
-        self.wake().changed(Topic::Control(session.device_id));
+        self.notifier().notify(Topic::Control(session.device_id));
         Ok(())
     }
 
     /// Ends a run that is to be stopped and that its device no longer knows.
     async fn end_forgotten(
         &self,
-        fence: &Fence<'_>,
+        fence: &OperationFence<'_>,
         retention: Duration,
         restored_only: bool,
     ) -> Result<Option<Row>, Error> {
         let [event_id, reconciled_id, withdrawn_id] = std::array::from_fn(|_| EventId::new().uuid());
         let retention = retention.as_secs_f64();
         // One that was never offered has that very number.
-        let after = if restored_only { RESTORED_ATTEMPT - 1 } else { -1 };
+        let after = if restored_only { FIRST_RESTORED_ATTEMPT - 1 } else { -1 };
         let rest: [&(dyn ToSql + Sync); 5] = [&event_id, &reconciled_id, &withdrawn_id, &retention, &after];
-        let ended = self.durable_opt(STOP_FORGOTTEN, &[&fence[..], &rest[..]].concat()).await?;
+        let ended = self.durable_opt(STOP_FORGOTTEN_SQL, &[&fence[..], &rest[..]].concat()).await?;
         if let Some(row) = &ended {
-            self.meters().run_ended(RunState::Cancelled.as_str(), row.try_get(1)?);
+            self.metrics().run_ended(RunState::Cancelled.as_str(), row.try_get(1)?);
         }
         Ok(ended)
     }
 
     /// Leaves a run in doubt that ended on the device, where only how it ended got lost.
-    async fn await_end(&self, fence: &Fence<'_>) -> Result<Option<Row>, Error> {
+    async fn await_end(&self, fence: &OperationFence<'_>) -> Result<Option<Row>, Error> {
         let (event_id, kind) = (EventId::new().uuid(), EventType::RunAwaitingReconciliation.as_str());
         let data = json!({ "reason": "the device says that this run ended, and no longer knows how" }).to_string();
         let rest: [&(dyn ToSql + Sync); 3] = [&event_id, &kind, &data];
-        self.durable_opt(STOP_LOST, &[&fence[..], &rest[..]].concat()).await
+        self.durable_opt(STOP_LOST_SQL, &[&fence[..], &rest[..]].concat()).await
     }
 }
 
 /// Operation, device and epoch: the first three parameters of every statement here.
-type Fence<'a> = [&'a (dyn ToSql + Sync); 3];
+type OperationFence<'a> = [&'a (dyn ToSql + Sync); 3];
 
-const RESET_DONE: &str = "-- confirmations::reset_done
+const RESET_DONE_SQL: &str = "-- confirmations::reset_done
     WITH done AS (
         UPDATE control_operations o SET state = 'completed', outcome = 'reset', completed_at = now()
         FROM devices d
@@ -88,7 +88,7 @@ const RESET_DONE: &str = "-- confirmations::reset_done
 
 /// A device that does not know a run neither executes it nor will: it is cancelled, and nobody can say that it changed
 /// nothing. Nor can anybody say that the stop ended it, so the operation is completed before the run's end would do it.
-const STOP_FORGOTTEN: &str = "-- confirmations::stop_forgotten
+const STOP_FORGOTTEN_SQL: &str = "-- confirmations::stop_forgotten
     WITH held AS (
         SELECT run_id, state = 'awaiting_reconciliation' AS in_doubt, open_approval FROM runs
         WHERE run_id = (SELECT run_id FROM control_operations WHERE operation_id = $1 AND completed_at IS NULL)
@@ -114,7 +114,7 @@ const STOP_FORGOTTEN: &str = "-- confirmations::stop_forgotten
         run_state = 'cancelled'
     FROM ended WHERE o.operation_id = $1 RETURNING o.run_id, ended.seconds";
 
-const STOP_LOST: &str = "-- confirmations::stop_lost
+const STOP_LOST_SQL: &str = "-- confirmations::stop_lost
     WITH held AS (
         SELECT run_id, state FROM runs
         WHERE run_id = (SELECT run_id FROM control_operations WHERE operation_id = $1 AND completed_at IS NULL)

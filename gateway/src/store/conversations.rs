@@ -6,12 +6,12 @@ use deskgate_protocol::{ApplicationId, ConversationId, DeviceId, EndpointId, Run
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
 
-use super::requests::{self, Existing, Request};
-use super::{Error, Page, Place, Store, TWINS, commit, patiently};
+use super::requests::{self, RequestKey, RequestResult};
+use super::{Error, MAX_CONFLICT_RETRIES, Page, PagePosition, Store, commit, with_timeout};
 
 /// A conversation that is to be there.
 #[derive(Clone, Debug)]
-pub struct Opening {
+pub struct ConversationOpening {
     /// Its identifier, if it is made.
     pub conversation_id: ConversationId,
     /// Who asks.
@@ -23,14 +23,14 @@ pub struct Opening {
     /// The caller's name for it.
     pub conversation_key: String,
     /// The request, if it is to be found again.
-    pub request: Option<Request>,
+    pub request: Option<RequestKey>,
     /// Whether it may be answered with something new. What was asked before is found all the same.
     pub within_rate: bool,
 }
 
 /// What a caller's list of conversations is to show.
 #[derive(Clone, Debug)]
-pub struct Sought<'a> {
+pub struct ConversationQuery<'a> {
     /// Whose.
     pub app_id: ApplicationId,
     /// For whom.
@@ -40,12 +40,12 @@ pub struct Sought<'a> {
     /// The caller's name for them.
     pub conversation_key: Option<&'a str>,
     /// Only what stands after this place, newest first.
-    pub before: Option<Place>,
+    pub before: Option<PagePosition>,
 }
 
 /// What became of an opening.
 #[derive(Clone, Debug)]
-pub enum Opened {
+pub enum OpeningOutcome {
     /// It is there.
     There {
         /// Its record.
@@ -56,7 +56,7 @@ pub enum Opened {
         replayed: bool,
     },
     /// The request's identity belongs to another body.
-    Reused(Existing),
+    Reused(RequestResult),
     /// The application has no such published service.
     NoSuchEndpoint,
     /// The application was disabled after its key was checked.
@@ -69,10 +69,10 @@ pub enum Opened {
 
 impl Store {
     /// The conversation of this application, subject, service and key; made if it is not there yet.
-    pub async fn open_conversation(&self, opening: &Opening) -> Result<Opened, Error> {
-        patiently(async {
+    pub async fn open_conversation(&self, opening: &ConversationOpening) -> Result<OpeningOutcome, Error> {
+        with_timeout(async {
             let mut client = self.client().await?;
-            for _ in 0..TWINS {
+            for _ in 0..MAX_CONFLICT_RETRIES {
                 let transaction = client.transaction().await?;
                 match open(&transaction, opening).await? {
                     Some(opened) => {
@@ -114,7 +114,10 @@ impl Store {
     }
 
     /// These conversations, whosever they are, in no order: for receivers that chose to hear of them.
-    pub async fn told_conversations(&self, conversations: &[ConversationId]) -> Result<Vec<Conversation>, Error> {
+    pub async fn conversations_for_deliveries(
+        &self,
+        conversations: &[ConversationId],
+    ) -> Result<Vec<Conversation>, Error> {
         let sql = "-- conversations::told
             SELECT * FROM conversations WHERE conversation_id = ANY($1)";
         let ids: Vec<_> = conversations.iter().map(|id| id.uuid()).collect();
@@ -122,12 +125,16 @@ impl Store {
     }
 
     /// A page of a caller's conversations, newest first.
-    pub async fn conversations_of_caller(&self, sought: &Sought<'_>, limit: u32) -> Result<Page<Conversation>, Error> {
+    pub async fn conversations_of_caller(
+        &self,
+        sought: &ConversationQuery<'_>,
+        limit: u32,
+    ) -> Result<Page<Conversation>, Error> {
         let sql = "-- conversations::of_caller
             SELECT * FROM conversations WHERE app_id = $1 AND subject = $2 AND (created_at, conversation_id) < ($3, $4)
                 AND ($5::uuid[] IS NULL OR endpoint_id = ANY($5)) AND ($6::text IS NULL OR conversation_key = $6)
             ORDER BY created_at DESC, conversation_id DESC LIMIT $7";
-        let before = sought.before.unwrap_or(Place::END);
+        let before = sought.before.unwrap_or(PagePosition::LIST_START);
         let endpoints: Vec<_> = sought.endpoints.iter().map(|id| id.uuid()).collect();
         let endpoints = Some(endpoints).filter(|endpoints| !endpoints.is_empty());
         // One more shows whether there are more.
@@ -136,16 +143,17 @@ impl Store {
             [&app_id, &sought.subject, &before.moment, &before.id, &endpoints, &sought.conversation_key, &count];
         let rows = self.filtered_rows(sql, &params).await?;
         let read = rows.iter().map(conversation).collect::<Result<_, _>>()?;
-        let place = |read: &Conversation| Place { moment: read.created_at.0, id: read.conversation_id.uuid() };
+        let place = |read: &Conversation| PagePosition { moment: read.created_at.0, id: read.conversation_id.uuid() };
         Ok(Page::of(read, limit, place))
     }
 }
 
 /// `None` when something else happened meanwhile: it is to be tried again.
-async fn open(transaction: &Transaction<'_>, opening: &Opening) -> Result<Option<Opened>, Error> {
-    let Opening { conversation_id, app_id, subject, endpoint_id, conversation_key, request, within_rate } = opening;
+async fn open(transaction: &Transaction<'_>, opening: &ConversationOpening) -> Result<Option<OpeningOutcome>, Error> {
+    let ConversationOpening { conversation_id, app_id, subject, endpoint_id, conversation_key, request, within_rate } =
+        opening;
     if let Some(request) = request
-        && let Some(known) = requests::known(transaction, request).await?
+        && let Some(known) = requests::find_request(transaction, request).await?
     {
         return replay(transaction, request, &known).await;
     }
@@ -172,39 +180,41 @@ async fn open(transaction: &Transaction<'_>, opening: &Opening) -> Result<Option
             JOIN devices d ON d.device_id = e.device_id AND d.revoked_at IS NULL
             WHERE e.endpoint_id = $1 AND e.app_id = $2";
         return Ok(match transaction.query_opt(sql, &[&endpoint, &app]).await? {
-            None => Some(Opened::NoSuchEndpoint),
-            Some(row) if row.try_get(1)? => Some(Opened::Disabled),
-            Some(row) if !row.try_get(0)? => Some(Opened::Paused),
-            Some(_) if !within_rate => Some(Opened::OverRate),
+            None => Some(OpeningOutcome::NoSuchEndpoint),
+            Some(row) if row.try_get(1)? => Some(OpeningOutcome::Disabled),
+            Some(row) if !row.try_get(0)? => Some(OpeningOutcome::Paused),
+            Some(_) if !within_rate => Some(OpeningOutcome::OverRate),
             Some(_) => None,
         });
     };
     if !within_rate {
-        return Ok(Some(Opened::OverRate));
+        return Ok(Some(OpeningOutcome::OverRate));
     }
     let (conversation, made) = (conversation(row)?, made.is_some());
-    let existing = Existing::Conversation(conversation.conversation_id);
+    let existing = RequestResult::Conversation(conversation.conversation_id);
     let first = match request {
         Some(request) => requests::remember(transaction, request, existing, made).await?,
         None => true,
     };
-    Ok(first.then_some(Opened::There { conversation, made, replayed: false }))
+    Ok(first.then_some(OpeningOutcome::There { conversation, made, replayed: false }))
 }
 
 /// `None` when the conversation is not there any more: then the request is not known either.
 async fn replay(
     transaction: &Transaction<'_>,
-    request: &Request,
-    known: &requests::Known,
-) -> Result<Option<Opened>, Error> {
-    let Existing::Conversation(id) = known.existing else { return Ok(Some(Opened::Reused(known.existing))) };
+    request: &RequestKey,
+    known: &requests::StoredRequest,
+) -> Result<Option<OpeningOutcome>, Error> {
+    let RequestResult::Conversation(id) = known.existing else {
+        return Ok(Some(OpeningOutcome::Reused(known.existing)));
+    };
     if known.fingerprint != request.fingerprint {
-        return Ok(Some(Opened::Reused(known.existing)));
+        return Ok(Some(OpeningOutcome::Reused(known.existing)));
     }
     let sql = "SELECT * FROM conversations WHERE conversation_id = $1 -- conversations::replayed";
     let row = transaction.query_opt(sql, &[&id.uuid()]).await?;
     let there = row.as_ref().map(conversation).transpose()?;
-    Ok(there.map(|conversation| Opened::There { conversation, made: known.made, replayed: true }))
+    Ok(there.map(|conversation| OpeningOutcome::There { conversation, made: known.made, replayed: true }))
 }
 
 pub(super) fn own(row: &Row) -> Result<OwnConversation, Error> {

@@ -3,18 +3,18 @@
 
 use std::collections::BTreeMap;
 
-use deskgate_protocol::management::Needs;
+use deskgate_protocol::management::AttentionCounts;
 use deskgate_protocol::run::RunState;
 use deskgate_protocol::{ApplicationId, DeviceId, Timestamp};
 use tokio_postgres::{IsolationLevel, Transaction};
 
 use super::applications::count;
 use super::runs::word;
-use super::{Error, Store, patiently};
+use super::{Error, Store, with_timeout};
 
 /// What one moment of the database knows of a device's runs.
 #[derive(Clone, Debug)]
-pub struct Numbers {
+pub struct RunNumbers {
     /// The moment.
     pub at: Timestamp,
     /// The first hour of the last 24.
@@ -26,7 +26,7 @@ pub struct Numbers {
     /// Runs that were started and have not ended.
     pub in_progress: u32,
     /// What waits for the person.
-    pub needs: Needs,
+    pub needs: AttentionCounts,
     /// Runs by the hour in which they were accepted, and their application.
     pub accepted: BTreeMap<(ApplicationId, Timestamp), u32>,
     /// Runs by the hour in which they left the queue.
@@ -40,21 +40,22 @@ pub struct Numbers {
 }
 
 /// How long counts are kept: a day longer than anybody looks back.
-const KEPT: &str = "8 days";
+const COUNT_RETENTION: &str = "8 days";
 
 /// What every statement that accepts runs counts of them, from `a (device_id, app_id, created_at)`, grouped by these.
 /// Each is of the moment of the statement, so there is one group for each application.
-pub(super) const COUNT: &str = "INSERT INTO run_counts AS c (device_id, what, began_at, app_id, bucket, writer, count)
+pub(super) const INSERT_COUNT_SQL: &str =
+    "INSERT INTO run_counts AS c (device_id, what, began_at, app_id, bucket, writer, count)
     SELECT a.device_id, unnest(ARRAY['accepted', 'open']),
         unnest(ARRAY[date_trunc('hour', a.created_at, 'UTC'), 'epoch']), a.app_id, 0, pg_backend_pid(), count(*)";
 /// The end of the same.
-pub(super) const ADDED: &str = "ON CONFLICT (device_id, what, began_at, app_id, bucket, writer)
+pub(super) const ADD_COUNT_SQL: &str = "ON CONFLICT (device_id, what, began_at, app_id, bucket, writer)
     DO UPDATE SET count = c.count + excluded.count";
 
 impl Store {
     /// The numbers of a device's runs.
-    pub async fn numbers(&self, device_id: DeviceId) -> Result<Numbers, Error> {
-        patiently(async {
+    pub async fn numbers(&self, device_id: DeviceId) -> Result<RunNumbers, Error> {
+        with_timeout(async {
             let mut client = self.client().await?;
             // One view of everything, so that no run is counted twice, or not at all.
             let building = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
@@ -64,13 +65,13 @@ impl Store {
                     date_trunc('day', now(), 'UTC') - interval '6 days'";
             let row = transaction.query_one(sql, &[]).await?;
             let moment = |column| row.try_get::<_, jiff::Timestamp>(column).map(Timestamp::from);
-            let mut numbers = Numbers {
+            let mut numbers = RunNumbers {
                 at: moment(0)?,
                 first_hour: moment(1)?,
                 first_day: moment(2)?,
                 waiting: 0,
                 in_progress: 0,
-                needs: Needs::default(),
+                needs: AttentionCounts::default(),
                 accepted: BTreeMap::new(),
                 left: BTreeMap::new(),
                 ended: Vec::new(),
@@ -91,7 +92,7 @@ impl Store {
     pub async fn forget_counts(&self) -> Result<usize, Error> {
         let sql = format!(
             "-- counts::forget
-            DELETE FROM run_counts WHERE began_at < now() - interval '{KEPT}' AND what <> 'open' RETURNING 1"
+            DELETE FROM run_counts WHERE began_at < now() - interval '{COUNT_RETENTION}' AND what <> 'open' RETURNING 1"
         );
         Ok(self.durable_rows(&sql, &[]).await?.len())
     }
@@ -107,7 +108,7 @@ impl Store {
             ), folded AS (
                 INSERT INTO run_counts AS c (device_id, what, began_at, app_id, bucket, writer, count)
                 SELECT device_id, what, began_at, app_id, bucket, 0, sum(count) FROM gone
-                GROUP BY device_id, what, began_at, app_id, bucket {ADDED}
+                GROUP BY device_id, what, began_at, app_id, bucket {ADD_COUNT_SQL}
             )
             SELECT FROM gone"
         );
@@ -115,7 +116,7 @@ impl Store {
     }
 }
 
-impl Numbers {
+impl RunNumbers {
     /// What was counted.
     async fn add_counted(&mut self, transaction: &Transaction<'_>, device_id: DeviceId) -> Result<(), Error> {
         let sql = "-- counts::counted

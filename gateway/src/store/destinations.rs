@@ -8,7 +8,7 @@ use deskgate_protocol::{ApplicationId, DestinationId, DeviceId, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::activity::{Note, Owner};
+use super::activity::{ActivityEntry, Owner};
 use super::runs::word;
 use super::{Error, Store};
 
@@ -50,16 +50,16 @@ pub struct NewListener<'a> {
 }
 
 /// Deliveries of one callback are counted up to here.
-const COUNTED: i64 = 10_000;
+const MAX_COUNTED_DELIVERIES: i64 = 10_000;
 /// The host of what goes nowhere but to the desktop itself.
-const HERE: &str = "localhost";
+const LISTENER_HOST: &str = "localhost";
 
 fn select(more: &str) -> String {
     format!(
         "SELECT t.*, EXISTS (SELECT FROM allowed_hosts h WHERE h.host = t.host) AS host_allowed,
             CASE WHEN t.old_secret_until > now() THEN t.old_secret_until END AS rolls_until,
             (SELECT count(*) FROM (SELECT FROM deliveries d WHERE d.destination_id = t.destination_id
-                AND d.state = 'pending' LIMIT {COUNTED}) p) AS pending
+                AND d.state = 'pending' LIMIT {MAX_COUNTED_DELIVERIES}) p) AS pending
         FROM destinations t JOIN applications a USING (app_id) WHERE t.kind = 'callback' {more}"
     )
 }
@@ -98,7 +98,7 @@ impl Store {
                 CASE WHEN $9 THEN NULL ELSE 'owner' END
             FROM a ON CONFLICT (app_id) WHERE kind = 'callback' DO NOTHING RETURNING host";
         let (url, host) = change.address.unwrap_or_default();
-        let types = words(change.types.unwrap_or(&CallbackEvent::ENDS));
+        let types = words(change.types.unwrap_or(&CallbackEvent::RUN_END_EVENTS));
         let (keep, enabled) = (change.keep_answers.unwrap_or(false), change.enabled.unwrap_or(true));
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 9] = [
             &owner.device_id.uuid(),
@@ -112,7 +112,7 @@ impl Store {
             &enabled,
         ];
         let set = |_: &Row| Ok(Some(note(app_id, ActivityKind::CallbackSet, host)));
-        Ok(self.noted(owner, sql, &params, set).await?.is_some())
+        Ok(self.execute_with_activity(owner, sql, &params, set).await?.is_some())
     }
 
     /// Changes the callback of an active application of this device. False if it has none.
@@ -152,7 +152,7 @@ impl Store {
         };
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
             [&device, &app, &url, &host, &types, &change.keep_answers, &change.enabled];
-        Ok(self.noted(owner, sql, &params, changed).await?.is_some())
+        Ok(self.execute_with_activity(owner, sql, &params, changed).await?.is_some())
     }
 
     /// The identifier of an application's callback, for which its secrets are sealed.
@@ -186,7 +186,7 @@ impl Store {
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
             [&owner.device_id.uuid(), &destination_id.uuid(), &sealed_secret, &overlap.as_secs_f64()];
         let rolled = |row: &Row| Ok(Some(note(app_id, ActivityKind::CallbackSecretRolled, row.try_get(0)?)));
-        Ok(self.noted(owner, sql, &params, rolled).await?.is_some())
+        Ok(self.execute_with_activity(owner, sql, &params, rolled).await?.is_some())
     }
 
     /// Opens a listener to an active application of this device; tells when it ends. `None` if there is none such.
@@ -199,16 +199,16 @@ impl Store {
             &owner.device_id.uuid(),
             &new.app_id.uuid(),
             &new.destination_id.uuid(),
-            &HERE,
+            &LISTENER_HOST,
             &words(new.types),
             &new.sealed_secret,
             &new.lives.as_secs_f64(),
         ];
         let opened = |_: &Row| {
             let (app_id, what) = (Some(new.app_id), ActivityKind::ListenerOpened);
-            Ok(Some(Note { app_id, what, about: None, name: None }))
+            Ok(Some(ActivityEntry { app_id, what, about: None, name: None }))
         };
-        let row = self.noted(owner, sql, &params, opened).await?;
+        let row = self.execute_with_activity(owner, sql, &params, opened).await?;
         row.map(|row| Ok(row.try_get::<_, jiff::Timestamp>(0)?.into())).transpose()
     }
 
@@ -266,8 +266,8 @@ pub(super) fn words(types: &[CallbackEvent]) -> Vec<&'static str> {
     types.iter().map(|kind| kind.as_str()).collect()
 }
 
-fn note(app_id: ApplicationId, what: ActivityKind, host: &str) -> Note {
-    Note { app_id: Some(app_id), what, about: None, name: Some(host.to_owned()) }
+fn note(app_id: ApplicationId, what: ActivityKind, host: &str) -> ActivityEntry {
+    ActivityEntry { app_id: Some(app_id), what, about: None, name: Some(host.to_owned()) }
 }
 
 fn callback(row: &Row) -> Result<Callback, Error> {

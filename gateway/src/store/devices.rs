@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::control::Refused;
+use deskgate_protocol::control::SessionRefusal;
 use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::management::ActivityKind;
 use deskgate_protocol::run::RunState;
@@ -12,13 +12,13 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::accounts::{Account, account};
-use super::activity::{Note, Owner};
+use super::activity::{ActivityEntry, Owner};
 use super::runs::{json, word};
-use super::{Error, Store, commit, patiently};
-use crate::wake::Topic;
+use super::{Error, Store, commit, with_timeout};
+use crate::notify::Topic;
 
 /// What stands for the host key of a server's own sshd.
-const SSHD: &str = "sshd";
+const SSHD_HOST_KEY: &str = "sshd";
 
 /// Where a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum Presence {
 }
 
 /// The presence of the device `d`, in SQL.
-pub(super) const PRESENCE: &str = "CASE
+pub(super) const PRESENCE_SQL: &str = "CASE
     WHEN d.asleep_since IS NOT NULL THEN 'asleep'
     WHEN d.connected_epoch = d.epoch AND d.lease_expires_at > now()
         THEN CASE WHEN d.access_enabled THEN 'connected' ELSE 'paused' END
@@ -82,7 +82,7 @@ pub struct Device {
     /// The version it last said hello with.
     pub device_version: Option<String>,
     /// Why it was last refused, unless it was let in since.
-    pub refusal: Option<Refused>,
+    pub refusal: Option<SessionRefusal>,
     /// The number of its newest session.
     pub epoch: u64,
     /// Whether its services accept requests.
@@ -123,7 +123,7 @@ pub struct HeldRun {
     pub is_reoffered: bool,
 }
 
-const COLUMNS: &str = "d.*";
+const DEVICE_COLUMNS: &str = "d.*";
 
 impl Store {
     /// The gateway's own identifier, common to all replicas.
@@ -166,21 +166,24 @@ impl Store {
 
     /// The device with this key.
     pub async fn device_by_key(&self, public_key: &PublicKey) -> Result<Option<Device>, Error> {
-        let sql =
-            format!("SELECT {COLUMNS}, {PRESENCE} AS presence FROM devices d WHERE public_key = $1 -- devices::by_key");
+        let sql = format!(
+            "SELECT {DEVICE_COLUMNS}, {PRESENCE_SQL} AS presence FROM devices d WHERE public_key = $1 -- devices::by_key"
+        );
         self.durable_opt(&sql, &[&public_key.to_string()]).await?.as_ref().map(device).transpose()
     }
 
     /// Every device, oldest first.
     pub async fn devices(&self) -> Result<Vec<Device>, Error> {
-        let sql = format!("SELECT {COLUMNS}, {PRESENCE} AS presence FROM devices d ORDER BY paired_at -- devices::all");
+        let sql = format!(
+            "SELECT {DEVICE_COLUMNS}, {PRESENCE_SQL} AS presence FROM devices d ORDER BY paired_at -- devices::all"
+        );
         self.durable_rows(&sql, &[]).await?.iter().map(device).collect()
     }
 
     /// A page of devices, newest first.
     pub async fn devices_before(&self, before: Option<DeviceId>, limit: i64) -> Result<Vec<Device>, Error> {
         let sql = format!(
-            "SELECT {COLUMNS}, {PRESENCE} AS presence FROM devices d WHERE d.device_id < $1
+            "SELECT {DEVICE_COLUMNS}, {PRESENCE_SQL} AS presence FROM devices d WHERE d.device_id < $1
             ORDER BY d.device_id DESC LIMIT $2 -- devices::before"
         );
         let before = before.map_or(uuid::Uuid::max(), DeviceId::uuid);
@@ -189,8 +192,9 @@ impl Store {
 
     /// The device with this identifier.
     pub async fn device(&self, device_id: DeviceId) -> Result<Option<Device>, Error> {
-        let sql =
-            format!("SELECT {COLUMNS}, {PRESENCE} AS presence FROM devices d WHERE device_id = $1 -- devices::one");
+        let sql = format!(
+            "SELECT {DEVICE_COLUMNS}, {PRESENCE_SQL} AS presence FROM devices d WHERE device_id = $1 -- devices::one"
+        );
         self.durable_opt(&sql, &[&device_id.uuid()]).await?.as_ref().map(device).transpose()
     }
 
@@ -209,15 +213,20 @@ impl Store {
         let what = if enabled { ActivityKind::AccessEnabled } else { ActivityKind::AccessPaused };
         let changed = |row: &Row| {
             let fresh = row.try_get::<_, Option<bool>>("fresh")? == Some(true);
-            Ok(fresh.then_some(Note { app_id: None, what, about: None, name: None }))
+            Ok(fresh.then_some(ActivityEntry { app_id: None, what, about: None, name: None }))
         };
-        self.noted(owner, sql, &[&owner.device_id.uuid(), &enabled], changed).await?;
-        self.wake().changed(Topic::Queue(owner.device_id));
+        self.execute_with_activity(owner, sql, &[&owner.device_id.uuid(), &enabled], changed).await?;
+        self.notifier().notify(Topic::Queue(owner.device_id));
         Ok(())
     }
 
     /// Remembers why a device was not let in.
-    pub async fn note_refusal(&self, public_key: &PublicKey, version: &str, refusal: &Refused) -> Result<(), Error> {
+    pub async fn note_refusal(
+        &self,
+        public_key: &PublicKey,
+        version: &str,
+        refusal: &SessionRefusal,
+    ) -> Result<(), Error> {
         let sql = "-- devices::note_refusal
             UPDATE devices SET refusal = $3::text::json, device_version = $2, last_seen_at = now(), asleep_since = NULL
             WHERE public_key = $1";
@@ -235,7 +244,7 @@ impl Store {
         version: &str,
         lease: Duration,
     ) -> Result<Option<(SessionKey, Vec<HeldRun>)>, Error> {
-        let begun = patiently(async {
+        let begun = with_timeout(async {
             let mut client = self.client().await?;
             let transaction = client.transaction().await?;
             let sql = "-- devices::begin_session
@@ -271,7 +280,7 @@ impl Store {
         })
         .await?;
         if let Some((session, _)) = &begun {
-            self.wake().changed(Topic::Session(session.device_id));
+            self.notifier().notify(Topic::Session(session.device_id));
         }
         Ok(begun)
     }
@@ -313,7 +322,7 @@ impl Store {
         let params: [&(dyn ToSql + Sync); 3] =
             [&session.device_id.uuid(), &session.epoch_column(), &lease.as_secs_f64()];
         self.durable_rows(sql, &params).await?;
-        self.wake().changed(Topic::Queue(session.device_id));
+        self.notifier().notify(Topic::Queue(session.device_id));
         Ok(())
     }
 
@@ -321,16 +330,16 @@ impl Store {
     pub async fn note_host_key(&self, device_id: DeviceId, fingerprint: Option<&str>) -> Result<(), Error> {
         let sql = "-- devices::note_host_key
             UPDATE devices SET told_host_key = $2 WHERE device_id = $1 AND told_host_key IS DISTINCT FROM $2";
-        self.relaxed_rows(sql, &[&device_id.uuid(), &fingerprint.unwrap_or(SSHD)]).await.map(drop)
+        self.relaxed_rows(sql, &[&device_id.uuid(), &fingerprint.unwrap_or(SSHD_HOST_KEY)]).await.map(drop)
     }
 
     /// The names of paired devices that know this host key, and of those that need to and do not.
-    pub async fn told_of_host_key(&self, fingerprint: &str) -> Result<(Vec<String>, Vec<String>), Error> {
+    pub async fn devices_by_host_key(&self, fingerprint: &str) -> Result<(Vec<String>, Vec<String>), Error> {
         let sql = "-- devices::told_of_host_key
             SELECT name, told_host_key IS NOT DISTINCT FROM $1 FROM devices
             WHERE revoked_at IS NULL AND account_issuer IS NULL AND told_host_key IS DISTINCT FROM $2 ORDER BY name";
         let (mut told, mut not_told) = (Vec::new(), Vec::new());
-        for row in self.relaxed_rows(sql, &[&fingerprint, &SSHD]).await? {
+        for row in self.relaxed_rows(sql, &[&fingerprint, &SSHD_HOST_KEY]).await? {
             let names = if row.try_get(1)? { &mut told } else { &mut not_told };
             names.push(row.try_get(0)?);
         }
@@ -347,7 +356,7 @@ impl Store {
 
 /// A device that is not revoked, by the version it last said hello with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MetDevice {
+pub struct DeviceVersion {
     /// Its name.
     pub name: String,
     /// `None`: it was never here.
@@ -355,11 +364,11 @@ pub struct MetDevice {
 }
 
 /// The devices of a database that may be of another version of this program.
-pub async fn met(client: &tokio_postgres::Client) -> Result<Vec<MetDevice>, Error> {
+pub async fn device_versions(client: &tokio_postgres::Client) -> Result<Vec<DeviceVersion>, Error> {
     let sql = "-- devices::met
         SELECT name, device_version FROM devices WHERE revoked_at IS NULL ORDER BY paired_at";
     let rows = client.query(sql, &[]).await?;
-    rows.iter().map(|row| Ok(MetDevice { name: row.try_get(0)?, version: row.try_get(1)? })).collect()
+    rows.iter().map(|row| Ok(DeviceVersion { name: row.try_get(0)?, version: row.try_get(1)? })).collect()
 }
 
 fn held_run(row: &Row) -> Result<HeldRun, Error> {

@@ -12,13 +12,13 @@ use deskgate_protocol::{ApplicationId, DeviceId, RunId};
 use tokio::time::{Instant, sleep};
 use tokio_postgres::Row;
 
-use super::activity::{self, Note, Owner};
+use super::activity::{self, ActivityEntry, Owner};
 use super::applications::{application, count, select};
-use super::{Error, Store, commit, patiently};
-use crate::wake::Topic;
+use super::{Error, Store, commit, with_timeout};
+use crate::notify::Topic;
 
 /// The runs of application `a` that have not ended, each found by an index of such runs.
-pub(super) const UNFINISHED: &str = "(
+pub(super) const UNFINISHED_RUNS_SQL: &str = "(
     SELECT run_id, state, stop_operation_id FROM runs
     WHERE device_id = a.device_id AND app_id = a.app_id AND state = 'queued' AND offered_until IS NULL
     UNION ALL
@@ -30,22 +30,22 @@ pub(super) const UNFINISHED: &str = "(
         AND state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling'))";
 
 /// The resets of application `a` that the device has not acknowledged.
-pub(super) const OPEN_RESETS: &str = "(
+pub(super) const OPEN_RESETS_SQL: &str = "(
     SELECT operation_id FROM control_operations
     WHERE device_id = a.device_id AND app_id = a.app_id AND completed_at IS NULL AND kind = 'conversation.reset')";
 
 /// Whether nobody has asked for the stop of run `u`, or what was asked has ended without it.
-const UNTOLD: &str = "NOT EXISTS (SELECT FROM control_operations o
+const STOP_NEEDED_CONDITION: &str = "NOT EXISTS (SELECT FROM control_operations o
     WHERE o.operation_id = u.stop_operation_id AND o.completed_at IS NULL)";
 
 /// Runs in one commit, so that none holds its locks for long.
-const BATCH: i64 = 500;
+const MAX_BATCH_RUNS: i64 = 500;
 /// Commits while somebody waits; upkeep goes on with the rest.
-const ROUNDS_AT_ONCE: usize = 40;
+const MAX_ROUNDS: usize = 40;
 /// How long what was being accepted is waited for: as long as its callers wait for it, and a moment more.
-const ACCEPTING: Duration = Duration::from_secs(3);
+const ACCEPTANCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Between two looks.
-const PAUSE: Duration = Duration::from_millis(10);
+const ACCEPTANCE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Store {
     /// What disabling an application of this device would end.
@@ -60,7 +60,7 @@ impl Store {
                 (SELECT count(*) FROM conversations c WHERE c.app_id = app.app_id) AS conversations, n.*
             FROM ({}) app JOIN applications a USING (app_id) CROSS JOIN LATERAL (
                 SELECT count(*) FILTER (WHERE u.state = 'queued') AS runs_queued,
-                    count(*) FILTER (WHERE u.state <> 'queued') AS runs_in_progress FROM {UNFINISHED} u) n",
+                    count(*) FILTER (WHERE u.state <> 'queued') AS runs_in_progress FROM {UNFINISHED_RUNS_SQL} u) n",
             select("WHERE a.device_id = $1 AND a.app_id = $2")
         );
         let Some(row) = self.durable_opt(&sql, &[&device_id.uuid(), &app_id.uuid()]).await? else { return Ok(None) };
@@ -92,7 +92,7 @@ impl Store {
 
     /// Revokes the keys, closes the services and says so of the application, in one commit. False if it is not active.
     async fn begin_disabling(&self, owner: Owner, app_id: ApplicationId) -> Result<bool, Error> {
-        patiently(async {
+        with_timeout(async {
             let mut client = self.client().await?;
             let transaction = client.transaction().await?;
             let sql = "-- disabling::begin
@@ -136,11 +136,11 @@ impl Store {
             "-- disabling::complete
             UPDATE applications a SET state = 'disabled', completed_at = now()
             WHERE device_id = $1 AND app_id = $2 AND state = 'disabling' AND runs_told
-                AND NOT EXISTS (SELECT FROM {UNFINISHED} u) AND NOT EXISTS (SELECT FROM {OPEN_RESETS} o)
+                AND NOT EXISTS (SELECT FROM {UNFINISHED_RUNS_SQL} u) AND NOT EXISTS (SELECT FROM {OPEN_RESETS_SQL} o)
             RETURNING name"
         );
         let completed = |row: &Row| note(app_id, ActivityKind::DisablingCompleted, row).map(Some);
-        self.noted(owner, &sql, &[&owner.device_id.uuid(), &app_id.uuid()], completed).await?;
+        self.execute_with_activity(owner, &sql, &[&owner.device_id.uuid(), &app_id.uuid()], completed).await?;
         self.application(owner.device_id, app_id).await
     }
 
@@ -151,14 +151,14 @@ impl Store {
         if !is_to_tell || !self.accepted_meanwhile().await? {
             return Ok(());
         }
-        for _ in 0..ROUNDS_AT_ONCE {
+        for _ in 0..MAX_ROUNDS {
             let told = self.tell_runs_of_disabled_applications(retention).await?;
             if told == 0 && self.note_runs_told(app_id).await? {
                 break;
             }
             if told == 0 {
                 // What somebody else is writing on was left to the next round.
-                sleep(PAUSE).await;
+                sleep(ACCEPTANCE_POLL_INTERVAL).await;
             }
         }
         Ok(())
@@ -173,7 +173,7 @@ impl Store {
             WHERE locktype = 'relation' AND relation = 'runs'::regclass AND mode = 'RowExclusiveLock'
                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
                 AND ($1::text[] IS NULL OR virtualtransaction = ANY($1))";
-        let deadline = Instant::now() + ACCEPTING;
+        let deadline = Instant::now() + ACCEPTANCE_TIMEOUT;
         let mut waited_for: Option<Vec<String>> = None;
         loop {
             let rows = self.durable_rows(sql, &[&waited_for]).await?;
@@ -184,7 +184,7 @@ impl Store {
                 return Ok(false);
             }
             waited_for = Some(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?);
-            sleep(PAUSE).await;
+            sleep(ACCEPTANCE_POLL_INTERVAL).await;
         }
     }
 
@@ -193,11 +193,11 @@ impl Store {
         let sql = format!(
             "-- disabling::tell_runs
             WITH untold AS (
-                SELECT u.run_id, a.disabled_by FROM applications a CROSS JOIN LATERAL {UNFINISHED} u
-                WHERE a.state = 'disabling' AND NOT a.runs_told AND {UNTOLD} LIMIT $2
+                SELECT u.run_id, a.disabled_by FROM applications a CROSS JOIN LATERAL {UNFINISHED_RUNS_SQL} u
+                WHERE a.state = 'disabling' AND NOT a.runs_told AND {STOP_NEEDED_CONDITION} LIMIT $2
             ), next AS (
                 SELECT run_id, disabled_by, gen_random_uuid() AS operation_id FROM runs u JOIN untold USING (run_id)
-                WHERE finished_at IS NULL AND {UNTOLD}
+                WHERE finished_at IS NULL AND {STOP_NEEDED_CONDITION}
                 FOR UPDATE OF u SKIP LOCKED
             ), told AS (
                 UPDATE runs r SET stop_operation_id = operation_id, stop_requested_at = now(),
@@ -227,13 +227,14 @@ impl Store {
             SELECT run_id, device_id, finished_at IS NULL FROM told"
         );
         let (cancelling, cancelled) = (EventType::RunCancelling.as_str(), EventType::RunCancelled.as_str());
-        let rows = self.durable_rows(&sql, &[&retention.as_secs_f64(), &BATCH, &cancelling, &cancelled]).await?;
+        let rows =
+            self.durable_rows(&sql, &[&retention.as_secs_f64(), &MAX_BATCH_RUNS, &cancelling, &cancelled]).await?;
         for row in &rows {
-            self.wake().changed(Topic::Run(RunId::from(row.try_get::<_, uuid::Uuid>(0)?)));
+            self.notifier().notify(Topic::Run(RunId::from(row.try_get::<_, uuid::Uuid>(0)?)));
             if row.try_get(2)? {
-                self.wake().changed(Topic::Control(row.try_get::<_, uuid::Uuid>(1)?.into()));
+                self.notifier().notify(Topic::Control(row.try_get::<_, uuid::Uuid>(1)?.into()));
             } else {
-                self.meters().run_ended(RunState::Cancelled.as_str(), None);
+                self.metrics().run_ended(RunState::Cancelled.as_str(), None);
             }
         }
         Ok(rows.len())
@@ -243,7 +244,7 @@ impl Store {
         let sql = format!(
             "-- disabling::note_runs_told
             UPDATE applications a SET runs_told = true
-            WHERE app_id = $1 AND state = 'disabling' AND NOT EXISTS (SELECT FROM {UNFINISHED} u WHERE {UNTOLD})
+            WHERE app_id = $1 AND state = 'disabling' AND NOT EXISTS (SELECT FROM {UNFINISHED_RUNS_SQL} u WHERE {STOP_NEEDED_CONDITION})
             RETURNING 1"
         );
         Ok(self.durable_opt(&sql, &[&app_id.uuid()]).await?.is_some())
@@ -255,7 +256,7 @@ impl Store {
             UPDATE applications SET state = 'removed', removed_at = now()
             WHERE device_id = $1 AND app_id = $2 AND state = 'disabled' RETURNING name";
         let removed = |row: &Row| note(app_id, ActivityKind::ApplicationRemoved, row).map(Some);
-        self.noted(owner, sql, &[&owner.device_id.uuid(), &app_id.uuid()], removed).await?;
+        self.execute_with_activity(owner, sql, &[&owner.device_id.uuid(), &app_id.uuid()], removed).await?;
         self.application(owner.device_id, app_id).await
     }
 
@@ -285,6 +286,6 @@ impl Store {
     }
 }
 
-fn note(app_id: ApplicationId, what: ActivityKind, row: &Row) -> Result<Note, Error> {
-    Ok(Note { app_id: Some(app_id), what, about: None, name: row.try_get("name")? })
+fn note(app_id: ApplicationId, what: ActivityKind, row: &Row) -> Result<ActivityEntry, Error> {
+    Ok(ActivityEntry { app_id: Some(app_id), what, about: None, name: row.try_get("name")? })
 }

@@ -6,13 +6,13 @@ use deskgate_protocol::{ApplicationId, DeviceId};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::activity::{Note, Owner};
-use super::devices::{PRESENCE, Presence};
+use super::activity::{ActivityEntry, Owner};
+use super::devices::{PRESENCE_SQL, Presence};
 use super::{Error, Store};
 
 /// What became of a publication.
 #[derive(Clone, Debug)]
-pub enum Publication {
+pub enum PublicationOutcome {
     /// This version is the published one, now or since an earlier repetition.
     Published(PublishedEndpoint),
     /// The device has no such application.
@@ -28,12 +28,12 @@ pub enum Publication {
     },
 }
 
-const COLUMNS: &str = "endpoint_id, app_id, name, description, version, definition_sha256, published_at,
+const ENDPOINT_COLUMNS: &str = "endpoint_id, app_id, name, description, version, definition_sha256, published_at,
     closed_at";
 
 impl Store {
     /// Publishes a version of a service of this device.
-    pub async fn publish(&self, owner: Owner, wanted: &PublishEndpoint) -> Result<Publication, Error> {
+    pub async fn publish(&self, owner: Owner, wanted: &PublishEndpoint) -> Result<PublicationOutcome, Error> {
         let sql = format!(
             "-- endpoints::publish
             WITH a AS (
@@ -48,7 +48,7 @@ impl Store {
                 published_at = CASE WHEN e.version = $6 THEN e.published_at ELSE now() END
             WHERE e.app_id = $3 AND e.device_id = $2
                 AND (e.version = $6 - 1 OR (e.version = $6 AND e.definition_sha256 = $7))
-            RETURNING {COLUMNS}, published_at = now() AS fresh"
+            RETURNING {ENDPOINT_COLUMNS}, published_at = now() AS fresh"
         );
         let version = i32::try_from(wanted.version).unwrap_or(i32::MAX);
         let params: [&(dyn ToSql + Sync); 7] = [
@@ -61,7 +61,7 @@ impl Store {
             &wanted.definition_sha256.0.as_slice(),
         ];
         let published_now = |row: &Row| {
-            let note = Note {
+            let note = ActivityEntry {
                 app_id: Some(wanted.app_id),
                 what: ActivityKind::ServicePublished,
                 about: Some(wanted.endpoint_id.to_string()),
@@ -69,13 +69,17 @@ impl Store {
             };
             Ok(row.try_get::<_, bool>("fresh")?.then_some(note))
         };
-        match self.noted(owner, &sql, &params, published_now).await? {
-            Some(row) => Ok(Publication::Published(published(&row)?)),
+        match self.execute_with_activity(owner, &sql, &params, published_now).await? {
+            Some(row) => Ok(PublicationOutcome::Published(published(&row)?)),
             None => self.why_not_published(owner.device_id, wanted).await,
         }
     }
 
-    async fn why_not_published(&self, device_id: DeviceId, wanted: &PublishEndpoint) -> Result<Publication, Error> {
+    async fn why_not_published(
+        &self,
+        device_id: DeviceId,
+        wanted: &PublishEndpoint,
+    ) -> Result<PublicationOutcome, Error> {
         let sql = "-- endpoints::why_not_published
             SELECT (SELECT state = 'active' FROM applications WHERE app_id = $1 AND device_id = $2),
                 EXISTS (SELECT FROM endpoints WHERE app_id = $1 AND name = $3 AND endpoint_id <> $4),
@@ -83,17 +87,19 @@ impl Store {
         let (app, endpoint) = (wanted.app_id.uuid(), wanted.endpoint_id.uuid());
         let row = self.durable_one(sql, &[&app, &device_id.uuid(), &wanted.name, &endpoint]).await?;
         Ok(match (row.try_get(0)?, row.try_get(1)?) {
-            (None, _) => Publication::NoSuchApplication,
-            (Some(false), _) => Publication::Disabled,
-            (Some(true), true) => Publication::NameTaken,
-            (Some(true), false) => Publication::WrongVersion { published: row.try_get::<_, i32>(2)?.unsigned_abs() },
+            (None, _) => PublicationOutcome::NoSuchApplication,
+            (Some(false), _) => PublicationOutcome::Disabled,
+            (Some(true), true) => PublicationOutcome::NameTaken,
+            (Some(true), false) => {
+                PublicationOutcome::WrongVersion { published: row.try_get::<_, i32>(2)?.unsigned_abs() }
+            }
         })
     }
 
     /// A device's published services, oldest first.
     pub async fn published_by(&self, device_id: DeviceId) -> Result<Vec<PublishedEndpoint>, Error> {
         let sql = format!(
-            "SELECT {COLUMNS} FROM endpoints WHERE device_id = $1 ORDER BY endpoint_id -- endpoints::published_by"
+            "SELECT {ENDPOINT_COLUMNS} FROM endpoints WHERE device_id = $1 ORDER BY endpoint_id -- endpoints::published_by"
         );
         self.durable_rows(&sql, &[&device_id.uuid()]).await?.iter().map(published).collect()
     }
@@ -102,7 +108,7 @@ impl Store {
     pub async fn enabled_endpoints(&self, app_id: ApplicationId) -> Result<Vec<Endpoint>, Error> {
         let sql = format!(
             "-- endpoints::enabled
-            SELECT e.endpoint_id, e.name, e.description, e.version, d.last_seen_at, {PRESENCE} AS presence
+            SELECT e.endpoint_id, e.name, e.description, e.version, d.last_seen_at, {PRESENCE_SQL} AS presence
             FROM endpoints e JOIN devices d USING (device_id)
             WHERE e.app_id = $1 AND e.closed_at IS NULL AND d.access_enabled AND d.revoked_at IS NULL ORDER BY e.endpoint_id"
         );

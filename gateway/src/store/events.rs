@@ -4,13 +4,13 @@ use deskgate_protocol::run::{RunEvent, RunState};
 use deskgate_protocol::{DeviceId, RunId};
 use tokio_postgres::Row;
 
-use super::devices::{PRESENCE, Presence};
+use super::devices::{PRESENCE_SQL, Presence};
 use super::runs::{json, word};
 use super::{Error, Store};
 
 /// Where a run stands, and what happened in it since it was last looked at.
 #[derive(Clone, Debug)]
-pub struct Progress {
+pub struct RunProgress {
     /// Which run.
     pub run_id: RunId,
     /// The device that executes it.
@@ -39,10 +39,10 @@ impl Store {
 
     /// How several runs went on, each after a sequence and with at most `limit` events. A run that
     /// does not exist any more is left out.
-    pub async fn progress(&self, runs: &[(RunId, u64)], limit: i64) -> Result<Vec<Progress>, Error> {
+    pub async fn progress(&self, runs: &[(RunId, u64)], limit: i64) -> Result<Vec<RunProgress>, Error> {
         let sql = format!(
             "-- events::progress
-            SELECT r.run_id, r.device_id, r.attempt, r.device_seq, r.state, {PRESENCE} AS presence,
+            SELECT r.run_id, r.device_id, r.attempt, r.device_seq, r.state, {PRESENCE_SQL} AS presence,
                 e.event_id, e.sequence, e.type, e.created_at, e.data
             FROM unnest($1::uuid[], $2::bigint[]) AS f(run_id, after)
             JOIN runs r USING (run_id) JOIN devices d USING (device_id)
@@ -53,7 +53,7 @@ impl Store {
         );
         let ids: Vec<_> = runs.iter().map(|(run_id, _)| run_id.uuid()).collect();
         let after: Vec<_> = runs.iter().map(|(_, after)| i64::try_from(*after).unwrap_or(i64::MAX)).collect();
-        let mut found: Vec<Progress> = Vec::with_capacity(runs.len());
+        let mut found: Vec<RunProgress> = Vec::with_capacity(runs.len());
         for row in &self.durable_rows(&sql, &[&ids, &after, &limit]).await? {
             let run_id = RunId::from(row.try_get::<_, uuid::Uuid>("run_id")?);
             if found.last().is_none_or(|last| last.run_id != run_id) {
@@ -68,8 +68,8 @@ impl Store {
     }
 }
 
-fn progress(row: &Row) -> Result<Progress, Error> {
-    Ok(Progress {
+fn progress(row: &Row) -> Result<RunProgress, Error> {
+    Ok(RunProgress {
         run_id: row.try_get::<_, uuid::Uuid>("run_id")?.into(),
         device_id: row.try_get::<_, uuid::Uuid>("device_id")?.into(),
         attempt: row.try_get::<_, i32>("attempt")?.unsigned_abs(),

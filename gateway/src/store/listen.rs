@@ -16,19 +16,24 @@ use tokio_postgres::AsyncMessage;
 use tokio_util::sync::CancellationToken;
 
 use super::Database;
-use crate::wake::{Said, Telling, Topic, Wake};
+use crate::notify::{ChangeNotifier, MessagePiece, ReplicaNotification, Topic};
 
-const CHANNEL: &str = "deskgate";
+const NOTIFY_CHANNEL: &str = "deskgate";
 /// The pause between two tellings while changes keep coming.
-const GATHER: Duration = Duration::from_millis(5);
-const RETRY: Duration = Duration::from_millis(500);
+const NOTIFY_DEBOUNCE_INTERVAL: Duration = Duration::from_millis(5);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Things that are told together.
-const TOGETHER: usize = 120;
+const MAX_BATCH_NOTIFICATIONS: usize = 120;
 /// PostgreSQL takes less than 8,000 bytes in one NOTIFY.
-const PAYLOAD: usize = 7999;
+const MAX_PAYLOAD_BYTES: usize = 7999;
 
 /// Tells other replicas and listens to them until `stop`.
-pub async fn run(database: Database, wake: Wake, mut outgoing: mpsc::Receiver<Telling>, stop: CancellationToken) {
+pub async fn run(
+    database: Database,
+    wake: ChangeNotifier,
+    mut outgoing: mpsc::Receiver<ReplicaNotification>,
+    stop: CancellationToken,
+) {
     let own = uuid::Uuid::now_v7().simple().to_string();
     while !stop.is_cancelled() {
         let session = converse(&database, &wake, &mut outgoing, &own);
@@ -40,15 +45,15 @@ pub async fn run(database: Database, wake: Wake, mut outgoing: mpsc::Receiver<Te
             }
         }
         // Changes were missed meanwhile.
-        wake.all_changed();
-        stop.run_until_cancelled(tokio::time::sleep(RETRY)).await;
+        wake.notify_all_locally();
+        stop.run_until_cancelled(tokio::time::sleep(RETRY_INTERVAL)).await;
     }
 }
 
 async fn converse(
     database: &Database,
-    wake: &Wake,
-    outgoing: &mut mpsc::Receiver<Telling>,
+    wake: &ChangeNotifier,
+    outgoing: &mut mpsc::Receiver<ReplicaNotification>,
     own: &str,
 ) -> Result<(), tokio_postgres::Error> {
     let (client, mut connection) = database.connect_to_listen().await?;
@@ -62,14 +67,14 @@ async fn converse(
         Ok(())
     };
     let tell = async {
-        client.batch_execute(&format!("SET synchronous_commit = off; LISTEN {CHANNEL}")).await?;
+        client.batch_execute(&format!("SET synchronous_commit = off; LISTEN {NOTIFY_CHANNEL}")).await?;
         let notify = client.prepare("SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload").await?;
-        wake.all_changed();
+        wake.notify_all_locally();
         let mut tellings = Vec::new();
-        while outgoing.recv_many(&mut tellings, TOGETHER).await > 0 {
+        while outgoing.recv_many(&mut tellings, MAX_BATCH_NOTIFICATIONS).await > 0 {
             let payloads = say(own, tellings.drain(..));
-            client.execute(&notify, &[&CHANNEL, &payloads]).await?;
-            tokio::time::sleep(GATHER).await;
+            client.execute(&notify, &[&NOTIFY_CHANNEL, &payloads]).await?;
+            tokio::time::sleep(NOTIFY_DEBOUNCE_INTERVAL).await;
         }
         Ok(())
     };
@@ -80,18 +85,18 @@ async fn converse(
 }
 
 /// Payloads of one line for each thing, after the name of this replica. JSON has no line ends.
-fn say(own: &str, tellings: impl Iterator<Item = Telling>) -> Vec<String> {
+fn say(own: &str, tellings: impl Iterator<Item = ReplicaNotification>) -> Vec<String> {
     let mut topics = HashSet::new();
     let mut payloads = vec![own.to_owned()];
     for telling in tellings {
         let line = match telling {
-            Telling::Changed(topic) if !topics.insert(topic) => continue,
-            Telling::Changed(topic) => topic.to_string(),
+            ReplicaNotification::Changed(topic) if !topics.insert(topic) => continue,
+            ReplicaNotification::Changed(topic) => topic.to_string(),
             // Plain data: this cannot fail, and nothing but a piece of a message would be lost.
-            Telling::Said(said) => serde_json::to_string(&*said).unwrap_or_default(),
+            ReplicaNotification::Said(said) => serde_json::to_string(&*said).unwrap_or_default(),
         };
         match payloads.last_mut() {
-            Some(payload) if payload.len() + 1 + line.len() <= PAYLOAD => {
+            Some(payload) if payload.len() + 1 + line.len() <= MAX_PAYLOAD_BYTES => {
                 payload.push('\n');
                 payload.push_str(&line);
             }
@@ -101,23 +106,23 @@ fn say(own: &str, tellings: impl Iterator<Item = Telling>) -> Vec<String> {
     payloads
 }
 
-fn hear(wake: &Wake, own: &str, payload: &str) {
+fn hear(wake: &ChangeNotifier, own: &str, payload: &str) {
     let mut lines = payload.lines();
     if lines.next() == Some(own) {
         return;
     }
     for line in lines {
         if let Ok(topic) = line.parse::<Topic>() {
-            wake.changed_elsewhere(topic);
-        } else if let Ok(said) = serde_json::from_str::<Said>(line) {
-            wake.said_elsewhere(Arc::new(said));
+            wake.notify_locally(topic);
+        } else if let Ok(said) = serde_json::from_str::<MessagePiece>(line) {
+            wake.publish_piece_locally(Arc::new(said));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use deskgate_protocol::control::{DELTA_LIMIT, MessageDelta};
+    use deskgate_protocol::control::{MAX_DELTA_BYTES, MessageDelta};
     use deskgate_protocol::{DeviceId, RunId};
 
     use super::*;
@@ -125,16 +130,17 @@ mod tests {
     #[tokio::test]
     async fn everything_that_is_told_is_heard_in_payloads_that_fit() {
         let run_id = RunId::new();
-        let text = "\u{1}".repeat(DELTA_LIMIT);
+        let text = "\u{1}".repeat(MAX_DELTA_BYTES);
         let delta = MessageDelta { message_id: "m".repeat(64), offset: u64::MAX, text };
-        let said = Arc::new(Said { device_id: DeviceId::new(), run_id, attempt: u32::MAX, after: u64::MAX, delta });
-        let mut tellings = vec![Telling::Said(said.clone()); 3];
-        tellings.extend(vec![Telling::Changed(Topic::Run(run_id)); 3]);
+        let said =
+            Arc::new(MessagePiece { device_id: DeviceId::new(), run_id, attempt: u32::MAX, after: u64::MAX, delta });
+        let mut tellings = vec![ReplicaNotification::Said(said.clone()); 3];
+        tellings.extend(vec![ReplicaNotification::Changed(Topic::Run(run_id)); 3]);
         let payloads = say("me", tellings.into_iter());
-        assert!(payloads.iter().all(|payload| payload.len() <= PAYLOAD));
+        assert!(payloads.iter().all(|payload| payload.len() <= MAX_PAYLOAD_BYTES));
 
-        let (wake, _outgoing) = Wake::new();
-        let (mut watcher, mut listener) = (wake.watch(Topic::Run(run_id)), wake.listen());
+        let (wake, _outgoing) = ChangeNotifier::new();
+        let (mut watcher, mut listener) = (wake.watch(Topic::Run(run_id)), wake.subscribe_pieces());
         payloads.iter().for_each(|payload| hear(&wake, "me", payload));
         assert!(listener.is_empty(), "a replica does not listen to itself");
         payloads.iter().for_each(|payload| hear(&wake, "you", payload));

@@ -8,12 +8,12 @@ use deskgate_protocol::{ConversationId, EventId, OperationId, RunId};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
-use super::admissions::{Accepted, Submission, digest};
-use super::counts::{ADDED, COUNT};
-use super::deliveries::TOLD_OF_ACCEPTANCES;
-use super::devices::PRESENCE;
-use super::{Error, Store, TWINS, patiently};
-use crate::wake::Topic;
+use super::admissions::{AcceptedRun, Submission, digest};
+use super::counts::{ADD_COUNT_SQL, INSERT_COUNT_SQL};
+use super::deliveries::ACCEPTANCE_DESTINATIONS_SQL;
+use super::devices::PRESENCE_SQL;
+use super::{Error, MAX_CONFLICT_RETRIES, Store, with_timeout};
+use crate::notify::Topic;
 use deskgate_program::crash;
 
 /// A run that wants to be admitted into a conversation.
@@ -29,9 +29,9 @@ pub struct Message {
 
 /// What became of a message.
 #[derive(Clone, Debug)]
-pub enum Said {
+pub enum MessageAdmission {
     /// It is durable.
-    Accepted(Accepted),
+    Accepted(AcceptedRun),
     /// The same identity was admitted before.
     Known {
         /// The run of that time.
@@ -63,11 +63,11 @@ pub enum Said {
 
 impl Store {
     /// Admits a message if its conversation is idle and in the generation the caller means.
-    pub async fn say(&self, message: &Message) -> Result<Said, Error> {
-        let said = patiently(async {
-            for _ in 0..TWINS {
+    pub async fn admit_message(&self, message: &Message) -> Result<MessageAdmission, Error> {
+        let said = with_timeout(async {
+            for _ in 0..MAX_CONFLICT_RETRIES {
                 if let Some(accepted) = self.admit(message).await? {
-                    return Ok(Said::Accepted(accepted));
+                    return Ok(MessageAdmission::Accepted(accepted));
                 }
                 if let Some(said) = self.why_not_said(message).await? {
                     return Ok(said);
@@ -76,13 +76,13 @@ impl Store {
             Err(Error::Unavailable("the conversation kept changing".to_owned()))
         })
         .await?;
-        if let Said::Accepted(accepted) = &said {
-            self.wake().changed(Topic::Queue(accepted.device_id));
+        if let MessageAdmission::Accepted(accepted) = &said {
+            self.notifier().notify(Topic::Queue(accepted.device_id));
         }
         Ok(said)
     }
 
-    async fn admit(&self, message: &Message) -> Result<Option<Accepted>, Error> {
+    async fn admit(&self, message: &Message) -> Result<Option<AcceptedRun>, Error> {
         let sql = format!(
             "-- messages::admit
             WITH taken AS (
@@ -94,7 +94,7 @@ impl Store {
                     AND c.active_run_id IS NULL AND c.reset_operation_id IS NULL
                     AND e.endpoint_id = c.endpoint_id AND e.closed_at IS NULL AND d.access_enabled AND $6
                     AND NOT EXISTS (SELECT FROM runs k WHERE k.identity = $7)
-                RETURNING c.endpoint_id, e.version, e.definition_sha256, e.device_id, {PRESENCE} AS presence,
+                RETURNING c.endpoint_id, e.version, e.definition_sha256, e.device_id, {PRESENCE_SQL} AS presence,
                     c.updated_at AS moment
             ), admitted AS (
                 INSERT INTO runs (run_id, app_id, subject, endpoint_id, endpoint_version, definition_sha256, device_id,
@@ -108,12 +108,12 @@ impl Store {
                 INSERT INTO run_events (run_id, sequence, event_id, type, data, created_at)
                 SELECT $1, 1, $14, 'run.accepted', '{{}}', created_at FROM admitted
             ), counted AS (
-                {COUNT} FROM admitted a GROUP BY a.device_id, a.app_id, a.created_at {ADDED}
+                {INSERT_COUNT_SQL} FROM admitted a GROUP BY a.device_id, a.app_id, a.created_at {ADD_COUNT_SQL}
             ), queued AS (
                 INSERT INTO deliveries (delivery_id, destination_id, app_id, subject, event_id, run_id, sequence, type,
                     event_at, traceparent)
                 SELECT new_delivery_id(), w.destination_id, s.app_id, $4, $14, $1, 1, 'run.accepted', s.created_at, $12
-                FROM admitted s CROSS JOIN {TOLD_OF_ACCEPTANCES})
+                FROM admitted s CROSS JOIN {ACCEPTANCE_DESTINATIONS_SQL})
             SELECT t.version, t.device_id, t.presence, a.created_at, a.queue_expires_at FROM taken t, admitted a"
         );
         let Message { submission: s, conversation_id, expected_generation } = message;
@@ -149,7 +149,7 @@ impl Store {
         };
         client.give_back();
         let Some(row) = row else { return Ok(None) };
-        Ok(Some(Accepted {
+        Ok(Some(AcceptedRun {
             endpoint_version: row.try_get::<_, i32>(0)?.unsigned_abs(),
             device_id: row.try_get::<_, uuid::Uuid>(1)?.into(),
             presence: row.try_get::<_, &str>(2)?.parse()?,
@@ -159,7 +159,7 @@ impl Store {
     }
 
     /// Why a message was not admitted, in the order in which reasons count; `None` when none is left.
-    async fn why_not_said(&self, message: &Message) -> Result<Option<Said>, Error> {
+    async fn why_not_said(&self, message: &Message) -> Result<Option<MessageAdmission>, Error> {
         let sql = "-- messages::why_not
             SELECT k.run_id, k.fingerprint, d.access_enabled, c.generation, c.active_run_id, c.reset_operation_id,
                 e.closed_at IS NOT NULL
@@ -173,23 +173,23 @@ impl Store {
             [&conversation_id.uuid(), &s.app_id.uuid(), &s.subject, &s.identity.0.as_slice()];
         let row = self.durable_one(sql, &params).await?;
         if let Some(run_id) = row.try_get::<_, Option<uuid::Uuid>>(0)? {
-            return Ok(Some(Said::Known { run_id: run_id.into(), fingerprint: digest(row.try_get(1)?)? }));
+            return Ok(Some(MessageAdmission::Known { run_id: run_id.into(), fingerprint: digest(row.try_get(1)?)? }));
         }
         match row.try_get::<_, Option<bool>>(2)? {
-            None => return Ok(Some(Said::NoSuchConversation)),
-            Some(_) if row.try_get(6)? => return Ok(Some(Said::Disabled)),
-            Some(false) => return Ok(Some(Said::Paused)),
+            None => return Ok(Some(MessageAdmission::NoSuchConversation)),
+            Some(_) if row.try_get(6)? => return Ok(Some(MessageAdmission::Disabled)),
+            Some(false) => return Ok(Some(MessageAdmission::Paused)),
             Some(true) => {}
         }
         let current = row.try_get::<_, i32>(3)?.unsigned_abs();
         let active_run_id = row.try_get::<_, Option<uuid::Uuid>>(4)?.map(RunId::from);
         let operation_id = row.try_get::<_, Option<uuid::Uuid>>(5)?.map(OperationId::from);
         Ok(if current != *expected_generation {
-            Some(Said::OtherGeneration { current })
+            Some(MessageAdmission::OtherGeneration { current })
         } else if active_run_id.is_some() || operation_id.is_some() {
-            Some(Said::Busy { active_run_id, operation_id })
+            Some(MessageAdmission::Busy { active_run_id, operation_id })
         } else {
-            (!s.queue_open).then_some(Said::QueueFull)
+            (!s.queue_open).then_some(MessageAdmission::QueueFull)
         })
     }
 }

@@ -39,11 +39,11 @@ pub const MIGRATIONS: &[Migration] = &[
 ];
 
 /// Any number that nobody else uses as an advisory lock in this database.
-const LOCK: i64 = 0x6465_736b_6761_7465;
+const MIGRATION_LOCK_ID: i64 = 0x6465_736b_6761_7465;
 
 /// How the database stands to this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum SchemaStatus {
     /// Nothing to do.
     Current,
     /// These versions are still to be applied.
@@ -99,16 +99,16 @@ pub fn newest() -> i32 {
 }
 
 /// Where what was in a database is kept until a backup that is put back there is whole, and what was under way in it fenced.
-pub(super) const ASIDE: &str = "deskgate_replaced";
+pub(super) const REPLACED_SCHEMA: &str = "deskgate_replaced";
 
 /// Whether something is kept there: then nothing in this database may be used.
 pub(super) async fn is_half_restored(client: &Client) -> Result<bool, Error> {
     let sql = "SELECT to_regnamespace($1) IS NOT NULL";
-    Ok(client.query_one(sql, &[&ASIDE]).await?.try_get(0)?)
+    Ok(client.query_one(sql, &[&REPLACED_SCHEMA]).await?.try_get(0)?)
 }
 
 /// Compares the database with this program and checks the digests of what was applied.
-pub async fn standing(client: &Client) -> Result<Standing, MigrateError> {
+pub async fn schema_status(client: &Client) -> Result<SchemaStatus, MigrateError> {
     if is_half_restored(client).await? {
         return Err(MigrateError::HalfRestored);
     }
@@ -116,10 +116,10 @@ pub async fn standing(client: &Client) -> Result<Standing, MigrateError> {
 }
 
 /// The same of a database that is being restored.
-pub(super) async fn compared(client: &Client) -> Result<Standing, MigrateError> {
+pub(super) async fn compared(client: &Client) -> Result<SchemaStatus, MigrateError> {
     let exists: bool = client.query_one("SELECT to_regclass('deskgate_migrations') IS NOT NULL", &[]).await?.get(0);
     if !exists {
-        return Ok(Standing::Behind { applied: 0 });
+        return Ok(SchemaStatus::Behind { applied: 0 });
     }
     let rows = client.query("SELECT version, sha256 FROM deskgate_migrations ORDER BY version", &[]).await?;
     for row in &rows {
@@ -131,26 +131,26 @@ pub(super) async fn compared(client: &Client) -> Result<Standing, MigrateError> 
     }
     let applied = rows.last().map_or(0, |row| row.get(0));
     Ok(match applied.cmp(&newest()) {
-        std::cmp::Ordering::Less => Standing::Behind { applied },
-        std::cmp::Ordering::Equal => Standing::Current,
-        std::cmp::Ordering::Greater => Standing::Ahead { applied },
+        std::cmp::Ordering::Less => SchemaStatus::Behind { applied },
+        std::cmp::Ordering::Equal => SchemaStatus::Current,
+        std::cmp::Ordering::Greater => SchemaStatus::Ahead { applied },
     })
 }
 
 /// Applies what is missing, each migration in its own transaction. Several programs may try at
 /// once: the lock lets one work and the others find it done. Returns the versions applied now.
 pub async fn run(client: &mut Client) -> Result<Vec<i32>, MigrateError> {
-    client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await?;
+    client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK_ID]).await?;
     let result = apply_missing(client).await;
-    client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await?;
+    client.execute("SELECT pg_advisory_unlock($1)", &[&MIGRATION_LOCK_ID]).await?;
     result
 }
 
 async fn apply_missing(client: &mut Client) -> Result<Vec<i32>, MigrateError> {
-    let applied = match standing(client).await? {
-        Standing::Current => return Ok(Vec::new()),
-        Standing::Ahead { applied } => return Err(MigrateError::Ahead { applied, known: newest() }),
-        Standing::Behind { applied } => applied,
+    let applied = match schema_status(client).await? {
+        SchemaStatus::Current => return Ok(Vec::new()),
+        SchemaStatus::Ahead { applied } => return Err(MigrateError::Ahead { applied, known: newest() }),
+        SchemaStatus::Behind { applied } => applied,
     };
     client
         .batch_execute(

@@ -8,7 +8,7 @@
 //! | [`admissions`] | the shared commit that stands before every 202 |
 //! | [`runs`] [`run_list`] [`events`] | reading runs, lists of them, and their events |
 //! | `page` | pages of lists |
-//! | [`own_lists`] [`counts`] | what a desktop user's lists and overview show |
+//! | [`device_lists`] [`counts`] | what a desktop user's lists and overview show |
 //! | [`conversations`] [`messages`] | conversations, and the runs that are their messages |
 //! | [`operations`] | stops and resets: asked for, delivered, confirmed |
 //! | [`requests`] | what a repeated request is answered with, when it made no run |
@@ -24,7 +24,7 @@
 //! | [`backup`] | dumps, and what a restore must not do in silence |
 //! | [`upkeep`] | time passing: offers, queue time, leases |
 //! | [`certificates`] | certificates of the public listener that all replicas share |
-//! | [`census`] | how things stand, for whoever operates the gateway |
+//! | [`status_counts`] | how things stand, for whoever operates the gateway |
 //! | [`retention`] | the end of ended runs |
 //!
 //! Time is the database's: `now()` in the statements. So no replica's clock can expire, order or
@@ -37,7 +37,6 @@ mod allowlist;
 pub mod applications;
 pub mod attempts;
 pub mod backup;
-pub mod census;
 pub mod certificates;
 pub mod cluster;
 mod confirmations;
@@ -45,6 +44,7 @@ pub mod conversations;
 pub mod counts;
 pub mod deliveries;
 pub mod destinations;
+pub mod device_lists;
 pub mod devices;
 mod disabling;
 pub mod endpoints;
@@ -54,20 +54,20 @@ pub mod listen;
 pub mod messages;
 pub mod migrate;
 pub mod operations;
-pub mod own_lists;
 mod page;
 mod pool;
 pub mod requests;
 pub mod retention;
 pub mod run_list;
 pub mod runs;
+pub mod status_counts;
 pub mod upkeep;
 pub mod webhook_receipts;
 pub mod webhooks;
 
 pub use error::Error;
-pub use page::{Page, Place};
-pub use pool::{Database, OpenError};
+pub use page::{Page, PagePosition};
+pub use pool::{Database, DatabaseOpenError};
 pub(crate) use pool::{check_server, clock_skew};
 
 use std::time::Duration;
@@ -77,8 +77,8 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
-use crate::meters::Meters;
-use crate::wake::Wake;
+use crate::metrics::Metrics;
+use crate::notify::ChangeNotifier;
 use deskgate_program::crash;
 
 /// The database, as the rest of the gateway sees it.
@@ -91,16 +91,16 @@ pub struct Store {
     /// Lists whose plan depends on what they are filtered by: planned each time.
     filtered: Pool,
     /// Where changes are announced.
-    wake: Wake,
+    wake: ChangeNotifier,
     /// Where what happened is counted.
-    meters: Meters,
+    meters: Metrics,
 }
 
 /// The longest a caller waits for one statement before the database counts as not available.
-const PATIENCE: Duration = Duration::from_millis(2500);
+const STATEMENT_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// How often something is tried again because another commit came between.
-const TWINS: usize = 5;
+const MAX_CONFLICT_RETRIES: usize = 5;
 
 impl Store {
     /// Whether the database answers.
@@ -109,16 +109,16 @@ impl Store {
     }
 
     /// Whom to ask for, and tell of, changes.
-    pub fn wake(&self) -> &Wake {
+    pub fn notifier(&self) -> &ChangeNotifier {
         &self.wake
     }
 
     /// What is counted.
-    pub fn meters(&self) -> &Meters {
+    pub fn metrics(&self) -> &Metrics {
         &self.meters
     }
 
-    async fn client(&self) -> Result<Lent, Error> {
+    async fn client(&self) -> Result<PooledClient, Error> {
         lend(&self.durable).await
     }
 
@@ -146,7 +146,7 @@ impl Store {
 }
 
 async fn rows(pool: &Pool, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
-    patiently(async {
+    with_timeout(async {
         let client = lend(pool).await?;
         let statement: Statement = client.prepare_cached(sql).await?;
         crash::before(crash::statement(sql));
@@ -173,20 +173,20 @@ fn is_of_an_older_schema(error: &tokio_postgres::Error) -> bool {
 
 /// A pooled connection that goes back into the pool only when it is given back: one whose statement
 /// was abandoned would let the next user wait for that statement.
-struct Lent(Option<Object>);
+struct PooledClient(Option<Object>);
 
-async fn lend(pool: &Pool) -> Result<Lent, Error> {
-    Ok(Lent(Some(pool.get().await?)))
+async fn lend(pool: &Pool) -> Result<PooledClient, Error> {
+    Ok(PooledClient(Some(pool.get().await?)))
 }
 
-impl Lent {
+impl PooledClient {
     /// Nothing is under way on it.
     fn give_back(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledClient {
     fn drop(&mut self) {
         if let Some(object) = self.0.take() {
             drop(Object::take(object));
@@ -194,7 +194,7 @@ impl Drop for Lent {
     }
 }
 
-impl std::ops::Deref for Lent {
+impl std::ops::Deref for PooledClient {
     type Target = Object;
 
     fn deref(&self) -> &Object {
@@ -202,7 +202,7 @@ impl std::ops::Deref for Lent {
     }
 }
 
-impl std::ops::DerefMut for Lent {
+impl std::ops::DerefMut for PooledClient {
     fn deref_mut(&mut self) -> &mut Object {
         self.0.as_mut().unwrap_or_else(|| unreachable!("it is there until it is given back, which consumes it"))
     }
@@ -217,9 +217,9 @@ async fn commit(transaction: deadpool_postgres::Transaction<'_>, what: &str) -> 
 }
 
 /// Gives up on a database that neither answers nor resets.
-async fn patiently<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    match tokio::time::timeout(PATIENCE, work).await {
+async fn with_timeout<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    match tokio::time::timeout(STATEMENT_TIMEOUT, work).await {
         Ok(result) => result,
-        Err(_) => Err(Error::Unavailable(format!("no answer within {} ms", PATIENCE.as_millis()))),
+        Err(_) => Err(Error::Unavailable(format!("no answer within {} ms", STATEMENT_TIMEOUT.as_millis()))),
     }
 }

@@ -15,32 +15,32 @@ use serde_json::json;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
 
-use super::activity::{self, Doer, Owner};
+use super::activity::{self, ActivityActor, Owner};
 use super::devices::SessionKey;
 use super::messages::generation_column;
-use super::requests::{self, Existing, Request};
+use super::requests::{self, RequestKey, RequestResult};
 use super::runs::word;
-use super::{Error, Store, TWINS, commit, patiently};
-use crate::wake::Topic;
+use super::{Error, MAX_CONFLICT_RETRIES, Store, commit, with_timeout};
+use crate::notify::Topic;
 
 /// Attempts above this are of runs that a restored backup left in doubt. No attempt of before has such a number, so what
 /// a device still holds of them changes nothing.
-pub const RESTORED_ATTEMPT: i32 = 1_000_000;
+pub const FIRST_RESTORED_ATTEMPT: i32 = 1_000_000;
 
 /// An operation that is asked for.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct OperationRequest {
     /// Its identifier, if it is begun.
     pub operation_id: OperationId,
     /// Who asks, for what is theirs.
-    pub by: By,
+    pub by: Requester,
     /// What for.
-    pub what: What,
+    pub what: OperationAction,
 }
 
 /// Who asks for an operation.
 #[derive(Clone, Debug)]
-pub enum By {
+pub enum Requester {
     /// An application, for a subject.
     Application {
         /// Which one.
@@ -50,7 +50,7 @@ pub enum By {
         /// Its subject.
         subject: String,
         /// The request, so that a repetition is known.
-        request: Request,
+        request: RequestKey,
         /// Whether it may be answered with something new. What was asked before is found all the same.
         within_rate: bool,
     },
@@ -58,7 +58,7 @@ pub enum By {
     Person(Owner),
 }
 
-impl By {
+impl Requester {
     fn word(&self) -> RequestedBy {
         match self {
             Self::Application { .. } => RequestedBy::Application,
@@ -66,14 +66,14 @@ impl By {
         }
     }
 
-    fn doer(&self) -> Doer {
+    fn doer(&self) -> ActivityActor {
         match self {
-            Self::Application { key_id, .. } => Doer::Key(*key_id),
-            Self::Person(owner) => Doer::Person(owner.by),
+            Self::Application { key_id, .. } => ActivityActor::Key(*key_id),
+            Self::Person(owner) => ActivityActor::Person(owner.by),
         }
     }
 
-    fn request(&self) -> Option<&Request> {
+    fn request(&self) -> Option<&RequestKey> {
         match self {
             Self::Application { request, .. } => Some(request),
             Self::Person(_) => None,
@@ -97,11 +97,12 @@ impl By {
 }
 
 /// The condition on such a row. Statements have the owner as their second to fourth parameter.
-const THEIRS: &str = "CASE WHEN $4::uuid IS NULL THEN app_id = $2::uuid AND subject = $3::text ELSE device_id = $4 END";
+const OWNER_CONDITION: &str =
+    "CASE WHEN $4::uuid IS NULL THEN app_id = $2::uuid AND subject = $3::text ELSE device_id = $4 END";
 
 /// What can be asked for.
 #[derive(Clone, Debug)]
-pub enum What {
+pub enum OperationAction {
     /// End a run.
     Stop {
         /// Which run.
@@ -124,7 +125,7 @@ pub enum What {
 
 /// Which open operations a session is to be told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ToTell {
+pub enum OrderSelection {
     /// Those it was not told of.
     New,
     /// All: a device carries out once what it is told twice.
@@ -133,7 +134,7 @@ pub enum ToTell {
 
 /// What became of it.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum OperationReply {
     /// There is an operation: a new one, the open one, or that of the same request.
     Operation {
         /// Its record.
@@ -142,7 +143,7 @@ pub enum Answer {
         replayed: bool,
     },
     /// The request's identity belongs to another body.
-    Reused(Existing),
+    Reused(RequestResult),
     /// The application and subject have no such run or conversation.
     NoSuchTarget,
     /// There would be an operation, but the request is one too many.
@@ -175,10 +176,10 @@ pub struct StoredOperation {
 
 impl Store {
     /// Begins an operation, or finds the one that is open already.
-    pub async fn ask(&self, asked: &Asked) -> Result<Answer, Error> {
-        let (answer, device) = patiently(async {
+    pub async fn request_operation(&self, asked: &OperationRequest) -> Result<OperationReply, Error> {
+        let (answer, device) = with_timeout(async {
             let mut client = self.client().await?;
-            for _ in 0..TWINS {
+            for _ in 0..MAX_CONFLICT_RETRIES {
                 let transaction = client.transaction().await?;
                 match answer(&transaction, asked).await? {
                     Some(answer) => {
@@ -192,11 +193,11 @@ impl Store {
             Err(Error::Unavailable("a twin of this request was always faster".to_owned()))
         })
         .await?;
-        if let What::Stop { run_id, .. } = asked.what {
-            self.wake().changed(Topic::Run(run_id));
+        if let OperationAction::Stop { run_id, .. } = asked.what {
+            self.notifier().notify(Topic::Run(run_id));
         }
         if let Some(device_id) = device {
-            self.wake().changed(Topic::Control(device_id));
+            self.notifier().notify(Topic::Control(device_id));
         }
         Ok(answer)
     }
@@ -229,7 +230,11 @@ impl Store {
     /// The open operations that a session is to be told of, oldest first; they count as delivered from now on.
     ///
     /// An error does not say whether they count already, so the call after one asks for `ToTell::All`.
-    pub async fn deliver(&self, session: SessionKey, which: ToTell) -> Result<Vec<(OperationId, Order)>, Error> {
+    pub async fn deliver(
+        &self,
+        session: SessionKey,
+        which: OrderSelection,
+    ) -> Result<Vec<(OperationId, Order)>, Error> {
         let sql = "-- operations::deliver
             UPDATE control_operations o SET state = 'delivered', delivered_epoch = $2,
                 delivered_at = coalesce(o.delivered_at, now())
@@ -237,7 +242,7 @@ impl Store {
             WHERE o.device_id = $1 AND o.completed_at IS NULL AND ($3 OR o.delivered_epoch IS DISTINCT FROM $2)
                 AND d.device_id = $1 AND d.epoch = $2 AND d.revoked_at IS NULL
             RETURNING o.operation_id, o.kind, o.run_id, o.conversation_id, o.generation, o.created_at";
-        let all = which == ToTell::All;
+        let all = which == OrderSelection::All;
         let rows = self.relaxed_rows(sql, &[&session.device_id.uuid(), &session.epoch_column(), &all]).await?;
         let mut orders = rows.iter().map(order).collect::<Result<Vec<_>, _>>()?;
         orders.sort_by_key(|(created_at, operation_id, _)| (*created_at, *operation_id));
@@ -246,34 +251,34 @@ impl Store {
 }
 
 /// With the device that is to be told.
-type Answered = (Answer, Option<DeviceId>);
+type ReplyWithDevice = (OperationReply, Option<DeviceId>);
 
 /// `None` when something else happened meanwhile: it is to be tried again.
-async fn answer(transaction: &Transaction<'_>, asked: &Asked) -> Result<Option<Answered>, Error> {
+async fn answer(transaction: &Transaction<'_>, asked: &OperationRequest) -> Result<Option<ReplyWithDevice>, Error> {
     let request = asked.by.request();
     if let Some(request) = request
-        && let Some(known) = requests::known(transaction, request).await?
+        && let Some(known) = requests::find_request(transaction, request).await?
     {
         return match known.existing {
-            Existing::Operation(id) if known.fingerprint == request.fingerprint => {
+            RequestResult::Operation(id) if known.fingerprint == request.fingerprint => {
                 // Deleted with its run since the line above: next time the request is not known either.
                 let operation = read(transaction, id).await?;
-                Ok(operation.map(|operation| (Answer::Operation { operation, replayed: true }, None)))
+                Ok(operation.map(|operation| (OperationReply::Operation { operation, replayed: true }, None)))
             }
-            existing => Ok(Some((Answer::Reused(existing), None))),
+            existing => Ok(Some((OperationReply::Reused(existing), None))),
         };
     }
     let found = match &asked.what {
-        What::Stop { .. } => stop(transaction, asked).await?,
-        What::Reset { .. } => reset(transaction, asked).await?,
+        OperationAction::Stop { .. } => stop(transaction, asked).await?,
+        OperationAction::Reset { .. } => reset(transaction, asked).await?,
     };
     let (operation_id, made, device) = match found {
-        Found::No(answer) => return Ok(Some((answer, None))),
-        Found::Open(operation_id) => (operation_id, false, None),
-        Found::Begun(device) => (asked.operation_id, true, device),
+        OperationLookup::No(answer) => return Ok(Some((answer, None))),
+        OperationLookup::Open(operation_id) => (operation_id, false, None),
+        OperationLookup::Begun(device) => (asked.operation_id, true, device),
     };
     if let Some(request) = request
-        && !requests::remember(transaction, request, Existing::Operation(operation_id), made).await?
+        && !requests::remember(transaction, request, RequestResult::Operation(operation_id), made).await?
     {
         return Ok(None);
     }
@@ -281,43 +286,43 @@ async fn answer(transaction: &Transaction<'_>, asked: &Asked) -> Result<Option<A
         activity::write_operation(transaction, asked.by.doer(), operation_id).await?;
     }
     let operation = read(transaction, operation_id).await?;
-    Ok(operation.map(|operation| (Answer::Operation { operation, replayed: false }, device)))
+    Ok(operation.map(|operation| (OperationReply::Operation { operation, replayed: false }, device)))
 }
 
 /// What there is already, or was begun.
-enum Found {
-    No(Answer),
+enum OperationLookup {
+    No(OperationReply),
     Open(OperationId),
     /// With the device that is to be told.
     Begun(Option<DeviceId>),
 }
 
-async fn stop(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Error> {
-    let What::Stop { run_id, expected_attempt, reason, retention } = &asked.what else {
+async fn stop(transaction: &Transaction<'_>, asked: &OperationRequest) -> Result<OperationLookup, Error> {
+    let OperationAction::Stop { run_id, expected_attempt, reason, retention } = &asked.what else {
         unreachable!("`answer` calls this for a stop")
     };
     let sql = format!(
         "-- operations::lock_run
-        SELECT state, attempt, device_id, stop_operation_id FROM runs WHERE run_id = $1 AND {THEIRS} FOR UPDATE"
+        SELECT state, attempt, device_id, stop_operation_id FROM runs WHERE run_id = $1 AND {OWNER_CONDITION} FOR UPDATE"
     );
     let (app_id, subject, device_id) = asked.by.owner();
     let Some(row) = transaction.query_opt(&sql, &[&run_id.uuid(), &app_id, &subject, &device_id]).await? else {
-        return Ok(Found::No(Answer::NoSuchTarget));
+        return Ok(OperationLookup::No(OperationReply::NoSuchTarget));
     };
     let (state, current): (RunState, u32) = (word(row.try_get(0)?)?, row.try_get::<_, i32>(1)?.unsigned_abs());
     let device_id = DeviceId::from(row.try_get::<_, uuid::Uuid>(2)?);
     let is_final = EventType::ending(state).is_some();
     if !is_final && expected_attempt.is_some_and(|expected| expected != current) {
-        return Ok(Found::No(Answer::OtherAttempt { current }));
+        return Ok(OperationLookup::No(OperationReply::OtherAttempt { current }));
     }
     if !asked.by.is_within_rate() {
-        return Ok(Found::No(Answer::OverRate));
+        return Ok(OperationLookup::No(OperationReply::OverRate));
     }
     // Looked at behind the lock, with a view of its own: a stop that was begun meanwhile is seen.
     if let Some(last) = row.try_get::<_, Option<uuid::Uuid>>(3)?.map(OperationId::from)
         && read(transaction, last).await?.is_some_and(|last| last.completed_at.is_none())
     {
-        return Ok(Found::Open(last));
+        return Ok(OperationLookup::Open(last));
     }
     let sql = "-- operations::begin_stop
         INSERT INTO control_operations (operation_id, app_id, subject, endpoint_id, device_id, kind, run_id, reason,
@@ -328,7 +333,7 @@ async fn stop(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Err
         FROM runs WHERE run_id = $2";
     transaction.execute(sql, &[&asked.operation_id.uuid(), &run_id.uuid(), reason, &is_final]).await?;
     if is_final {
-        return Ok(Found::Begun(None));
+        return Ok(OperationLookup::Begun(None));
     }
     let never_started = state == RunState::Queued;
     let kind = if never_started { EventType::RunCancelled } else { EventType::RunCancelling };
@@ -337,7 +342,7 @@ async fn stop(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Err
         true => json!({ "effects": "none" }),
         false => json!({ "operation_id": asked.operation_id, "requested_by": by }),
     };
-    let sql = if never_started { CANCEL_QUEUED } else { CANCELLING };
+    let sql = if never_started { CANCEL_QUEUED_SQL } else { CANCEL_STARTED_SQL };
     let (operation_id, event_id) = (asked.operation_id.uuid(), EventId::new().uuid());
     let (id, by, kind, data) = (run_id.uuid(), by.as_str(), kind.as_str(), data.to_string());
     let mut params: Vec<&(dyn ToSql + Sync)> = vec![&id, &operation_id, &by, &event_id, &kind, &data];
@@ -346,12 +351,12 @@ async fn stop(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Err
         params.push(&retention);
     }
     transaction.execute(sql, &params).await?;
-    Ok(Found::Begun((!never_started).then_some(device_id)))
+    Ok(OperationLookup::Begun((!never_started).then_some(device_id)))
 }
 
 /// Nothing was executed, also when it is offered at this moment: a device begins after a durable
 /// start, and none will be written any more.
-const CANCEL_QUEUED: &str = "-- operations::cancel_queued
+const CANCEL_QUEUED_SQL: &str = "-- operations::cancel_queued
     WITH ended AS (
         UPDATE runs SET state = 'cancelled', stop_operation_id = $2, stop_requested_at = now(), stop_requested_by = $3,
             finished_at = now(), purge_at = now() + make_interval(secs => $7), offered_until = NULL,
@@ -361,7 +366,7 @@ const CANCEL_QUEUED: &str = "-- operations::cancel_queued
     SELECT run_id, last_sequence, $4, $5, $6::text::json FROM ended";
 
 /// A run whose outcome is unknown stays what it is: whether anything can be cancelled, its device will say.
-const CANCELLING: &str = "-- operations::cancelling
+const CANCEL_STARTED_SQL: &str = "-- operations::cancelling
     WITH moved AS (
         UPDATE runs SET state = CASE WHEN state = 'awaiting_reconciliation' THEN state ELSE 'cancelling' END,
             stop_operation_id = $2, stop_requested_at = now(), stop_requested_by = $3,
@@ -370,32 +375,32 @@ const CANCELLING: &str = "-- operations::cancelling
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $4, $5, $6::text::json FROM moved";
 
-async fn reset(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Error> {
-    let What::Reset { conversation_id, expected_generation } = &asked.what else {
+async fn reset(transaction: &Transaction<'_>, asked: &OperationRequest) -> Result<OperationLookup, Error> {
+    let OperationAction::Reset { conversation_id, expected_generation } = &asked.what else {
         unreachable!("`answer` calls this for a reset")
     };
     let sql = format!(
         "-- operations::lock_conversation
         SELECT generation, active_run_id, reset_operation_id, device_id FROM conversations
-        WHERE conversation_id = $1 AND {THEIRS} FOR UPDATE"
+        WHERE conversation_id = $1 AND {OWNER_CONDITION} FOR UPDATE"
     );
     let (app_id, subject, device_id) = asked.by.owner();
     let Some(row) = transaction.query_opt(&sql, &[&conversation_id.uuid(), &app_id, &subject, &device_id]).await?
     else {
-        return Ok(Found::No(Answer::NoSuchTarget));
+        return Ok(OperationLookup::No(OperationReply::NoSuchTarget));
     };
     let current = row.try_get::<_, i32>(0)?.unsigned_abs();
     if current != *expected_generation {
-        return Ok(Found::No(Answer::OtherGeneration { current }));
+        return Ok(OperationLookup::No(OperationReply::OtherGeneration { current }));
     }
     if let Some(active) = row.try_get::<_, Option<uuid::Uuid>>(1)? {
-        return Ok(Found::No(Answer::Busy { active_run_id: active.into() }));
+        return Ok(OperationLookup::No(OperationReply::Busy { active_run_id: active.into() }));
     }
     if !asked.by.is_within_rate() {
-        return Ok(Found::No(Answer::OverRate));
+        return Ok(OperationLookup::No(OperationReply::OverRate));
     }
     if let Some(open) = row.try_get::<_, Option<uuid::Uuid>>(2)? {
-        return Ok(Found::Open(open.into()));
+        return Ok(OperationLookup::Open(open.into()));
     }
     let device_id = DeviceId::from(row.try_get::<_, uuid::Uuid>(3)?);
     let sql = "-- operations::begin_reset
@@ -407,7 +412,7 @@ async fn reset(transaction: &Transaction<'_>, asked: &Asked) -> Result<Found, Er
         SELECT $1, app_id, subject, endpoint_id, device_id, 'conversation.reset', conversation_id, $3 FROM taken";
     let generation = generation_column(current);
     transaction.execute(sql, &[&asked.operation_id.uuid(), &conversation_id.uuid(), &generation]).await?;
-    Ok(Found::Begun(Some(device_id)))
+    Ok(OperationLookup::Begun(Some(device_id)))
 }
 
 async fn read(transaction: &Transaction<'_>, operation_id: OperationId) -> Result<Option<ControlOperation>, Error> {

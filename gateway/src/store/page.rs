@@ -2,16 +2,16 @@
 
 /// A place in a list that is sorted by time, and by identifier where the time is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct PagePosition {
     /// The entry's `created_at`.
     pub moment: jiff::Timestamp,
     /// The bits of its identifier.
     pub id: uuid::Uuid,
 }
 
-impl Place {
+impl PagePosition {
     /// Behind every entry: newest first, a list begins here.
-    pub(super) const END: Self = Self { moment: jiff::Timestamp::MAX, id: uuid::Uuid::max() };
+    pub(super) const LIST_START: Self = Self { moment: jiff::Timestamp::MAX, id: uuid::Uuid::max() };
 }
 
 /// A part of a list.
@@ -20,15 +20,15 @@ pub struct Page<T> {
     /// Newest first.
     pub entries: Vec<T>,
     /// Where the page after this one begins; `None` at the end of the list.
-    pub next: Option<Place>,
+    pub next: Option<PagePosition>,
 }
 
 impl<T> Page<T> {
     /// A list with nothing in it.
-    pub const EMPTY: Self = Self { entries: Vec::new(), next: None };
+    pub const EMPTY_PAGE: Self = Self { entries: Vec::new(), next: None };
 
     /// The first `limit` of what was read. One more was asked for, which shows whether there are more.
-    pub(super) fn of(mut entries: Vec<T>, limit: u32, place: impl Fn(&T) -> Place) -> Self {
+    pub(super) fn of(mut entries: Vec<T>, limit: u32, place: impl Fn(&T) -> PagePosition) -> Self {
         let limit = limit as usize;
         let is_full = entries.len() > limit;
         entries.truncate(limit);

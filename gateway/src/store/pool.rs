@@ -10,24 +10,24 @@ use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::backup::BackupError;
-use super::migrate::{self, MigrateError, Standing};
+use super::migrate::{self, MigrateError, SchemaStatus};
 use super::{Error, Store};
-use crate::meters::Meters;
-use crate::wake::Wake;
+use crate::metrics::Metrics;
+use crate::notify::ChangeNotifier;
 
 /// Where systems keep the certificates that they trust, as one file.
-const SYSTEM_ROOTS: [&str; 3] =
+const SYSTEM_ROOT_FILES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 fn system_roots() -> Option<PathBuf> {
-    SYSTEM_ROOTS.map(PathBuf::from).into_iter().find(|path| path.exists())
+    SYSTEM_ROOT_FILES.map(PathBuf::from).into_iter().find(|path| path.exists())
 }
 
 /// Planning an admission takes longer than admitting, and its values change nothing about the plan.
-const KEPT_PLANS: &str = "-c plan_cache_mode=force_generic_plan";
+const GENERIC_PLANS_OPTION: &str = "-c plan_cache_mode=force_generic_plan";
 /// Of a list no more is read than is shown. A bitmap reads all that fits first, which before a table's first statistics looks
 /// like little.
-const AS_SHOWN: &str = "-c enable_bitmapscan=off";
+const NO_BITMAP_SCAN_OPTION: &str = "-c enable_bitmapscan=off";
 
 /// Where the database is.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ pub struct Database {
 
 /// Why a database cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum DatabaseOpenError {
     /// The address cannot be understood.
     #[error("database.url cannot be understood: {0}. It looks like postgres://user@host/database?sslmode=require")]
     Url(String),
@@ -78,13 +78,13 @@ pub enum OpenError {
     Migrate(#[from] MigrateError),
 }
 
-impl From<tokio_postgres::Error> for OpenError {
+impl From<tokio_postgres::Error> for DatabaseOpenError {
     fn from(error: tokio_postgres::Error) -> Self {
         Self::Migrate(MigrateError::Store(error.into()))
     }
 }
 
-impl From<Error> for OpenError {
+impl From<Error> for DatabaseOpenError {
     fn from(error: Error) -> Self {
         Self::Migrate(MigrateError::Store(error))
     }
@@ -93,8 +93,9 @@ impl From<Error> for OpenError {
 impl Database {
     /// Reads the address; connects to nothing yet. `ca_file` holds PEM certificates that are
     /// trusted instead of the system's.
-    pub fn new(url: &str, listen_url: Option<&str>, ca_file: Option<&PathBuf>) -> Result<Self, OpenError> {
-        let read = |url: &str| url.parse::<Config>().map_err(|error| OpenError::Url(super::error::describe(&error)));
+    pub fn new(url: &str, listen_url: Option<&str>, ca_file: Option<&PathBuf>) -> Result<Self, DatabaseOpenError> {
+        let read =
+            |url: &str| url.parse::<Config>().map_err(|error| DatabaseOpenError::Url(super::error::describe(&error)));
         Ok(Self {
             config: read(url)?,
             listen: read(listen_url.unwrap_or(url))?,
@@ -183,23 +184,27 @@ impl Database {
 
     /// Opens the pools after checking version, durability and schema. `migrate` applies what is
     /// missing instead of refusing.
-    pub async fn open(&self, migrate: bool, wake: Wake) -> Result<Store, OpenError> {
+    pub async fn open(&self, migrate: bool, wake: ChangeNotifier) -> Result<Store, DatabaseOpenError> {
         let (mut client, _driver) = self.connect().await?;
         check_server(&client).await?;
         if migrate {
             migrate::run(&mut client).await?;
         }
-        match migrate::standing(&client).await? {
-            Standing::Current => {}
-            Standing::Behind { applied } => return Err(OpenError::Behind { applied, known: migrate::newest() }),
-            Standing::Ahead { applied } => return Err(MigrateError::Ahead { applied, known: migrate::newest() }.into()),
+        match migrate::schema_status(&client).await? {
+            SchemaStatus::Current => {}
+            SchemaStatus::Behind { applied } => {
+                return Err(DatabaseOpenError::Behind { applied, known: migrate::newest() });
+            }
+            SchemaStatus::Ahead { applied } => {
+                return Err(MigrateError::Ahead { applied, known: migrate::newest() }.into());
+            }
         }
         Ok(Store {
-            durable: self.pool(16, KEPT_PLANS),
-            relaxed: self.pool(6, &format!("{KEPT_PLANS} -c synchronous_commit=off")),
-            filtered: self.pool(4, AS_SHOWN),
+            durable: self.pool(16, GENERIC_PLANS_OPTION),
+            relaxed: self.pool(6, &format!("{GENERIC_PLANS_OPTION} -c synchronous_commit=off")),
+            filtered: self.pool(4, NO_BITMAP_SCAN_OPTION),
             wake,
-            meters: Meters::default(),
+            meters: Metrics::default(),
         })
     }
 
@@ -244,7 +249,7 @@ fn notice_silence(config: &mut Config) {
 }
 
 /// Whether a server may be trusted with what was accepted. Returns its version.
-pub(crate) async fn check_server(client: &tokio_postgres::Client) -> Result<String, OpenError> {
+pub(crate) async fn check_server(client: &tokio_postgres::Client) -> Result<String, DatabaseOpenError> {
     let row = client
         .query_one(
             "SELECT current_setting('server_version_num')::int, current_setting('server_version'),
@@ -253,11 +258,11 @@ pub(crate) async fn check_server(client: &tokio_postgres::Client) -> Result<Stri
         )
         .await?;
     if row.get::<_, i32>(0) < 150_000 {
-        return Err(OpenError::TooOld(row.get(1)));
+        return Err(DatabaseOpenError::TooOld(row.get(1)));
     }
     for (setting, value) in [("fsync", row.get::<_, String>(2)), ("synchronous_commit", row.get(3))] {
         if value == "off" {
-            return Err(OpenError::NotDurable { setting, value });
+            return Err(DatabaseOpenError::NotDurable { setting, value });
         }
     }
     Ok(row.get(1))
@@ -272,12 +277,12 @@ pub(crate) async fn clock_skew(client: &tokio_postgres::Client) -> Result<f64, E
     Ok(row.try_get::<_, jiff::Timestamp>(0)?.duration_since(asked).as_secs_f64() - took / 2.0)
 }
 
-fn tls(ca_file: Option<&PathBuf>) -> Result<MakeRustlsConnect, OpenError> {
+fn tls(ca_file: Option<&PathBuf>) -> Result<MakeRustlsConnect, DatabaseOpenError> {
     use rustls_pki_types::pem::PemObject;
     let mut roots = rustls::RootCertStore::empty();
     match ca_file {
         Some(path) => {
-            let problem = |problem: String| OpenError::CaFile { path: path.clone(), problem };
+            let problem = |problem: String| DatabaseOpenError::CaFile { path: path.clone(), problem };
             let certificates =
                 rustls_pki_types::CertificateDer::pem_file_iter(path).map_err(|e| problem(e.to_string()))?;
             for certificate in certificates {

@@ -11,7 +11,7 @@ use super::admissions::digest;
 
 /// Who asks for what: the same identity and the same fingerprint are the same request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct RequestKey {
     /// Of the application, subject, method and target, and Idempotency-Key.
     pub identity: Sha256Digest,
     /// Of the body.
@@ -20,7 +20,7 @@ pub struct Request {
 
 /// What a request was answered with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Existing {
+pub enum RequestResult {
     /// A conversation.
     Conversation(ConversationId),
     /// A control operation.
@@ -29,14 +29,17 @@ pub enum Existing {
 
 /// A request that was made before.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct StoredRequest {
     pub(super) fingerprint: Sha256Digest,
-    pub(super) existing: Existing,
+    pub(super) existing: RequestResult,
     pub(super) made: bool,
 }
 
 /// What is known of a request's identity.
-pub(super) async fn known(transaction: &Transaction<'_>, request: &Request) -> Result<Option<Known>, Error> {
+pub(super) async fn find_request(
+    transaction: &Transaction<'_>,
+    request: &RequestKey,
+) -> Result<Option<StoredRequest>, Error> {
     let sql = "-- requests::known
         SELECT fingerprint, conversation_id, operation_id, made FROM request_identities WHERE identity = $1";
     let row = transaction.query_opt(sql, &[&request.identity.0.as_slice()]).await?;
@@ -47,29 +50,29 @@ pub(super) async fn known(transaction: &Transaction<'_>, request: &Request) -> R
 /// transaction may be kept. Waits for a twin that is under way.
 pub(super) async fn remember(
     transaction: &Transaction<'_>,
-    request: &Request,
-    existing: Existing,
+    request: &RequestKey,
+    existing: RequestResult,
     made: bool,
 ) -> Result<bool, Error> {
     let sql = "-- requests::remember
         INSERT INTO request_identities (identity, fingerprint, conversation_id, operation_id, made)
         VALUES ($1, $2, $3, $4, $5) ON CONFLICT (identity) DO NOTHING";
     let (conversation_id, operation_id) = match existing {
-        Existing::Conversation(id) => (Some(id.uuid()), None),
-        Existing::Operation(id) => (None, Some(id.uuid())),
+        RequestResult::Conversation(id) => (Some(id.uuid()), None),
+        RequestResult::Operation(id) => (None, Some(id.uuid())),
     };
     let (identity, fingerprint) = (request.identity.0.as_slice(), request.fingerprint.0.as_slice());
     let made = transaction.execute(sql, &[&identity, &fingerprint, &conversation_id, &operation_id, &made]).await?;
     Ok(made == 1)
 }
 
-fn known_of(row: &Row) -> Result<Known, Error> {
+fn known_of(row: &Row) -> Result<StoredRequest, Error> {
     let conversation: Option<uuid::Uuid> = row.try_get(1)?;
     let operation: Option<uuid::Uuid> = row.try_get(2)?;
     let existing = match (conversation, operation) {
-        (Some(id), _) => Existing::Conversation(id.into()),
-        (None, Some(id)) => Existing::Operation(id.into()),
+        (Some(id), _) => RequestResult::Conversation(id.into()),
+        (None, Some(id)) => RequestResult::Operation(id.into()),
         (None, None) => return Err(Error::Data("a request that was answered with nothing".to_owned())),
     };
-    Ok(Known { fingerprint: digest(row.try_get(0)?)?, existing, made: row.try_get(3)? })
+    Ok(StoredRequest { fingerprint: digest(row.try_get(0)?)?, existing, made: row.try_get(3)? })
 }

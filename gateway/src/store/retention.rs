@@ -8,11 +8,11 @@ use deskgate_protocol::{ApplicationId, EndpointId, RunId};
 use super::{Error, Store};
 
 /// Runs that one statement deletes at most.
-const RUNS: i64 = 500;
+const MAX_RUNS_PER_DELETE: i64 = 500;
 /// Events that one statement deletes, up to those of its last run: so none holds its locks for long.
-const EVENTS: i64 = 20_000;
+const MAX_EVENTS_PER_DELETE: i64 = 20_000;
 /// Rows in one statement that forgets.
-const FORGOTTEN: i64 = 10_000;
+const MAX_ROWS_PER_DELETE: i64 = 10_000;
 
 impl Store {
     /// Deletes ended runs whose time is over, with their events, their stops and their Idempotency-Keys.
@@ -35,7 +35,7 @@ impl Store {
             )
             INSERT INTO purged_runs (run_id, app_id, subject, endpoint_id, forget_at)
             SELECT run_id, app_id, subject, endpoint_id, now() + kept FROM gone RETURNING run_id";
-        Ok(self.durable_rows(sql, &[&RUNS, &EVENTS]).await?.len())
+        Ok(self.durable_rows(sql, &[&MAX_RUNS_PER_DELETE, &MAX_EVENTS_PER_DELETE]).await?.len())
     }
 
     /// How many ended runs are kept, and how many of them ended longer ago than this.
@@ -57,7 +57,7 @@ impl Store {
             RETURNING run_id";
         let mut shortened = 0;
         loop {
-            match self.durable_rows(sql, &[&retention.as_secs_f64(), &FORGOTTEN]).await?.len() {
+            match self.durable_rows(sql, &[&retention.as_secs_f64(), &MAX_ROWS_PER_DELETE]).await?.len() {
                 0 => return Ok(shortened),
                 count => shortened += count,
             }
@@ -70,7 +70,7 @@ impl Store {
             DELETE FROM purged_runs WHERE run_id IN (
                 SELECT run_id FROM purged_runs WHERE forget_at <= now() LIMIT $1 FOR UPDATE SKIP LOCKED)
             RETURNING run_id";
-        Ok(self.durable_rows(sql, &[&FORGOTTEN]).await?.len())
+        Ok(self.durable_rows(sql, &[&MAX_ROWS_PER_DELETE]).await?.len())
     }
 
     /// Deletes resets that ended so long ago, with the requests that asked for them. Returns how many.
@@ -82,7 +82,7 @@ impl Store {
                 WHERE kind = 'conversation.reset' AND completed_at <= now() - make_interval(secs => $1)
                 LIMIT $2 FOR UPDATE SKIP LOCKED)
             RETURNING operation_id";
-        Ok(self.durable_rows(sql, &[&retention.as_secs_f64(), &FORGOTTEN]).await?.len())
+        Ok(self.durable_rows(sql, &[&retention.as_secs_f64(), &MAX_ROWS_PER_DELETE]).await?.len())
     }
 
     /// Forgets requests that opened a conversation so long ago; the conversation stays. Returns how many.
@@ -93,7 +93,7 @@ impl Store {
                 WHERE conversation_id IS NOT NULL AND created_at <= now() - make_interval(secs => $1)
                 LIMIT $2 FOR UPDATE SKIP LOCKED)
             RETURNING identity";
-        Ok(self.durable_rows(sql, &[&retention.as_secs_f64(), &FORGOTTEN]).await?.len())
+        Ok(self.durable_rows(sql, &[&retention.as_secs_f64(), &MAX_ROWS_PER_DELETE]).await?.len())
     }
 
     /// The service of a deleted run of this application and subject, while it is remembered.

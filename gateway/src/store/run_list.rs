@@ -5,19 +5,19 @@ use deskgate_protocol::{ApplicationId, ConversationId, EndpointId};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::devices::PRESENCE;
+use super::devices::PRESENCE_SQL;
 use super::runs::{StoredRun, stored_run};
-use super::{Error, Page, Place, Store};
+use super::{Error, Page, PagePosition, Store};
 
 /// What a caller's list is to show.
 #[derive(Clone, Debug)]
-pub struct Sought<'a> {
+pub struct RunQuery<'a> {
     /// Whose runs.
     pub app_id: ApplicationId,
     /// For whom they were submitted.
     pub subject: &'a str,
     /// Only what stands after this place, newest first.
-    pub before: Option<Place>,
+    pub before: Option<PagePosition>,
     /// Only what was created then or later.
     pub not_before: Option<jiff::Timestamp>,
     /// Only runs of these services; empty: of all.
@@ -27,14 +27,14 @@ pub struct Sought<'a> {
     /// Only these stored states; `None`: all.
     pub states: Option<Vec<&'static str>>,
     /// Of those that are queued, which.
-    pub waiting: Waiting,
+    pub waiting: WaitCause,
     /// What the identities of all requests under one Idempotency-Key begin with.
     pub key: Option<[u8; 16]>,
 }
 
 /// What a queued run waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiting {
+pub enum WaitCause {
     /// All the same.
     Any,
     /// Its device is there and busy.
@@ -45,21 +45,23 @@ pub enum Waiting {
 
 /// How many runs one page looks at: a filter that few runs fit would otherwise read them all. The
 /// next page goes on behind them.
-const EXAMINED: i64 = 10_000;
+const MAX_EXAMINED_RUNS: i64 = 10_000;
 
 /// The columns of a record without input and result, which may be a megabyte each.
-pub(super) const SHORT: &str = "r.run_id, r.endpoint_id, r.endpoint_version, r.state, r.attempt, NULL::json AS input,
+pub(super) const RUN_SUMMARY_COLUMNS: &str =
+    "r.run_id, r.endpoint_id, r.endpoint_version, r.state, r.attempt, NULL::json AS input,
     NULL::json AS result, r.error, r.usage, r.metadata, NULL::bigint AS queue_position, r.last_sequence, r.created_at,
     r.queue_expires_at, r.started_at, r.finished_at, r.purge_at, r.conversation_id, r.generation, r.stop_operation_id,
     r.stop_requested_at, r.stop_requested_by";
 
 /// Whether a run fits, of those that the place and the caller leave.
-const FITS: &str = "($6::uuid[] IS NULL OR r.endpoint_id = ANY($6)) AND ($7::text[] IS NULL OR r.state = ANY($7))
+const FILTER_CONDITION: &str =
+    "($6::uuid[] IS NULL OR r.endpoint_id = ANY($6)) AND ($7::text[] IS NULL OR r.state = ANY($7))
     AND ($8::boolean IS NULL OR r.state <> 'queued' OR (presence <> 'connected') = $8)
     AND ($10::uuid IS NULL OR r.conversation_id = $10)";
 
 /// A run that a page looked at.
-struct Examined {
+struct ExaminedRun {
     run: StoredRun,
     fits: bool,
     /// Whether the page looked no further.
@@ -68,41 +70,46 @@ struct Examined {
 
 impl Store {
     /// A page of a caller's runs, newest first, without inputs, results and positions in the queue.
-    pub async fn runs_of_caller(&self, sought: &Sought<'_>, limit: u32) -> Result<Page<StoredRun>, Error> {
+    pub async fn runs_of_caller(&self, sought: &RunQuery<'_>, limit: u32) -> Result<Page<StoredRun>, Error> {
         let examined = match sought.key {
             Some(key) => self.runs_under_key(sought, key, limit + 1).await?,
             None => self.runs_by_place(sought, limit + 1).await?,
         };
-        let page = Page::of(examined, limit, Examined::place);
-        let last_examined = page.entries.last().filter(|last| last.is_last).map(Examined::place);
+        let page = Page::of(examined, limit, ExaminedRun::place);
+        let last_examined = page.entries.last().filter(|last| last.is_last).map(ExaminedRun::place);
         let fitting = page.entries.into_iter().filter(|examined| examined.fits).map(|examined| examined.run);
         Ok(Page { entries: fitting.collect(), next: page.next.or(last_examined) })
     }
 
     /// The last run that is looked at is read whether it fits or not: where a short page ends and what it shows must
     /// come from one view of the table, or rows that come and go between two would be skipped or shown twice.
-    async fn runs_by_place(&self, sought: &Sought<'_>, count: u32) -> Result<Vec<Examined>, Error> {
+    async fn runs_by_place(&self, sought: &RunQuery<'_>, count: u32) -> Result<Vec<ExaminedRun>, Error> {
         // The bounds are always there, so that one plan with one index fits every page.
         let sql = format!(
             "-- run_list::by_place
-            SELECT {SHORT}, presence, ({FITS}) IS TRUE AS fits, r.place = {EXAMINED} AS is_last FROM (
+            SELECT {RUN_SUMMARY_COLUMNS}, presence, ({FILTER_CONDITION}) IS TRUE AS fits, r.place = {MAX_EXAMINED_RUNS} AS is_last FROM (
                 SELECT *, row_number() OVER (ORDER BY created_at DESC, run_id DESC) AS place
                 FROM runs WHERE app_id = $1 AND subject = $2 AND (created_at, run_id) < ($3, $4) AND created_at >= $5
-                ORDER BY created_at DESC, run_id DESC LIMIT {EXAMINED}) r
-            JOIN devices d USING (device_id) CROSS JOIN LATERAL (SELECT {PRESENCE} AS presence) p
-            WHERE ({FITS}) OR r.place = {EXAMINED}
+                ORDER BY created_at DESC, run_id DESC LIMIT {MAX_EXAMINED_RUNS}) r
+            JOIN devices d USING (device_id) CROSS JOIN LATERAL (SELECT {PRESENCE_SQL} AS presence) p
+            WHERE ({FILTER_CONDITION}) OR r.place = {MAX_EXAMINED_RUNS}
             ORDER BY r.created_at DESC, r.run_id DESC LIMIT $9"
         );
         self.list(&sql, sought, None, count).await
     }
 
-    async fn runs_under_key(&self, sought: &Sought<'_>, key: [u8; 16], count: u32) -> Result<Vec<Examined>, Error> {
+    async fn runs_under_key(
+        &self,
+        sought: &RunQuery<'_>,
+        key: [u8; 16],
+        count: u32,
+    ) -> Result<Vec<ExaminedRun>, Error> {
         let sql = format!(
             "-- run_list::under_key
-            SELECT {SHORT}, presence, true AS fits, false AS is_last FROM runs r
-            JOIN devices d USING (device_id) CROSS JOIN LATERAL (SELECT {PRESENCE} AS presence) p
+            SELECT {RUN_SUMMARY_COLUMNS}, presence, true AS fits, false AS is_last FROM runs r
+            JOIN devices d USING (device_id) CROSS JOIN LATERAL (SELECT {PRESENCE_SQL} AS presence) p
             WHERE r.identity >= $11 AND r.identity <= $12 AND r.app_id = $1 AND r.subject = $2
-                AND (r.created_at, r.run_id) < ($3, $4) AND r.created_at >= $5 AND {FITS}
+                AND (r.created_at, r.run_id) < ($3, $4) AND r.created_at >= $5 AND {FILTER_CONDITION}
             ORDER BY r.created_at DESC, r.run_id DESC LIMIT $9"
         );
         let (first, last) = ([key, [0; 16]].concat(), [key, [255; 16]].concat());
@@ -112,16 +119,16 @@ impl Store {
     async fn list(
         &self,
         sql: &str,
-        sought: &Sought<'_>,
+        sought: &RunQuery<'_>,
         identities: Option<(Vec<u8>, Vec<u8>)>,
         count: u32,
-    ) -> Result<Vec<Examined>, Error> {
+    ) -> Result<Vec<ExaminedRun>, Error> {
         let endpoints: Vec<_> = sought.endpoints.iter().map(|id| id.uuid()).collect();
         let endpoints = Some(endpoints).filter(|endpoints| !endpoints.is_empty());
         let away = match sought.waiting {
-            Waiting::Any => None,
-            Waiting::ForRoom => Some(false),
-            Waiting::ForDevice => Some(true),
+            WaitCause::Any => None,
+            WaitCause::ForRoom => Some(false),
+            WaitCause::ForDevice => Some(true),
         };
         let (app_id, before, count) = (sought.app_id.uuid(), sought.before(), i64::from(count));
         let not_before = sought.not_before();
@@ -135,19 +142,19 @@ impl Store {
     }
 }
 
-impl Examined {
-    fn place(&self) -> Place {
-        Place { moment: self.run.run.created_at.0, id: self.run.run.run_id.uuid() }
+impl ExaminedRun {
+    fn place(&self) -> PagePosition {
+        PagePosition { moment: self.run.run.created_at.0, id: self.run.run.run_id.uuid() }
     }
 }
 
-fn examined(row: &Row) -> Result<Examined, Error> {
-    Ok(Examined { run: stored_run(row)?, fits: row.try_get("fits")?, is_last: row.try_get("is_last")? })
+fn examined(row: &Row) -> Result<ExaminedRun, Error> {
+    Ok(ExaminedRun { run: stored_run(row)?, fits: row.try_get("fits")?, is_last: row.try_get("is_last")? })
 }
 
-impl Sought<'_> {
-    fn before(&self) -> Place {
-        self.before.unwrap_or(Place::END)
+impl RunQuery<'_> {
+    fn before(&self) -> PagePosition {
+        self.before.unwrap_or(PagePosition::LIST_START)
     }
 
     /// Nothing of ours is older than the epoch, and the database does not know every time that jiff does.

@@ -9,8 +9,8 @@ use deskgate_protocol::{ApplicationId, DeviceId, RunId};
 use serde::de::DeserializeOwned;
 use tokio_postgres::Row;
 
-use super::devices::{PRESENCE, Presence};
-use super::run_list::SHORT;
+use super::devices::{PRESENCE_SQL, Presence};
+use super::run_list::RUN_SUMMARY_COLUMNS;
 use super::{Error, Store};
 
 /// A run as it is stored, with where its device is at this moment.
@@ -23,14 +23,14 @@ pub struct StoredRun {
 }
 
 /// Positions in the queue are counted up to here.
-const QUEUE_POSITION_LIMIT: i64 = 1000;
+const MAX_QUEUE_POSITION: i64 = 1000;
 
 fn select(more: &str) -> String {
     format!(
-        "SELECT r.*, {PRESENCE} AS presence,
+        "SELECT r.*, {PRESENCE_SQL} AS presence,
             CASE WHEN r.state = 'queued' THEN (SELECT count(*) FROM (
                 SELECT FROM runs b WHERE b.device_id = r.device_id AND b.state = 'queued' AND b.offered_until IS NULL
-                    AND (b.created_at, b.run_id) < (r.created_at, r.run_id) LIMIT {QUEUE_POSITION_LIMIT}) before)
+                    AND (b.created_at, b.run_id) < (r.created_at, r.run_id) LIMIT {MAX_QUEUE_POSITION}) before)
             END AS queue_position
         FROM runs r JOIN devices d USING (device_id) {more}"
     )
@@ -48,7 +48,7 @@ impl Store {
     /// device is.
     pub async fn run_mark(&self, run_id: RunId) -> Result<Option<(RunState, u64, Presence)>, Error> {
         let sql = format!(
-            "SELECT r.state, r.last_sequence, {PRESENCE} AS presence FROM runs r JOIN devices d USING (device_id)
+            "SELECT r.state, r.last_sequence, {PRESENCE_SQL} AS presence FROM runs r JOIN devices d USING (device_id)
             WHERE r.run_id = $1 -- runs::run_mark"
         );
         let Some(row) = self.durable_opt(&sql, &[&run_id.uuid()]).await? else { return Ok(None) };
@@ -71,7 +71,7 @@ impl Store {
     }
 
     /// These runs, whosever they are, in no order: for receivers that chose to hear of them.
-    pub async fn told_runs(&self, runs: &[RunId]) -> Result<Vec<StoredRun>, Error> {
+    pub async fn runs_for_deliveries(&self, runs: &[RunId]) -> Result<Vec<StoredRun>, Error> {
         let sql = select("WHERE r.run_id = ANY($1) -- runs::told");
         let ids: Vec<_> = runs.iter().map(|run_id| run_id.uuid()).collect();
         self.durable_rows(&sql, &[&ids]).await?.iter().map(stored_run).collect()
@@ -80,7 +80,7 @@ impl Store {
     /// Those of these runs that are this device's, newest first, without positions in the queue.
     pub async fn whole_runs(&self, device_id: DeviceId, runs: &[RunId]) -> Result<Vec<StoredRun>, Error> {
         let sql = format!(
-            "SELECT r.*, NULL::bigint AS queue_position, {PRESENCE} AS presence FROM runs r JOIN devices d USING (device_id)
+            "SELECT r.*, NULL::bigint AS queue_position, {PRESENCE_SQL} AS presence FROM runs r JOIN devices d USING (device_id)
             WHERE r.run_id = ANY($1) AND r.device_id = $2 ORDER BY r.run_id DESC -- runs::whole_runs"
         );
         let ids: Vec<_> = runs.iter().map(|run_id| run_id.uuid()).collect();
@@ -92,7 +92,7 @@ impl Store {
     pub async fn runs_of_conversation(&self, of: &OwnConversation, limit: i64) -> Result<Vec<StoredRun>, Error> {
         // A conversation's messages are all of its application and subject.
         let sql = format!(
-            "SELECT {SHORT}, {PRESENCE} AS presence FROM runs r JOIN devices d USING (device_id)
+            "SELECT {RUN_SUMMARY_COLUMNS}, {PRESENCE_SQL} AS presence FROM runs r JOIN devices d USING (device_id)
             WHERE r.conversation_id = $1
             ORDER BY r.created_at DESC, r.run_id DESC LIMIT $2 -- runs::runs_of_conversation"
         );

@@ -8,12 +8,12 @@ use deskgate_protocol::{DeviceId, RunId};
 use tokio_postgres::types::ToSql;
 
 use super::{Error, Store};
-use crate::wake::Topic;
+use crate::notify::Topic;
 
 /// Rows in one statement, so that none holds its locks for long.
-const BATCH: i64 = 500;
+const MAX_BATCH_ROWS: i64 = 500;
 /// Batches of a removed device's runs that are ended while somebody waits.
-const ROUNDS_AT_ONCE: usize = 20;
+const MAX_ROUNDS: usize = 20;
 
 impl Store {
     /// Queues again what was offered and not accepted in time. Returns how many.
@@ -22,9 +22,9 @@ impl Store {
             UPDATE runs SET offered_until = NULL WHERE run_id IN (
                 SELECT run_id FROM runs WHERE offered_until < now() LIMIT $1 FOR UPDATE SKIP LOCKED)
             RETURNING device_id";
-        let rows = self.durable_rows(sql, &[&BATCH]).await?;
+        let rows = self.durable_rows(sql, &[&MAX_BATCH_ROWS]).await?;
         for row in &rows {
-            self.wake().changed(Topic::Queue(row.try_get::<_, uuid::Uuid>(0)?.into()));
+            self.notifier().notify(Topic::Queue(row.try_get::<_, uuid::Uuid>(0)?.into()));
         }
         Ok(rows.len())
     }
@@ -41,7 +41,7 @@ impl Store {
             INSERT INTO run_events (run_id, sequence, event_id, type, data)
             SELECT run_id, last_sequence, gen_random_uuid(), $3, '{}' FROM expired RETURNING run_id, type";
         let kind = EventType::RunExpired.as_str();
-        self.announce(sql, &[&BATCH, &retention.as_secs_f64(), &kind]).await
+        self.announce(sql, &[&MAX_BATCH_ROWS, &retention.as_secs_f64(), &kind]).await
     }
 
     /// Started runs of devices whose lease ran out await reconciliation. Sleep that was announced keeps a run for as
@@ -59,7 +59,7 @@ impl Store {
             INSERT INTO run_events (run_id, sequence, event_id, type, data)
             SELECT run_id, last_sequence, gen_random_uuid(), $2,
                 '{\"reason\":\"the device was lost beyond its lease\"}' FROM lost RETURNING run_id, type";
-        self.announce(sql, &[&BATCH, &EventType::RunAwaitingReconciliation.as_str()]).await
+        self.announce(sql, &[&MAX_BATCH_ROWS, &EventType::RunAwaitingReconciliation.as_str()]).await
     }
 
     /// Ends a device: its key is refused from now on, its session ends, and so do its runs. False if
@@ -71,8 +71,8 @@ impl Store {
                 asleep_since = NULL
             WHERE device_id = $1 RETURNING 1";
         let revoked = self.durable_opt(sql, &[&device_id.uuid()]).await?.is_some();
-        self.wake().changed(Topic::Session(device_id));
-        for _ in 0..ROUNDS_AT_ONCE {
+        self.notifier().notify(Topic::Session(device_id));
+        for _ in 0..MAX_ROUNDS {
             match self.end_runs_of_revoked_devices(retention).await {
                 Ok(0) => break,
                 Ok(_) => {}
@@ -121,7 +121,7 @@ impl Store {
             INSERT INTO run_events (run_id, sequence, event_id, type, data)
             SELECT run_id, last_sequence, gen_random_uuid(), 'run.' || state, json_build_object('error', error)
             FROM ended RETURNING run_id, type";
-        self.announce(sql, &[&untouched, &possible, &retention.as_secs_f64(), &BATCH]).await
+        self.announce(sql, &[&untouched, &possible, &retention.as_secs_f64(), &MAX_BATCH_ROWS]).await
     }
 
     /// What a revoked device can no longer reset fails, and its conversation is as it was. Returns how many.
@@ -142,10 +142,10 @@ impl Store {
     async fn announce(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<usize, Error> {
         let rows = self.durable_rows(sql, params).await?;
         for row in &rows {
-            self.wake().changed(Topic::Run(RunId::from(row.try_get::<_, uuid::Uuid>(0)?)));
+            self.notifier().notify(Topic::Run(RunId::from(row.try_get::<_, uuid::Uuid>(0)?)));
             let event: &str = row.try_get(1)?;
             if let Some(ended) = RunState::ALL.into_iter().find(|state| ends_with(*state, event)) {
-                self.meters().run_ended(ended.as_str(), None);
+                self.metrics().run_ended(ended.as_str(), None);
             }
         }
         Ok(rows.len())

@@ -33,9 +33,9 @@ pub struct NewReceipt {
 }
 
 /// Receipts of a webhook with a good signature that are kept.
-const KEPT: i64 = 20;
+const KEPT_SIGNED_RECEIPTS: i64 = 20;
 /// Others that are kept.
-const KEPT_OTHERS: i64 = 5;
+const KEPT_UNSIGNED_RECEIPTS: i64 = 5;
 
 impl Store {
     /// Notes what was received, and forgets what is too old for that.
@@ -63,7 +63,7 @@ impl Store {
                         row_number() OVER (PARTITION BY hook_id, genuine ORDER BY receipt_id DESC) AS place
                     FROM webhook_receipts WHERE hook_id = ANY($1)) placed
                 WHERE place > CASE WHEN genuine THEN $2::int8 ELSE $3::int8 END)";
-        self.relaxed_rows(sql, &[&hooks, &KEPT, &KEPT_OTHERS]).await.map(drop)
+        self.relaxed_rows(sql, &[&hooks, &KEPT_SIGNED_RECEIPTS, &KEPT_UNSIGNED_RECEIPTS]).await.map(drop)
     }
 
     /// What a webhook of this device last received, newest first.

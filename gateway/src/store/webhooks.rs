@@ -6,7 +6,7 @@ use deskgate_protocol::{ApplicationId, DeviceId, HookId, RunId, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::Json;
 
-use super::activity::{Note, Owner};
+use super::activity::{ActivityEntry, Owner};
 use super::runs::json;
 use super::{Error, Store};
 
@@ -33,7 +33,7 @@ pub struct StoredWebhook {
 
 /// A webhook as an event meets it.
 #[derive(Clone, Debug)]
-pub struct ReceivingWebhook {
+pub struct WebhookReceiver {
     /// What is to be done.
     pub webhook: StoredWebhook,
     /// The sealed secrets that are good at this moment, the newest first.
@@ -44,7 +44,7 @@ pub struct ReceivingWebhook {
 
 /// What became of a new webhook.
 #[derive(Clone, Debug)]
-pub enum NewWebhook {
+pub enum WebhookCreation {
     /// It is there.
     Created(Box<StoredWebhook>),
     /// The device has no such active application with such a service.
@@ -54,11 +54,11 @@ pub enum NewWebhook {
 }
 
 /// Webhooks of one application.
-pub const MOST_WEBHOOKS: i64 = 50;
+pub const MAX_WEBHOOKS: i64 = 50;
 
-const CHOSEN: &str = "w.hook_id, w.app_id, w.settings, w.enabled, w.created_at, w.updated_at,
+const WEBHOOK_COLUMNS: &str = "w.hook_id, w.app_id, w.settings, w.enabled, w.created_at, w.updated_at,
     CASE WHEN w.old_secret_until > now() THEN w.old_secret_until END AS old_secret_until";
-const LAST: &str = "(SELECT r.received_at FROM webhook_receipts r WHERE r.hook_id = w.hook_id
+const LAST_RECEIPT_COLUMN: &str = "(SELECT r.received_at FROM webhook_receipts r WHERE r.hook_id = w.hook_id
         ORDER BY r.receipt_id DESC LIMIT 1) AS last_received_at";
 
 impl Store {
@@ -70,7 +70,7 @@ impl Store {
         hook_id: HookId,
         settings: &WebhookSettings,
         sealed: &[u8],
-    ) -> Result<NewWebhook, Error> {
+    ) -> Result<WebhookCreation, Error> {
         let sql = format!(
             "-- webhooks::create
             WITH place AS (
@@ -82,15 +82,15 @@ impl Store {
             ), w AS (
                 INSERT INTO webhooks (hook_id, app_id, endpoint_id, settings, secret)
                 SELECT $4, app_id, endpoint_id, $5, $6 FROM place WHERE others < $7 RETURNING *)
-            SELECT p.others, {CHOSEN}, {LAST} FROM place p LEFT JOIN w ON true"
+            SELECT p.others, {WEBHOOK_COLUMNS}, {LAST_RECEIPT_COLUMN} FROM place p LEFT JOIN w ON true"
         );
         let (app, endpoint, hook) = (app_id.uuid(), settings.endpoint_id.uuid(), hook_id.uuid());
         let json = Json(settings);
         let row = self
-            .noted(
+            .execute_with_activity(
                 owner,
                 &sql,
-                &[&owner.device_id.uuid(), &app, &endpoint, &hook, &json, &sealed, &MOST_WEBHOOKS],
+                &[&owner.device_id.uuid(), &app, &endpoint, &hook, &json, &sealed, &MAX_WEBHOOKS],
                 |row| match row.try_get::<_, Option<uuid::Uuid>>("hook_id")? {
                     Some(_) => Ok(Some(note(app_id, ActivityKind::WebhookCreated, hook_id, &settings.name))),
                     None => Ok(None),
@@ -98,9 +98,9 @@ impl Store {
             )
             .await?;
         match row {
-            None => Ok(NewWebhook::NoSuchService),
-            Some(row) if row.try_get::<_, Option<uuid::Uuid>>("hook_id")?.is_none() => Ok(NewWebhook::TooMany),
-            Some(row) => Ok(NewWebhook::Created(Box::new(webhook(&row)?))),
+            None => Ok(WebhookCreation::NoSuchService),
+            Some(row) if row.try_get::<_, Option<uuid::Uuid>>("hook_id")?.is_none() => Ok(WebhookCreation::TooMany),
+            Some(row) => Ok(WebhookCreation::Created(Box::new(webhook(&row)?))),
         }
     }
 
@@ -112,7 +112,7 @@ impl Store {
     ) -> Result<Vec<StoredWebhook>, Error> {
         let sql = format!(
             "-- webhooks::of_device
-            SELECT {CHOSEN}, {LAST} FROM webhooks w JOIN applications a USING (app_id)
+            SELECT {WEBHOOK_COLUMNS}, {LAST_RECEIPT_COLUMN} FROM webhooks w JOIN applications a USING (app_id)
             WHERE a.device_id = $1 AND ($2::uuid IS NULL OR w.app_id = $2) AND w.removed_at IS NULL ORDER BY w.hook_id"
         );
         let app_id = app_id.map(ApplicationId::uuid);
@@ -123,7 +123,7 @@ impl Store {
     pub async fn webhook(&self, device_id: DeviceId, hook_id: HookId) -> Result<Option<StoredWebhook>, Error> {
         let sql = format!(
             "-- webhooks::one
-            SELECT {CHOSEN}, {LAST} FROM webhooks w JOIN applications a USING (app_id)
+            SELECT {WEBHOOK_COLUMNS}, {LAST_RECEIPT_COLUMN} FROM webhooks w JOIN applications a USING (app_id)
             WHERE a.device_id = $1 AND w.hook_id = $2 AND w.removed_at IS NULL"
         );
         self.durable_opt(&sql, &[&device_id.uuid(), &hook_id.uuid()]).await?.as_ref().map(webhook).transpose()
@@ -142,11 +142,16 @@ impl Store {
             UPDATE webhooks w SET settings = $3, endpoint_id = e.endpoint_id, updated_at = now()
             FROM applications a JOIN endpoints e ON e.app_id = a.app_id
             WHERE a.app_id = w.app_id AND a.device_id = $1 AND w.hook_id = $2 AND w.removed_at IS NULL
-                AND e.endpoint_id = $4 RETURNING {CHOSEN}, {LAST}"
+                AND e.endpoint_id = $4 RETURNING {WEBHOOK_COLUMNS}, {LAST_RECEIPT_COLUMN}"
         );
         let (device, hook, endpoint) = (owner.device_id.uuid(), hook_id.uuid(), settings.endpoint_id.uuid());
         let row = self
-            .noted(owner, &sql, &[&device, &hook, &Json(settings), &endpoint], did(ActivityKind::WebhookChanged))
+            .execute_with_activity(
+                owner,
+                &sql,
+                &[&device, &hook, &Json(settings), &endpoint],
+                did(ActivityKind::WebhookChanged),
+            )
             .await?;
         row.as_ref().map(webhook).transpose()
     }
@@ -163,11 +168,13 @@ impl Store {
             UPDATE webhooks w SET enabled = $3, updated_at = CASE w.enabled WHEN $3 THEN w.updated_at ELSE now() END
             FROM applications a
             WHERE a.app_id = w.app_id AND a.device_id = $1 AND w.hook_id = $2 AND w.removed_at IS NULL
-            RETURNING {CHOSEN}, {LAST}, w.updated_at = now() AS fresh"
+            RETURNING {WEBHOOK_COLUMNS}, {LAST_RECEIPT_COLUMN}, w.updated_at = now() AS fresh"
         );
         let what = if enabled { ActivityKind::WebhookEnabled } else { ActivityKind::WebhookDisabled };
         let changed = |row: &Row| if row.try_get("fresh")? { did(what)(row) } else { Ok(None) };
-        let row = self.noted(owner, &sql, &[&owner.device_id.uuid(), &hook_id.uuid(), &enabled], changed).await?;
+        let row = self
+            .execute_with_activity(owner, &sql, &[&owner.device_id.uuid(), &hook_id.uuid(), &enabled], changed)
+            .await?;
         row.as_ref().map(webhook).transpose()
     }
 
@@ -186,12 +193,17 @@ impl Store {
                 old_secret = CASE WHEN $4::float8 > 0 THEN w.secret END,
                 old_secret_until = CASE WHEN $4 > 0 THEN now() + make_interval(secs => $4) END
             FROM applications a
-            WHERE a.app_id = w.app_id AND a.device_id = $1 AND w.hook_id = $2 AND w.removed_at IS NULL RETURNING {CHOSEN}, {LAST}"
+            WHERE a.app_id = w.app_id AND a.device_id = $1 AND w.hook_id = $2 AND w.removed_at IS NULL RETURNING {WEBHOOK_COLUMNS}, {LAST_RECEIPT_COLUMN}"
         );
         let overlap = f64::from(overlap_s);
         let (device, hook) = (owner.device_id.uuid(), hook_id.uuid());
         let row = self
-            .noted(owner, &sql, &[&device, &hook, &sealed, &overlap], did(ActivityKind::WebhookSecretRolled))
+            .execute_with_activity(
+                owner,
+                &sql,
+                &[&device, &hook, &sealed, &overlap],
+                did(ActivityKind::WebhookSecretRolled),
+            )
             .await?;
         row.as_ref().map(webhook).transpose()
     }
@@ -205,25 +217,25 @@ impl Store {
                 WHERE w.hook_id = r.hook_id AND w.hook_id = $2 AND a.device_id = $1)
             UPDATE webhooks w SET removed_at = now(), secret = NULL, old_secret = NULL, old_secret_until = NULL
             FROM applications a
-            WHERE a.app_id = w.app_id AND a.device_id = $1 AND w.hook_id = $2 AND w.removed_at IS NULL RETURNING {CHOSEN}, {LAST}"
+            WHERE a.app_id = w.app_id AND a.device_id = $1 AND w.hook_id = $2 AND w.removed_at IS NULL RETURNING {WEBHOOK_COLUMNS}, {LAST_RECEIPT_COLUMN}"
         );
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&owner.device_id.uuid(), &hook_id.uuid()];
-        let row = self.noted(owner, &sql, &params, did(ActivityKind::WebhookRemoved)).await?;
+        let row = self.execute_with_activity(owner, &sql, &params, did(ActivityKind::WebhookRemoved)).await?;
         row.as_ref().map(webhook).transpose()
     }
 
     /// A webhook that was not removed, with all that is needed for an event.
-    pub async fn receiving_webhook(&self, hook_id: HookId) -> Result<Option<ReceivingWebhook>, Error> {
+    pub async fn receiving_webhook(&self, hook_id: HookId) -> Result<Option<WebhookReceiver>, Error> {
         let sql = format!(
             "-- webhooks::receiving
-            SELECT {CHOSEN}, NULL::timestamptz AS last_received_at, w.secret, CASE WHEN w.old_secret_until > now() THEN w.old_secret END AS old_secret,
+            SELECT {WEBHOOK_COLUMNS}, NULL::timestamptz AS last_received_at, w.secret, CASE WHEN w.old_secret_until > now() THEN w.old_secret END AS old_secret,
                 floor(extract(epoch FROM now()))::int8 AS now_s
             FROM webhooks w WHERE w.hook_id = $1 AND w.removed_at IS NULL"
         );
         let Some(row) = self.durable_opt(&sql, &[&hook_id.uuid()]).await? else { return Ok(None) };
         let (secret, old): (Vec<u8>, Option<Vec<u8>>) = (row.try_get("secret")?, row.try_get("old_secret")?);
         let secrets = [Some(secret), old].into_iter().flatten().collect();
-        Ok(Some(ReceivingWebhook { webhook: webhook(&row)?, secrets, now_s: row.try_get("now_s")? }))
+        Ok(Some(WebhookReceiver { webhook: webhook(&row)?, secrets, now_s: row.try_get("now_s")? }))
     }
 
     /// The run that an event made before.
@@ -235,15 +247,15 @@ impl Store {
     }
 }
 
-fn did(what: ActivityKind) -> impl Fn(&Row) -> Result<Option<Note>, Error> {
+fn did(what: ActivityKind) -> impl Fn(&Row) -> Result<Option<ActivityEntry>, Error> {
     move |row| {
         let webhook = webhook(row)?;
         Ok(Some(note(webhook.app_id, what, webhook.hook_id, &webhook.settings.name)))
     }
 }
 
-fn note(app_id: ApplicationId, what: ActivityKind, hook_id: HookId, name: &str) -> Note {
-    Note { app_id: Some(app_id), what, about: Some(hook_id.to_string()), name: Some(name.to_owned()) }
+fn note(app_id: ApplicationId, what: ActivityKind, hook_id: HookId, name: &str) -> ActivityEntry {
+    ActivityEntry { app_id: Some(app_id), what, about: Some(hook_id.to_string()), name: Some(name.to_owned()) }
 }
 
 fn webhook(row: &Row) -> Result<StoredWebhook, Error> {

@@ -9,7 +9,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Where certificate and key are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Files {
+pub struct CertificateFiles {
     /// The certificate and those between it and the root, PEM.
     pub certificate: PathBuf,
     /// Its private key, PEM.
@@ -48,10 +48,10 @@ pub enum TlsError {
 }
 
 /// Reads and checks certificate and key.
-pub fn read(files: &Files) -> Result<ServerConfig, TlsError> {
+pub fn read(files: &CertificateFiles) -> Result<ServerConfig, TlsError> {
     let (chain, key) = (certificates(&files.certificate)?, key(&files.key)?);
     super::serving(chain, key).map_err(|problem| {
-        let Files { certificate, key } = files.clone();
+        let CertificateFiles { certificate, key } = files.clone();
         TlsError::Pair { key, certificate, problem }
     })
 }

@@ -10,7 +10,7 @@ use rustls_pki_types::pem::PemObject;
 /// The authorities in the settings cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {problem}")]
-pub struct NoRoots {
+pub struct RootsError {
     path: String,
     problem: String,
 }
@@ -19,12 +19,12 @@ pub struct NoRoots {
 ///
 /// # Errors
 /// `ca_file` cannot be read or holds no certificate.
-pub fn client(ca_file: Option<&Path>) -> Result<ClientConfig, NoRoots> {
+pub fn client(ca_file: Option<&Path>) -> Result<ClientConfig, RootsError> {
     let mut roots = RootCertStore::empty();
     // One that cannot be read is not trusted; the others are.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {
-        let wrong = |problem: String| NoRoots { path: path.display().to_string(), problem };
+        let wrong = |problem: String| RootsError { path: path.display().to_string(), problem };
         let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let own = read.map_err(|error| wrong(error.to_string()))?;
         if own.is_empty() {

@@ -4,23 +4,23 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-const SEQUENCE: u8 = 0x30;
-const VERSION: u8 = 0xa0;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
+const SEQUENCE_TAG: u8 = 0x30;
+const VERSION_TAG: u8 = 0xa0;
+const UTC_TIME_TAG: u8 = 0x17;
+const GENERALIZED_TIME_TAG: u8 = 0x18;
 
 /// When a certificate's time is over. `None`: this is no certificate.
 pub fn not_after(certificate: &[u8]) -> Option<Timestamp> {
-    let (certificate, _) = inside(certificate, SEQUENCE)?;
-    let (mut fields, _) = inside(certificate, SEQUENCE)?;
-    if fields.first() == Some(&VERSION) {
+    let (certificate, _) = inside(certificate, SEQUENCE_TAG)?;
+    let (mut fields, _) = inside(certificate, SEQUENCE_TAG)?;
+    if fields.first() == Some(&VERSION_TAG) {
         fields = element(fields)?.2;
     }
     // Serial number, algorithm, issuer.
     for _ in 0..3 {
         fields = element(fields)?.2;
     }
-    let (validity, _) = inside(fields, SEQUENCE)?;
+    let (validity, _) = inside(fields, SEQUENCE_TAG)?;
     let (_, _, rest) = element(validity)?;
     let (tag, text, _) = element(rest)?;
     time(tag, std::str::from_utf8(text).ok()?)
@@ -30,8 +30,8 @@ fn time(tag: u8, text: &str) -> Option<Timestamp> {
     let text = text.strip_suffix('Z')?;
     let whole = match tag {
         // Two digits of a year: of the last century from 50 on.
-        UTC_TIME => format!("{}{text}", if text.get(..2)? < "50" { "20" } else { "19" }),
-        GENERALIZED_TIME => text.to_owned(),
+        UTC_TIME_TAG => format!("{}{text}", if text.get(..2)? < "50" { "20" } else { "19" }),
+        GENERALIZED_TIME_TAG => text.to_owned(),
         _ => return None,
     };
     let moment = DateTime::strptime("%Y%m%d%H%M%S", whole).ok()?;
@@ -67,10 +67,10 @@ mod tests {
     #[test]
     fn both_ways_to_write_a_time_are_read() {
         let moment = |text: &str| Some(text.parse::<Timestamp>().expect("a time"));
-        assert_eq!(time(UTC_TIME, "261122083000Z"), moment("2026-11-22T08:30:00Z"));
-        assert_eq!(time(UTC_TIME, "991231235959Z"), moment("1999-12-31T23:59:59Z"));
-        assert_eq!(time(GENERALIZED_TIME, "40960101000000Z"), moment("4096-01-01T00:00:00Z"));
-        assert_eq!(time(GENERALIZED_TIME, "nonsense"), None);
+        assert_eq!(time(UTC_TIME_TAG, "261122083000Z"), moment("2026-11-22T08:30:00Z"));
+        assert_eq!(time(UTC_TIME_TAG, "991231235959Z"), moment("1999-12-31T23:59:59Z"));
+        assert_eq!(time(GENERALIZED_TIME_TAG, "40960101000000Z"), moment("4096-01-01T00:00:00Z"));
+        assert_eq!(time(GENERALIZED_TIME_TAG, "nonsense"), None);
     }
 
     #[test]

@@ -13,31 +13,31 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::arrival::Slot;
-use super::door::{Door, DoorError};
-use super::gate::Ticket;
-use super::line::Line;
-use super::{Admission, Arrival, Config, HostKeys, suite};
+use super::cancellable_stream::CancellableStream;
+use super::channel::ChannelSlot;
+use super::handler::{ConnectionHandler, HandlerError};
+use super::limiter::PendingPermit;
+use super::{Arrival, HostKeys, KeyAdmission, TunnelConfig, algorithms};
 
 /// How long a peer has to take the last bytes and close, once its stream was dropped.
-const FAREWELL: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Rejections take this long, so that their time says nothing about the reason.
-const REJECTION: Duration = Duration::from_millis(500);
+const REJECTION_DELAY: Duration = Duration::from_millis(500);
 
 /// What all connections share.
-pub(super) struct House {
-    pub(super) config: Config,
-    pub(super) admission: Arc<dyn Admission>,
+pub(super) struct TunnelContext {
+    pub(super) config: TunnelConfig,
+    pub(super) admission: Arc<dyn KeyAdmission>,
     pub(super) arrivals: mpsc::Sender<Arrival>,
     host_keys: HostKeys,
 }
 
-impl House {
+impl TunnelContext {
     pub(super) fn new(
         host_keys: HostKeys,
-        config: Config,
-        admission: Arc<dyn Admission>,
+        config: TunnelConfig,
+        admission: Arc<dyn KeyAdmission>,
         arrivals: mpsc::Sender<Arrival>,
     ) -> Self {
         Self { config, admission, arrivals, host_keys }
@@ -49,11 +49,11 @@ impl House {
             // The protocol demands a name; versions are told to paired devices only, further in.
             server_id: SshId::Standard(Cow::Borrowed("SSH-2.0-Deskgate")),
             methods: MethodSet::from(&[MethodKind::PublicKey][..]),
-            auth_rejection_time: REJECTION,
+            auth_rejection_time: REJECTION_DELAY,
             // OpenSSH asks with "none" first to learn the methods: that is no attempt to guess.
             auth_rejection_time_initial: Some(Duration::ZERO),
             keys: vec![self.host_keys.current().private()],
-            preferred: suite::preferred(),
+            preferred: algorithms::preferred(),
             max_auth_attempts: 3,
             inactivity_timeout: None,
             keepalive_interval: Some(self.config.keepalive_interval),
@@ -68,9 +68,9 @@ impl House {
     }
 }
 
-/// What the connection and its [`Door`] tell each other.
+/// What the connection and its [`ConnectionHandler`] tell each other.
 #[derive(Clone)]
-pub(super) struct Signals {
+pub(super) struct ConnectionSignals {
     /// The connection must end at once.
     pub(super) cut: CancellationToken,
     /// The channel was handed over.
@@ -80,7 +80,7 @@ pub(super) struct Signals {
     /// The peer closed the channel, after it took all that was in it.
     pub(super) closed: CancellationToken,
     /// The channel.
-    pub(super) slot: Slot,
+    pub(super) slot: ChannelSlot,
 }
 
 /// Runs one connection to its end. When this returns, or is dropped, the socket is closed.
@@ -88,10 +88,10 @@ pub(super) struct Signals {
 /// `cut` ends it at once; `stop` does so too unless its stream was dropped before: then what was
 /// written into that is sent first.
 pub(super) async fn run(
-    house: Arc<House>,
+    house: Arc<TunnelContext>,
     socket: TcpStream,
     peer: SocketAddr,
-    ticket: Ticket,
+    ticket: PendingPermit,
     cut: CancellationToken,
     stop: CancellationToken,
 ) {
@@ -101,16 +101,16 @@ pub(super) async fn run(
         tracing::debug!(%peer, %error, "SSH connection lost");
         return;
     }
-    let signals = Signals {
+    let signals = ConnectionSignals {
         cut,
         opened: CancellationToken::new(),
         dropped: CancellationToken::new(),
         closed: CancellationToken::new(),
-        slot: Slot::default(),
+        slot: ChannelSlot::default(),
     };
-    let Signals { cut, opened, dropped, closed, slot } = signals.clone();
-    let door = Door::new(Arc::clone(&house), peer, ticket, signals);
-    let line = Line::new(socket, &cut);
+    let ConnectionSignals { cut, opened, dropped, closed, slot } = signals.clone();
+    let door = ConnectionHandler::new(Arc::clone(&house), peer, ticket, signals);
+    let line = CancellableStream::new(socket, &cut);
     let leave = async || {
         tokio::select! {
             () = cut.cancelled() => {}
@@ -157,7 +157,7 @@ pub(super) async fn run(
                     (&mut session).await
                 };
                 tokio::select! {
-                    result = timeout(FAREWELL, farewell) => result.ok(),
+                    result = timeout(CLOSE_TIMEOUT, farewell) => result.ok(),
                     () = cut.cancelled() => None,
                 }
             }
@@ -178,6 +178,6 @@ pub(super) async fn run(
     }
 }
 
-fn report(peer: SocketAddr, error: &DoorError) {
+fn report(peer: SocketAddr, error: &HandlerError) {
     tracing::debug!(%peer, %error, "SSH connection ended");
 }

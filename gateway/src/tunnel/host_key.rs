@@ -11,9 +11,9 @@ use russh::keys::ssh_key::PrivateKey;
 use super::key_file::{self, KeyFileError};
 
 /// The key that is shown now, in the gateway's state folder.
-const CURRENT: &str = "ssh_host_ed25519_key";
+const CURRENT_KEY_FILE: &str = "ssh_host_ed25519_key";
 /// The key that is announced, to be shown in future.
-const NEXT: &str = "ssh_host_ed25519_key.next";
+const NEXT_KEY_FILE: &str = "ssh_host_ed25519_key.next";
 
 /// An Ed25519 SSH host key. `Debug` shows its fingerprint only.
 #[derive(Clone)]
@@ -58,11 +58,11 @@ impl std::fmt::Debug for HostKey {
 #[derive(Clone, Debug)]
 pub struct HostKeys {
     folder: PathBuf,
-    kept: Arc<RwLock<Kept>>,
+    kept: Arc<RwLock<KeySet>>,
 }
 
 #[derive(Clone, Debug)]
-struct Kept {
+struct KeySet {
     current: HostKey,
     next: Option<HostKey>,
 }
@@ -81,9 +81,9 @@ pub enum RotateError {
 impl HostKeys {
     /// Reads the keys in `folder`, or makes the one that is shown if there is none yet.
     pub fn load_or_create(folder: &Path) -> Result<Self, KeyFileError> {
-        let current = HostKey::load_or_create(&folder.join(CURRENT))?;
-        let next = key_file::load_if_there(&folder.join(NEXT))?.map(|key| HostKey(Arc::new(key)));
-        Ok(Self { folder: folder.to_owned(), kept: Arc::new(RwLock::new(Kept { current, next })) })
+        let current = HostKey::load_or_create(&folder.join(CURRENT_KEY_FILE))?;
+        let next = key_file::load_if_there(&folder.join(NEXT_KEY_FILE))?.map(|key| HostKey(Arc::new(key)));
+        Ok(Self { folder: folder.to_owned(), kept: Arc::new(RwLock::new(KeySet { current, next })) })
     }
 
     /// The one that is shown.
@@ -99,7 +99,7 @@ impl HostKeys {
     /// Makes the next key and announces it from now on; or the one that lies in its file, as on a further replica.
     pub fn announce(&self) -> Result<HostKey, KeyFileError> {
         let mut kept = self.kept.write().expect("nothing panics while it is held");
-        let next = HostKey::load_or_create(&self.folder.join(NEXT))?;
+        let next = HostKey::load_or_create(&self.folder.join(NEXT_KEY_FILE))?;
         kept.next = Some(next.clone());
         Ok(next)
     }
@@ -108,20 +108,20 @@ impl HostKeys {
     pub fn rotate(&self) -> Result<HostKey, RotateError> {
         let mut kept = self.kept.write().expect("nothing panics while it is held");
         let next = kept.next.clone().ok_or(RotateError::NotAnnounced)?;
-        key_file::replace(&self.folder.join(NEXT), &self.folder.join(CURRENT))?;
-        *kept = Kept { current: next.clone(), next: None };
+        key_file::replace(&self.folder.join(NEXT_KEY_FILE), &self.folder.join(CURRENT_KEY_FILE))?;
+        *kept = KeySet { current: next.clone(), next: None };
         Ok(next)
     }
 
     /// All of them, each with its proof.
     pub fn proven(&self, proof: &HostKeyProof<'_>) -> Vec<ProvenHostKey> {
-        let Kept { current, next } = self.kept();
+        let KeySet { current, next } = self.kept();
         let prove =
             |key: HostKey| ProvenHostKey { public_key: key.public_key(), signature: proof.sign(&key.signing_key()) };
         [Some(current), next].into_iter().flatten().map(prove).collect()
     }
 
-    fn kept(&self) -> Kept {
+    fn kept(&self) -> KeySet {
         self.kept.read().expect("nothing panics while it is held").clone()
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use russh::keys::ssh_key::{Algorithm, LineEnding, PrivateKey};
 
 /// No Ed25519 key in OpenSSH format comes near this size, in bytes.
-const LARGEST: u64 = 16 * 1024;
+const MAX_KEY_FILE_BYTES: u64 = 16 * 1024;
 
 /// Why a private key cannot be used. Never repeats the file's content.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub enum KeyFileError {
         wanted: u32,
     },
     /// A folder, a device, or something much too large.
-    #[error("{path} is no private key file: it is not a regular file of at most {LARGEST} bytes")]
+    #[error("{path} is no private key file: it is not a regular file of at most {MAX_KEY_FILE_BYTES} bytes")]
     NotAKeyFile {
         /// The file.
         path: PathBuf,
@@ -108,7 +108,7 @@ fn load(path: &Path) -> Result<PrivateKey, KeyFileError> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path).map_err(io_error)?;
     let meta = file.metadata().map_err(io_error)?;
-    if !meta.is_file() || meta.len() > LARGEST {
+    if !meta.is_file() || meta.len() > MAX_KEY_FILE_BYTES {
         return Err(KeyFileError::NotAKeyFile { path: path.to_owned() });
     }
     let wanted = rustix::process::geteuid().as_raw();
@@ -123,7 +123,8 @@ fn load(path: &Path) -> Result<PrivateKey, KeyFileError> {
 
 fn parse(file: File, path: &Path) -> Result<PrivateKey, KeyFileError> {
     let unreadable = |why: &str| KeyFileError::Unreadable { path: path.to_owned(), why: why.to_owned() };
-    let key = PrivateKey::read_openssh(&mut file.take(LARGEST)).map_err(|error| unreadable(&error.to_string()))?;
+    let key =
+        PrivateKey::read_openssh(&mut file.take(MAX_KEY_FILE_BYTES)).map_err(|error| unreadable(&error.to_string()))?;
     if key.is_encrypted() {
         return Err(unreadable("it is protected by a passphrase"));
     }
@@ -141,7 +142,7 @@ fn create(path: &Path) -> Result<(), KeyFileError> {
     let key = PrivateKey::random(&mut rand::rng(), Algorithm::Ed25519)
         .and_then(|key| key.to_openssh(LineEnding::LF))
         .map_err(|error| io_error(io::Error::other(error)))?;
-    let draft = Draft(folder.join(format!(".deskgate-key-{:032x}", rand::random::<u128>())));
+    let draft = DraftFile(folder.join(format!(".deskgate-key-{:032x}", rand::random::<u128>())));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft.0).map_err(io_error)?;
     file.write_all(key.as_bytes()).and_then(|()| file.sync_all()).map_err(io_error)?;
     // A hard link, unlike a rename, never replaces a key that another process made in between.
@@ -153,9 +154,9 @@ fn create(path: &Path) -> Result<(), KeyFileError> {
 }
 
 /// A file under a temporary name, which goes away in any case.
-struct Draft(PathBuf);
+struct DraftFile(PathBuf);
 
-impl Drop for Draft {
+impl Drop for DraftFile {
     fn drop(&mut self) {
         // Nothing useful can be done about a failure, and the name is never used again.
         let _ = fs::remove_file(&self.0);
@@ -220,7 +221,7 @@ mod tests {
         assert!(!error.contains("secret"), "{error}");
         assert_eq!(fs::read_to_string(&garbage).expect("there"), "my secret words");
 
-        let huge = write("huge", &"x".repeat(LARGEST as usize + 1));
+        let huge = write("huge", &"x".repeat(MAX_KEY_FILE_BYTES as usize + 1));
         assert!(matches!(load_or_create(&huge), Err(KeyFileError::NotAKeyFile { .. })));
         assert!(matches!(load_or_create(folder.path()), Err(KeyFileError::NotAKeyFile { .. })));
 

@@ -6,10 +6,10 @@
 //! What is said inside the stream is none of its business.
 //!
 //! **States.** A connection waits for authentication (counted by the `gate`), then for its
-//! channel, then it is an [`Arrival`]. The first two together last at most [`Config::login_grace`].
+//! channel, then it is an [`Arrival`]. The first two together last at most [`TunnelConfig::login_grace`].
 //!
 //! **Trust.** Nothing a peer sends before its signature is believed; afterwards only its key is.
-//! Who may come in is decided by an [`Admission`], which is asked for every offered key.
+//! Who may come in is decided by an [`KeyAdmission`], which is asked for every offered key.
 //!
 //! **Failure.** A peer that vanishes is noticed by keepalives after at most four intervals. A peer
 //! that breaks the rules is cut. Everything spawned belongs to [`serve`] and ends with it.
@@ -31,21 +31,21 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-mod arrival;
+pub mod algorithms;
+pub mod cancellable_stream;
+mod channel;
 mod connection;
-mod door;
-mod gate;
+mod handler;
 mod host_key;
 pub mod key_file;
-pub mod line;
-pub mod suite;
+mod limiter;
 
 pub use host_key::{HostKey, HostKeys, RotateError};
 pub use key_file::KeyFileError;
 
 /// The rules of the listener.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct TunnelConfig {
     /// The one name that a channel may ask for: what the control socket is called.
     pub control_path: String,
     /// Time from the connection to the open channel.
@@ -62,7 +62,7 @@ pub struct Config {
     pub keepalive_max: usize,
 }
 
-impl Config {
+impl TunnelConfig {
     /// The production rules (`security.md` A19) for a control socket of this name.
     pub fn new(control_path: impl Into<String>) -> Self {
         Self {
@@ -77,8 +77,8 @@ impl Config {
     }
 }
 
-impl Default for Config {
-    /// [`Config::new`] with the name of a packaged gateway's control socket.
+impl Default for TunnelConfig {
+    /// [`TunnelConfig::new`] with the name of a packaged gateway's control socket.
     fn default() -> Self {
         Self::new("/run/deskgate/control.sock")
     }
@@ -86,7 +86,7 @@ impl Default for Config {
 
 /// What is known of an offered key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum KeyStatus {
     /// It is paired.
     Admit,
     /// It was never paired.
@@ -99,9 +99,9 @@ pub enum Verdict {
 }
 
 /// Decides which keys may come in.
-pub trait Admission: Send + Sync + 'static {
+pub trait KeyAdmission: Send + Sync + 'static {
     /// Looks up one key. Asked when a key is offered and again when its possession is proved.
-    fn admit<'a>(&'a self, key: &'a PublicKey) -> Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
+    fn admit<'a>(&'a self, key: &'a PublicKey) -> Pin<Box<dyn Future<Output = KeyStatus> + Send + 'a>>;
 }
 
 /// Any two-way stream of bytes.
@@ -136,15 +136,15 @@ impl std::fmt::Debug for Arrival {
 pub async fn serve(
     listener: TcpListener,
     host_keys: HostKeys,
-    config: Config,
-    admission: Arc<dyn Admission>,
+    config: TunnelConfig,
+    admission: Arc<dyn KeyAdmission>,
     arrivals: mpsc::Sender<Arrival>,
     stop: CancellationToken,
 ) {
     // Our own, so that ending for want of a receiver does not stop anything else.
     let stop = stop.child_token();
-    let gate = gate::Gate::new(&config);
-    let house = Arc::new(connection::House::new(host_keys, config, admission, arrivals));
+    let gate = limiter::ConnectionLimiter::new(&config);
+    let house = Arc::new(connection::TunnelContext::new(host_keys, config, admission, arrivals));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -156,7 +156,7 @@ pub async fn serve(
         match accepted {
             Ok((socket, peer)) => {
                 let cut = CancellationToken::new();
-                match gate.enter(gate::Source::of(peer), &cut, Instant::now()) {
+                match gate.admit(limiter::PeerSource::of(peer), &cut, Instant::now()) {
                     Ok(ticket) => {
                         connections.spawn(connection::run(Arc::clone(&house), socket, peer, ticket, cut, stop.clone()));
                     }

@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use deskgate_gateway::notify::ChangeNotifier;
 use deskgate_gateway::store::Database;
 use deskgate_gateway::store::admissions::{Admission, Admissions, Submission};
-use deskgate_gateway::store::cluster::{Cluster, Config};
-use deskgate_gateway::wake::Wake;
+use deskgate_gateway::store::cluster::{Cluster, ClusterConfig};
 use deskgate_program::tasks::Tasks;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, RunId};
 use tokio_postgres::{Client, NoTls};
 use tokio_util::sync::CancellationToken;
 
-const RUNS: i64 = 200;
+const RUN_COUNT: i64 = 200;
 
 async fn connect(cluster: &Cluster) -> (Client, tokio::task::JoinSet<()>) {
     let (client, connection) = cluster.connect_config().connect(NoTls).await.expect("connected");
@@ -46,8 +46,8 @@ fn submission(number: i64) -> Submission {
 #[tokio::test]
 async fn admitting_a_run_never_reads_the_other_runs_even_if_the_gateway_began_on_an_empty_table() {
     let dir = tempfile::tempdir().expect("temporary directory");
-    let cluster = Cluster::start(Config::new(dir.path())).await.expect("started");
-    let (wake, _changes) = Wake::new();
+    let cluster = Cluster::start(ClusterConfig::new(dir.path())).await.expect("started");
+    let (wake, _changes) = ChangeNotifier::new();
     let database = Database::new(&cluster.url(), None, None).expect("a URL");
     let store = database.open(true, wake).await.expect("opened");
     let (client, _driver) = connect(&cluster).await;
@@ -62,7 +62,7 @@ async fn admitting_a_run_never_reads_the_other_runs_even_if_the_gateway_began_on
 
     let tasks = Tasks::new(CancellationToken::new());
     let admissions = Admissions::start(&store, &tasks, 1);
-    for number in 0..RUNS {
+    for number in 0..RUN_COUNT {
         let admission = admissions.admit(submission(number)).await.expect("committed");
         assert!(matches!(admission, Admission::Accepted(_)), "{admission:?}");
     }
@@ -77,7 +77,7 @@ async fn admitting_a_run_never_reads_the_other_runs_even_if_the_gateway_began_on
     loop {
         let row = client.query_one(told, &[]).await.expect("answered");
         let (inserted, read): (i64, i64) = (row.get(0), row.get(1));
-        if inserted == RUNS {
+        if inserted == RUN_COUNT {
             assert_eq!(read, 0, "rows that were read by scanning the table");
             break;
         }

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use deskgate_gateway::config::{Acme, AcmeClocks};
-use deskgate_gateway::ops::ask::ask;
-use deskgate_gateway::store::certificates::Subject;
+use deskgate_gateway::config::{AcmeSettings, AcmeTimings};
+use deskgate_gateway::ops::health_check::send_request;
+use deskgate_gateway::store::certificates::CertificateScope;
 use deskgate_gateway::{DatabaseSettings, Gateway, Settings, StartError};
 use rustls::pki_types::CertificateDer;
 use tempfile::TempDir;
@@ -13,47 +13,47 @@ use tokio::task::JoinSet;
 
 use crate::support::authority::Authority;
 use crate::support::certificate::{connect, connect_to_anybody};
-use crate::support::cluster::Database;
-use crate::support::raw::Raw;
+use crate::support::cluster::TestDatabase;
+use crate::support::raw::RawConnection;
 use crate::support::until;
 
-const NOWHERE: &str = "GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+const NOT_FOUND_REQUEST: &str = "GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 const DOMAIN: &str = "gateway.example.com";
 
-async fn start(dir: &TempDir, database: &Database, acme: Option<Acme>, listen: SocketAddr) -> Gateway {
+async fn start(dir: &TempDir, database: &TestDatabase, acme: Option<AcmeSettings>, listen: SocketAddr) -> Gateway {
     start_sealed(dir, database, acme, listen, dir).await
 }
 
 /// With the sealing key that another one has.
 async fn start_sealed(
     dir: &TempDir,
-    database: &Database,
-    acme: Option<Acme>,
+    database: &TestDatabase,
+    acme: Option<AcmeSettings>,
     listen: SocketAddr,
     sealed_like: &TempDir,
 ) -> Gateway {
     let mut settings = Settings::built_in(dir.path().to_owned(), listen);
     settings.database = Some(DatabaseSettings { url: database.url(), listen_url: None, ca_file: None, migrate: true });
     settings.acme = acme;
-    settings.seal_file = sealed_like.path().join(deskgate_gateway::seal::FILE);
+    settings.seal_file = sealed_like.path().join(deskgate_gateway::encryption::KEY_FILE_NAME);
     settings.ops_listen = Some(([127, 0, 0, 1], 0).into());
     Gateway::start(settings).await.expect("the gateway starts")
 }
 
 /// What it says of itself, ready as it is.
 async fn says(gateway: &Gateway) -> String {
-    ask(gateway.addresses().ops.expect("a listener"), "/readyz?verbose").await.expect("ready")
+    send_request(gateway.addresses().ops.expect("a listener"), "/readyz?verbose").await.expect("ready")
 }
 
 /// Whether a caller who trusts this root is answered.
 async fn serves(gateway: &Gateway, domain: &str, root: &CertificateDer<'static>) -> bool {
     let Ok(stream) = connect(root, domain, gateway.addresses().http, &["http/1.1"]).await else { return false };
-    let mut raw = Raw::over(stream);
-    raw.say(NOWHERE).await && raw.hear().await.starts_with("HTTP/1.1 404 ")
+    let mut raw = RawConnection::over(stream);
+    raw.say(NOT_FOUND_REQUEST).await && raw.hear().await.starts_with("HTTP/1.1 404 ")
 }
 
 /// The certificate is nearly over, by the database's clock, and did not come just now.
-async fn age(database: &Database) {
+async fn age(database: &TestDatabase) {
     let aged = "UPDATE acme_certificates SET valid_from = now() - interval '80 days',
         valid_until = now() + interval '10 days', next_turn = now()";
     database.execute(aged).await;
@@ -61,7 +61,7 @@ async fn age(database: &Database) {
 
 #[tokio::test]
 async fn a_certificate_is_ordered_renewed_and_served_on_while_the_authority_is_down() {
-    let (mut authority, database) = (Authority::start().await, Database::new().await);
+    let (mut authority, database) = (Authority::start().await, TestDatabase::new().await);
     let dir = tempfile::tempdir().expect("a temporary directory");
     let domains = ["api.example.com", DOMAIN];
     let settings = authority.settings(&domains);
@@ -96,7 +96,7 @@ async fn a_certificate_is_ordered_renewed_and_served_on_while_the_authority_is_d
 
 #[tokio::test]
 async fn a_replica_that_the_authority_does_not_reach_orders_through_one_that_it_reaches() {
-    let (authority, database) = (Authority::start().await, Database::new().await);
+    let (authority, database) = (Authority::start().await, TestDatabase::new().await);
     let dirs = [(); 3].map(|()| tempfile::tempdir().expect("a temporary directory"));
     let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
     let settings = authority.settings(&[DOMAIN]);
@@ -105,7 +105,7 @@ async fn a_replica_that_the_authority_does_not_reach_orders_through_one_that_it_
     let mut idle = settings.clone();
     idle.clocks.look = Duration::from_secs(3600);
     let bystander = start(&dirs[2], &database, None, anywhere).await;
-    let subject = Subject { directory_url: settings.directory_url.clone(), domains: DOMAIN.to_owned() };
+    let subject = CertificateScope { directory_url: settings.directory_url.clone(), domains: DOMAIN.to_owned() };
     let turn = bystander.store().take_turn(&subject, Duration::from_secs(3600)).await;
     assert_eq!(turn.expect("taken"), Some(0));
     bystander.stop().await;
@@ -131,7 +131,7 @@ async fn a_replica_that_the_authority_does_not_reach_orders_through_one_that_it_
 
 #[tokio::test]
 async fn a_domain_that_leads_elsewhere_is_refused_and_the_authoritys_reason_is_told() {
-    let (authority, database) = (Authority::start().await, Database::new().await);
+    let (authority, database) = (Authority::start().await, TestDatabase::new().await);
     let dir = tempfile::tempdir().expect("a temporary directory");
     authority.lead("elsewhere.example.com", "127.0.0.2").await;
     let mut settings = authority.settings(&["elsewhere.example.com"]);
@@ -159,7 +159,7 @@ async fn a_domain_that_leads_elsewhere_is_refused_and_the_authoritys_reason_is_t
 
 #[tokio::test]
 async fn a_proof_is_shown_to_an_authority_only_and_only_when_one_was_ordered() {
-    let (authority, database) = (Authority::start().await, Database::new().await);
+    let (authority, database) = (Authority::start().await, TestDatabase::new().await);
     let dir = tempfile::tempdir().expect("a temporary directory");
     let settings = authority.settings(&[DOMAIN]);
     let gateway = start(&dir, &database, Some(settings), authority.looks_at).await;
@@ -189,15 +189,15 @@ async fn a_proof_is_shown_to_an_authority_only_and_only_when_one_was_ordered() {
     // Whoever saw a proof is not served over that connection.
     let stream = connect_to_anybody(DOMAIN, address, &["acme-tls/1"]).await.expect("a proof");
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"acme-tls/1"[..]));
-    let mut raw = Raw::over(stream);
-    let _ = raw.say(NOWHERE).await;
+    let mut raw = RawConnection::over(stream);
+    let _ = raw.say(NOT_FOUND_REQUEST).await;
     assert_eq!(raw.hear().await, "");
     gateway.stop().await;
 }
 
 #[tokio::test]
 async fn any_number_who_ask_for_a_proof_cost_one_look_and_all_see_it() {
-    let (authority, database) = (Authority::start().await, Database::new().await);
+    let (authority, database) = (Authority::start().await, TestDatabase::new().await);
     let dir = tempfile::tempdir().expect("a temporary directory");
     let settings = authority.settings(&[DOMAIN]);
     let gateway = start(&dir, &database, Some(settings), authority.looks_at).await;
@@ -229,7 +229,7 @@ async fn any_number_who_ask_for_a_proof_cost_one_look_and_all_see_it() {
 
 #[tokio::test]
 async fn a_certificate_is_issued_at_the_first_order_while_somebody_asks_for_its_proof_without_end() {
-    let (authority, database) = (Authority::start().await, Database::new().await);
+    let (authority, database) = (Authority::start().await, TestDatabase::new().await);
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut settings = authority.settings(&[DOMAIN]);
     settings.clocks.first_pause = Duration::from_secs(3600);
@@ -251,7 +251,7 @@ async fn a_certificate_is_issued_at_the_first_order_while_somebody_asks_for_its_
 }
 
 /// Lets the database refuse a new certificate so many times.
-async fn refuse(database: &Database, times: u32) {
+async fn refuse(database: &TestDatabase, times: u32) {
     let refusal = format!(
         "DROP SEQUENCE IF EXISTS tries;
         CREATE SEQUENCE tries;
@@ -267,7 +267,7 @@ async fn refuse(database: &Database, times: u32) {
 
 #[tokio::test]
 async fn a_certificate_that_cannot_be_kept_is_tried_again_and_then_counts_as_a_failed_order() {
-    let (authority, database) = (Authority::start().await, Database::new().await);
+    let (authority, database) = (Authority::start().await, TestDatabase::new().await);
     let dir = tempfile::tempdir().expect("a temporary directory");
     let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
     start(&dir, &database, None, anywhere).await.stop().await;
@@ -292,7 +292,7 @@ async fn a_certificate_that_cannot_be_kept_is_tried_again_and_then_counts_as_a_f
 
 #[tokio::test]
 async fn a_certificate_that_comes_after_the_rows_were_deleted_is_shown() {
-    let (mut authority, database) = (Authority::start().await, Database::new().await);
+    let (mut authority, database) = (Authority::start().await, TestDatabase::new().await);
     let dir = tempfile::tempdir().expect("a temporary directory");
     let settings = authority.settings(&[DOMAIN]);
     let gateway = start(&dir, &database, Some(settings), authority.looks_at).await;
@@ -309,17 +309,17 @@ async fn a_certificate_that_comes_after_the_rows_were_deleted_is_shown() {
 
 #[tokio::test]
 async fn a_gateway_whose_sealing_key_cannot_be_used_leaves_nothing_running() {
-    let database = Database::new().await;
+    let database = TestDatabase::new().await;
     let dir = tempfile::tempdir().expect("a temporary directory");
-    std::fs::write(dir.path().join(deskgate_gateway::seal::FILE), "no key").expect("written");
+    std::fs::write(dir.path().join(deskgate_gateway::encryption::KEY_FILE_NAME), "no key").expect("written");
     let mut settings = Settings::built_in(dir.path().to_owned(), ([127, 0, 0, 1], 0).into());
     settings.database = Some(DatabaseSettings { url: database.url(), listen_url: None, ca_file: None, migrate: true });
-    settings.acme = Some(Acme {
+    settings.acme = Some(AcmeSettings {
         domains: vec![DOMAIN.to_owned()],
         contact: String::new(),
         directory_url: "https://localhost/dir".to_owned(),
         ca_file: None,
-        clocks: AcmeClocks::default(),
+        clocks: AcmeTimings::default(),
     });
     let error = Gateway::start(settings).await.err().expect("refused");
     assert!(matches!(error, StartError::Seal(_)), "{error}");

@@ -6,11 +6,11 @@ use deskgate_protocol::management::{
 };
 use deskgate_protocol::{ApplicationId, KeyId};
 
-use crate::conversations::Talk;
-use crate::store::Shelf;
-use crate::support::world::{Desk, World};
+use crate::conversations::TestConversation;
+use crate::store::TestStore;
+use crate::support::gateway::{DeviceFixture, TestGateway};
 
-async fn all(desk: &Desk, app_id: Option<ApplicationId>) -> Vec<Activity> {
+async fn all(desk: &DeviceFixture, app_id: Option<ApplicationId>) -> Vec<Activity> {
     let (mut entries, mut before) = (Vec::new(), None);
     loop {
         let page = desk.desktop.activity(ListActivity { limit: 2, before, app_id }).await.expect("listed");
@@ -24,7 +24,7 @@ async fn all(desk: &Desk, app_id: Option<ApplicationId>) -> Vec<Activity> {
 
 #[tokio::test]
 async fn what_a_person_changes_is_noted_with_where_they_were_and_what_changes_nothing_is_not() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let desk = &shelf.desk;
     let page = desk.desktop.clone().asked_by(AskedBy::Page);
     let app = page.create_application(CreateApplication { name: "shop".to_owned() }).await.expect("created");
@@ -70,19 +70,19 @@ async fn what_a_person_changes_is_noted_with_where_they_were_and_what_changes_no
     assert_eq!(access.len(), 3, "once when the device was paired; what was enabled was not enabled again");
     let services = everything.iter().filter(|entry| entry.what == ActivityKind::ServicePublished);
     assert_eq!(services.map(|entry| entry.about.clone()).collect::<Vec<_>>(), [Some(desk.endpoint.to_string())]);
-    let stranger = Desk::pair(&shelf.store).await;
+    let stranger = DeviceFixture::pair(&shelf.store).await;
     assert!(all(&stranger, Some(app_id)).await.is_empty(), "another device sees nothing of it");
 }
 
 #[tokio::test]
 async fn a_stop_and_a_reset_are_noted_once_with_the_key_or_the_place_they_came_from() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let desk = &world.desk;
     let run_id = world.submit("one").await;
     let stop =
         |key: &str| world.ask("POST", &format!("/api/v1/runs/{run_id}/stop")).header("Idempotency-Key", key).send();
     assert_eq!(stop("stop").await.status, stop("stop").await.status);
-    let talk = Talk::open(&world, "case").await;
+    let talk = TestConversation::open(&world, "case").await;
     let reset = ResetConversation { conversation_id: talk.id, expected_generation: 1 };
     let page = desk.desktop.clone().asked_by(AskedBy::Page);
     for _ in 0..2 {

@@ -5,39 +5,39 @@
 use std::num::NonZeroU32;
 
 use deskgate_gateway::domain;
-use deskgate_gateway::http::server::{Entrance, Limits};
+use deskgate_gateway::http::server::{ListenerAccess, ListenerLimits};
+use deskgate_gateway::notify::ChangeNotifier;
 use deskgate_gateway::store::Database as Address;
-use deskgate_gateway::wake::Wake;
 use deskgate_protocol::management::{CreateApplication, CreatedKey, Scope};
 use deskgate_protocol::secret::ApplicationKey;
 use deskgate_protocol::{ConversationId, KeyId, OperationId, RunId, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::call::Call;
-use crate::support::door::Door;
-use crate::support::tap::Tap;
-use crate::support::world::World;
+use crate::support::call::TestRequest;
+use crate::support::gateway::TestGateway;
+use crate::support::server::TestServer;
+use crate::support::tap::StatementTap;
 
 /// A door whose statements are heard.
-struct Heard {
-    tap: Tap,
-    door: Door,
+struct TappedServer {
+    tap: StatementTap,
+    door: TestServer,
 }
 
-impl Heard {
-    async fn new(world: &World) -> Self {
-        let tap = Tap::on(&world.database);
-        let (wake, _) = Wake::new();
+impl TappedServer {
+    async fn new(world: &TestGateway) -> Self {
+        let tap = StatementTap::on(&world.database);
+        let (wake, _) = ChangeNotifier::new();
         let store = Address::new(&tap.url(), None, None).expect("a URL").open(false, wake).await.expect("opened");
         // So many that it is never too many.
         let failed_authentications_per_minute = NonZeroU32::MAX;
-        let callers = domain::Limits { failed_authentications_per_minute, ..Default::default() };
-        let door = Door::with(&store, Entrance::default(), Limits::default(), callers).await;
+        let callers = domain::CallerLimits { failed_authentications_per_minute, ..Default::default() };
+        let door = TestServer::with(&store, ListenerAccess::default(), ListenerLimits::default(), callers).await;
         Self { tap, door }
     }
 
     /// Status, body but for the request's identifier, and the statements.
-    async fn ask(&self, call: Call, path: &str) -> (u16, Value, Vec<String>) {
+    async fn ask(&self, call: TestRequest, path: &str) -> (u16, Value, Vec<String>) {
         self.tap.take();
         let reply = call.to(self.door.address, path).send().await;
         let mut body = reply.json();
@@ -51,7 +51,7 @@ impl Heard {
 
 #[tokio::test]
 async fn what_belongs_to_others_is_looked_for_and_answered_as_what_never_existed() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let desk = &world.desk;
     let other = desk.application("other").await;
     let service = desk.service(&desk.app, "second").await;
@@ -62,7 +62,7 @@ async fn what_belongs_to_others_is_looked_for_and_answered_as_what_never_existed
     let conversation = asked["conversation_id"].as_str().expect("a text").to_owned();
     let stop = world.ask("POST", &format!("/api/v1/runs/{run_id}/stop")).header("Idempotency-Key", "stop");
     let operation = stop.send().await.json()["operation_id"].as_str().expect("a text").to_owned();
-    let heard = Heard::new(&world).await;
+    let heard = TappedServer::new(&world).await;
 
     let generation = json!({ "expected_generation": 1 });
     let message = json!({ "expected_generation": 1, "input": { "text": "a" } });
@@ -123,7 +123,7 @@ fn without_key(mut answer: (u16, Value, Vec<String>)) -> (u16, Value, Vec<String
 
 #[tokio::test]
 async fn every_key_that_is_not_good_is_looked_for_and_answered_alike() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let desk = &world.desk;
     let past: Timestamp = "2020-01-01T00:00:00Z".parse().expect("valid");
     let revoked = desk.restricted_key(|_| {}).await;
@@ -136,7 +136,7 @@ async fn every_key_that_is_not_good_is_looked_for_and_answered_alike() {
     // Of an application that nobody may call with any more.
     let disabled = desk.desktop.create_application(CreateApplication { name: "gone".to_owned() }).await;
     desk.revoke(disabled.expect("created").key.key.key_id).await;
-    let heard = Heard::new(&world).await;
+    let heard = TappedServer::new(&world).await;
     let ask = async |key: &str, method: &str, path: &str| {
         heard.ask(world.call(method, "/").key(key).subject("anna"), path).await
     };

@@ -1,41 +1,41 @@
 //! What callers see of approvals and of runs whose outcome is unknown; the device is played by the store's own calls.
 
-use deskgate_gateway::ops::ask::ask;
-use deskgate_gateway::store::attempts::{Recorded, What};
+use deskgate_gateway::notify::Topic;
+use deskgate_gateway::ops::health_check::send_request;
+use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome};
 use deskgate_gateway::store::devices::SessionKey;
-use deskgate_gateway::wake::Topic;
 use deskgate_protocol::{ApprovalId, RunId};
 use serde_json::{Value, json};
 
 use crate::conversations::{report, start};
 use crate::store::{closed, opened, succeeded};
-use crate::support::stream::{Stream, events};
+use crate::support::gateway::TestGateway;
+use crate::support::stream::{EventStreamReader, events};
 use crate::support::until;
-use crate::support::world::World;
 
-async fn started(world: &World) -> (SessionKey, RunId) {
+async fn started(world: &TestGateway) -> (SessionKey, RunId) {
     world.submit("one").await;
     let (session, _) = world.desk.connect().await;
     (session, start(world, session).await)
 }
 
-async fn write(world: &World, session: SessionKey, run_id: RunId, what: What) {
-    assert_eq!(report(world, session, run_id, what).await, Recorded::Done);
+async fn write(world: &TestGateway, session: SessionKey, run_id: RunId, what: AttemptUpdate) {
+    assert_eq!(report(world, session, run_id, what).await, RecordOutcome::Done);
 }
 
-async fn listed(world: &World, filter: &str) -> Vec<Value> {
+async fn listed(world: &TestGateway, filter: &str) -> Vec<Value> {
     let page = world.ask("GET", &format!("/api/v1/runs?{filter}")).send().await.json();
     page["data"].as_array().expect("a page").iter().map(|run| run["run_id"].clone()).collect()
 }
 
 #[tokio::test]
 async fn a_stream_shows_a_request_its_answer_and_the_end_without_arguments() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (replica, _dir) = world.replica().await;
     let (session, run_id) = started(&world).await;
     let id = ApprovalId::new();
-    let here = Stream::open(world.ask("GET", &events(run_id))).await;
-    let there = Stream::open(world.ask("GET", "").to(replica.addresses().http, &events(run_id))).await;
+    let here = EventStreamReader::open(world.ask("GET", &events(run_id))).await;
+    let there = EventStreamReader::open(world.ask("GET", "").to(replica.addresses().http, &events(run_id))).await;
     for what in [opened(1, id), closed(2, id), succeeded(3)] {
         write(&world, session, run_id, what).await;
     }
@@ -55,12 +55,12 @@ async fn a_stream_shows_a_request_its_answer_and_the_end_without_arguments() {
 
 #[tokio::test]
 async fn a_run_that_awaits_approval_says_so_wherever_it_is_read() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (session, run_id) = started(&world).await;
     let before = world.read(run_id).await;
     let path = format!("/api/v1/runs/{run_id}?wait=10");
     let waiting = tokio::spawn(world.ask("GET", &path).send());
-    until("it waits", async || world.store().wake().watchers(Topic::Run(run_id)) == 1).await;
+    until("it waits", async || world.store().notifier().watchers(Topic::Run(run_id)) == 1).await;
     let id = ApprovalId::new();
     write(&world, session, run_id, opened(1, id)).await;
     let run = waiting.await.expect("no panic").json();
@@ -72,7 +72,7 @@ async fn a_run_that_awaits_approval_says_so_wherever_it_is_read() {
     assert_eq!(listed(&world, "state=awaiting_approval").await, [json!(run_id)]);
     assert_eq!(listed(&world, "phase=started").await, [json!(run_id)]);
     assert!(listed(&world, "state=running").await.is_empty());
-    let metrics = ask(world.gateway.addresses().ops.expect("a listener"), "/metrics").await.expect("there");
+    let metrics = send_request(world.gateway.addresses().ops.expect("a listener"), "/metrics").await.expect("there");
     for line in ["deskgate_runs_awaiting_approval 1", "deskgate_queue_depth{state=\"awaiting_approval\"} 1"] {
         assert!(metrics.contains(line), "{metrics}");
     }
@@ -89,16 +89,16 @@ async fn a_run_that_awaits_approval_says_so_wherever_it_is_read() {
 
 #[tokio::test]
 async fn a_run_that_its_device_does_not_know_the_end_of_is_started_and_its_reason_is_told() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (session, run_id) = started(&world).await;
-    write(&world, session, run_id, What::Unknown).await;
+    write(&world, session, run_id, AttemptUpdate::Unknown).await;
     let run = world.read(run_id).await.json();
     assert_eq!((&run["phase"], &run["state"]), (&json!("started"), &json!("awaiting_reconciliation")));
     assert_eq!(run["state_reason"]["code"], "outcome_unknown");
     assert_eq!(listed(&world, "state=awaiting_reconciliation").await, [json!(run_id)]);
     let asked = world.ask("POST", &format!("/api/v1/runs/{run_id}/stop")).header("Idempotency-Key", "s").send().await;
     assert_eq!(asked.json()["state"], "pending", "its device has to confirm it");
-    write(&world, session, run_id, What::RunAgain).await;
+    write(&world, session, run_id, AttemptUpdate::RunAgain).await;
     let address = asked.header("location").expect("an address");
     let operation = world.ask("GET", address).send().await.json();
     assert_eq!(operation["outcome"], json!({ "code": "stopped", "run_state": "cancelled" }));

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tower::ServiceExt;
 
-use crate::support::world::{World, seal};
+use crate::support::gateway::{TestGateway, seal};
 
 #[path = "../../../fuzz/bend.rs"]
 mod bend;
@@ -39,9 +39,9 @@ fn thrown(runtime: &Handle, router: &Router, request: Request<Body>) -> Result<(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_is_thrown_at_the_router_is_answered_with_a_proper_document() {
-    let world = World::new().await;
-    let limits = deskgate_gateway::http::server::Limits::default();
-    let api = crate::support::door::api(world.store(), limits, Default::default(), Default::default());
+    let world = TestGateway::new().await;
+    let limits = deskgate_gateway::http::server::ListenerLimits::default();
+    let api = crate::support::server::api(world.store(), limits, Default::default(), Default::default());
     let router = deskgate_gateway::http::router(api);
     let key = world.desk.app.key.clone();
     let run_id = world.submit("one").await;
@@ -138,7 +138,7 @@ async fn whatever_is_thrown_at_the_router_is_answered_with_a_proper_document() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_mean_something_are_answered_properly_however_they_are_bent() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (router, names) = target::furnish(world.store(), seal()).await;
     let runtime = Handle::current();
     tokio::task::block_in_place(|| {

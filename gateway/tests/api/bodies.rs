@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::support::call::Problem;
-use crate::support::world::{World, work};
+use crate::support::call::ExpectedProblem;
+use crate::support::gateway::{TestGateway, work};
 
 #[tokio::test]
 async fn what_is_not_json_is_refused_where_it_errs() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let deep = |levels: usize| {
         format!("{{\"input\":{{\"text\":\"a\",\"n\":{}{}}}}}", "[".repeat(levels - 2), "]".repeat(levels - 2))
     };
@@ -25,7 +25,7 @@ async fn what_is_not_json_is_refused_where_it_errs() {
         (vec![b'['; 900_000], "The body is nested deeper than 64 levels.".to_owned()),
     ] {
         let reply = world.submission("bad").text(body).send().await;
-        reply.assert_problem(&Problem::new(400, "malformed_json", "Malformed JSON", &detail));
+        reply.assert_problem(&ExpectedProblem::new(400, "malformed_json", "Malformed JSON", &detail));
     }
     assert_eq!(world.submission("deep").text(deep(64)).send().await.status, 202);
     world.stop().await;
@@ -33,9 +33,9 @@ async fn what_is_not_json_is_refused_where_it_errs() {
 
 #[tokio::test]
 async fn only_json_is_taken() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let detail = "The body must be JSON: send Content-Type: application/json.";
-    let problem = Problem::new(415, "unsupported_media_type", "Unsupported media type", detail);
+    let problem = ExpectedProblem::new(415, "unsupported_media_type", "Unsupported media type", detail);
     for other in
         ["text/plain", "application/jsonp", "multipart/form-data; boundary=x", "", "text/plain; application/json"]
     {
@@ -53,9 +53,9 @@ fn flaw(pointer: &str, code: &str, detail: &str) -> Value {
 
 #[tokio::test]
 async fn every_flaw_of_a_body_is_pointed_at() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let invalid = |flaws: Value| {
-        Problem::new(422, "invalid_input", "Invalid input", "The request body is not acceptable.")
+        ExpectedProblem::new(422, "invalid_input", "Invalid input", "The request body is not acceptable.")
             .with(json!({ "errors": flaws }))
     };
     let object = "an object with a member \"text\"";
@@ -130,12 +130,12 @@ async fn every_flaw_of_a_body_is_pointed_at() {
 
 #[tokio::test]
 async fn a_member_that_callers_cannot_set_is_refused_by_name() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     for (name, pointer) in [("model", "/model"), ("working/dir~", "/working~1dir~0"), ("", "/")] {
         let mut body = work("hello");
         body[name] = json!("x");
         let detail = format!("{name:?} is not a member of this request. Business content goes into \"input\".");
-        let problem = Problem::new(422, "unknown_field", "Unknown field", &detail)
+        let problem = ExpectedProblem::new(422, "unknown_field", "Unknown field", &detail)
             .with(json!({ "errors": [flaw(pointer, "unknown_field", &detail)] }));
         world.submission("x").json(&body).send().await.assert_problem(&problem);
     }
@@ -144,11 +144,11 @@ async fn a_member_that_callers_cannot_set_is_refused_by_name() {
 
 #[tokio::test]
 async fn a_body_over_one_mebibyte_is_refused_announced_or_not() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let limit = 1024 * 1024;
     let detail = format!("The body is larger than {limit} bytes.");
-    let problem =
-        Problem::new(413, "payload_too_large", "Payload too large", &detail).with(json!({ "limit_bytes": limit }));
+    let problem = ExpectedProblem::new(413, "payload_too_large", "Payload too large", &detail)
+        .with(json!({ "limit_bytes": limit }));
     let body = |size: usize| {
         let empty = json!({ "input": { "text": "a", "fill": "" } }).to_string().len();
         json!({ "input": { "text": "a", "fill": "x".repeat(size - empty) } }).to_string()
@@ -157,7 +157,7 @@ async fn a_body_over_one_mebibyte_is_refused_announced_or_not() {
     assert_eq!(world.submission("x").text(body(limit)).send().await.status, 202);
 
     // In chunks, which announce nothing.
-    let mut raw = crate::support::raw::Raw::connect(world.gateway.addresses().http).await;
+    let mut raw = crate::support::raw::RawConnection::connect(world.gateway.addresses().http).await;
     let head = format!(
         "POST {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: anna\r\nIdempotency-Key: y\r\n\
          Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",

@@ -1,24 +1,24 @@
 //! Conversations through the public API; the device is played by the store's own calls.
 
-use deskgate_gateway::store::attempts::{Record, Recorded, What};
+use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate, RecordOutcome};
 use deskgate_gateway::store::devices::SessionKey;
-use deskgate_gateway::store::operations::ToTell;
+use deskgate_gateway::store::operations::OrderSelection;
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::{ConversationId, EndpointId, RunId};
 use serde_json::{Value, json};
 
 use crate::store::succeeded;
-use crate::support::call::{Call, Problem, Reply, not_found};
-use crate::support::world::{LEASE, World};
+use crate::support::call::{ExpectedProblem, TestRequest, TestResponse, not_found};
+use crate::support::gateway::{LONG_LEASE, TestGateway};
 
 /// A conversation of anna's, with calls in it.
-pub(crate) struct Talk<'a> {
-    pub(crate) world: &'a World,
+pub(crate) struct TestConversation<'a> {
+    pub(crate) world: &'a TestGateway,
     pub(crate) id: ConversationId,
 }
 
-impl<'a> Talk<'a> {
-    pub(crate) async fn open(world: &'a World, key: &str) -> Self {
+impl<'a> TestConversation<'a> {
+    pub(crate) async fn open(world: &'a TestGateway, key: &str) -> Self {
         let opened = opening(world, key, key).send().await;
         assert_eq!(opened.status, 201, "{opened:?}");
         let id = opened.json()["conversation_id"].as_str().expect("a text").parse().expect("an identifier");
@@ -42,44 +42,49 @@ impl<'a> Talk<'a> {
         (text("state").expect("a text"), record["generation"].as_u64().expect("a number"), text("active_run_id"))
     }
 
-    pub(crate) fn message(&self, key: &str, generation: u32) -> Call {
+    pub(crate) fn message(&self, key: &str, generation: u32) -> TestRequest {
         let body = json!({ "expected_generation": generation, "input": { "text": "hello" } });
         self.world.ask("POST", &self.path("/messages")).header("Idempotency-Key", key).json(&body)
     }
 
-    pub(crate) fn reset(&self, key: &str, generation: u32) -> Call {
+    pub(crate) fn reset(&self, key: &str, generation: u32) -> TestRequest {
         let body = json!({ "expected_generation": generation });
         self.world.ask("POST", &self.path("/reset")).header("Idempotency-Key", key).json(&body)
     }
 }
 
-fn opening(world: &World, idempotency_key: &str, conversation_key: &str) -> Call {
+fn opening(world: &TestGateway, idempotency_key: &str, conversation_key: &str) -> TestRequest {
     let body = json!({ "endpoint_id": world.desk.endpoint, "conversation_key": conversation_key });
     world.ask("POST", "/api/v1/conversations").header("Idempotency-Key", idempotency_key).json(&body)
 }
 
 /// The device takes the oldest run and starts it.
-pub(crate) async fn start(world: &World, session: SessionKey) -> RunId {
+pub(crate) async fn start(world: &TestGateway, session: SessionKey) -> RunId {
     let offers = world.desk.claim(session, 1).await;
     let run_id = offers[0].run_id;
-    assert_eq!(report(world, session, run_id, What::Start).await, Recorded::Done);
+    assert_eq!(report(world, session, run_id, AttemptUpdate::Start).await, RecordOutcome::Done);
     run_id
 }
 
-pub(crate) async fn report(world: &World, session: SessionKey, run_id: RunId, what: What) -> Recorded {
-    let record = Record { run_id, attempt: 1, what };
-    world.store().record(session, &[record], LEASE).await.expect("written")[0]
+pub(crate) async fn report(
+    world: &TestGateway,
+    session: SessionKey,
+    run_id: RunId,
+    what: AttemptUpdate,
+) -> RecordOutcome {
+    let record = AttemptRecord { run_id, attempt: 1, what };
+    world.store().record(session, &[record], LONG_LEASE).await.expect("written")[0]
 }
 
-fn conflict<'a>(code: &'a str, title: &'a str, detail: &'a str, members: Value) -> Problem<'a> {
-    Problem::new(409, code, title, detail).with(members)
+fn conflict<'a>(code: &'a str, title: &'a str, detail: &'a str, members: Value) -> ExpectedProblem<'a> {
+    ExpectedProblem::new(409, code, title, detail).with(members)
 }
 
-const BUSY: &str = "The conversation has a message or a reset under way. Wait for its end and try again.";
+const BUSY_DETAIL: &str = "The conversation has a message or a reset under way. Wait for its end and try again.";
 
 #[tokio::test]
 async fn the_same_business_key_is_the_same_conversation_and_only_for_its_subject_and_application() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let first = opening(&world, "one", "case 4711").send().await;
     let record = first.json();
     assert_eq!((first.status, &record["generation"], &record["state"]), (201, &json!(1), &json!("idle")));
@@ -112,10 +117,10 @@ async fn the_same_business_key_is_the_same_conversation_and_only_for_its_subject
 
 #[tokio::test]
 async fn lists_show_a_callers_own_conversations_and_the_messages_of_one() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let mut opened = Vec::new();
     for key in ["first", "second", "third"] {
-        opened.insert(0, Talk::open(&world, key).await.read().await);
+        opened.insert(0, TestConversation::open(&world, key).await.read().await);
     }
     let list = async |query: &str| world.ask("GET", &format!("/api/v1/conversations?{query}")).send().await;
     let page = list("limit=2").await.json();
@@ -137,7 +142,7 @@ async fn lists_show_a_callers_own_conversations_and_the_messages_of_one() {
     assert_eq!(list(&format!("limit=1&cursor={cursor}&endpoint_id={other}")).await.code(), "invalid_cursor");
     assert_eq!(list("conversation_key=%00").await.code(), "invalid_input");
 
-    let (talk, silent) = (Talk::open(&world, "fourth").await, &opened[0]["conversation_id"]);
+    let (talk, silent) = (TestConversation::open(&world, "fourth").await, &opened[0]["conversation_id"]);
     let said = talk.message("one", 1).send().await.run_id();
     world.submit("no-message").await;
     let runs = async |of: &str| world.ask("GET", &format!("/api/v1/runs?conversation_id={of}")).send().await.json();
@@ -149,7 +154,7 @@ async fn lists_show_a_callers_own_conversations_and_the_messages_of_one() {
 
 #[tokio::test]
 async fn twenty_openings_at_once_make_one_conversation() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (replica, _dir) = world.replica().await;
     let calls = (0..20).map(|n| {
         let call = opening(&world, &format!("key-{}", n % 7), "one");
@@ -168,8 +173,8 @@ async fn twenty_openings_at_once_make_one_conversation() {
 
 #[tokio::test]
 async fn a_conversation_has_one_run_at_a_time_and_is_free_in_the_commit_of_its_end() {
-    let world = World::new().await;
-    let talk = Talk::open(&world, "case").await;
+    let world = TestGateway::new().await;
+    let talk = TestConversation::open(&world, "case").await;
     let accepted = talk.message("one", 1).send().await;
     let run = accepted.json();
     let run_id = accepted.run_id();
@@ -177,7 +182,8 @@ async fn a_conversation_has_one_run_at_a_time_and_is_free_in_the_commit_of_its_e
     assert_eq!(world.read(run_id).await.json()["conversation_id"], json!(talk.id));
     assert_eq!(talk.stands().await, ("busy".to_owned(), 1, Some(run_id.to_string())));
 
-    let busy = conflict("conversation_busy", "Conversation busy", BUSY, json!({ "active_run_id": run_id })).retryable();
+    let busy =
+        conflict("conversation_busy", "Conversation busy", BUSY_DETAIL, json!({ "active_run_id": run_id })).retryable();
     talk.message("two", 1).send().await.assert_problem(&busy);
     talk.reset("reset", 1).send().await.assert_problem(&busy);
     let replayed = talk.message("one", 1).send().await;
@@ -190,8 +196,8 @@ async fn a_conversation_has_one_run_at_a_time_and_is_free_in_the_commit_of_its_e
     let (session, _) = world.desk.connect().await;
     let offers = world.desk.claim(session, 9).await;
     assert_eq!((offers.len(), offers[0].conversation, offers[0].generation), (1, Some(talk.id), Some(1)));
-    assert_eq!(report(&world, session, run_id, What::Start).await, Recorded::Done);
-    assert_eq!(report(&world, session, run_id, succeeded(1)).await, Recorded::Done);
+    assert_eq!(report(&world, session, run_id, AttemptUpdate::Start).await, RecordOutcome::Done);
+    assert_eq!(report(&world, session, run_id, succeeded(1)).await, RecordOutcome::Done);
     assert_eq!(talk.stands().await, ("idle".to_owned(), 1, None));
     assert_eq!(talk.message("one", 1).send().await.json()["state"], "succeeded", "the replay finds what became of it");
     assert_ne!(talk.message("two", 1).send().await.run_id(), run_id);
@@ -200,8 +206,8 @@ async fn a_conversation_has_one_run_at_a_time_and_is_free_in_the_commit_of_its_e
 
 #[tokio::test]
 async fn every_way_a_run_can_end_frees_its_conversation() {
-    let world = World::new().await;
-    let talk = Talk::open(&world, "case").await;
+    let world = TestGateway::new().await;
+    let talk = TestConversation::open(&world, "case").await;
     let (session, _) = world.desk.connect().await;
 
     let expired = talk.message("expires", 1).send().await.run_id();
@@ -209,18 +215,18 @@ async fn every_way_a_run_can_end_frees_its_conversation() {
         .database
         .execute(&format!("UPDATE runs SET queue_expires_at = now() WHERE run_id = '{}'", expired.uuid()))
         .await;
-    world.store().expire_queued(LEASE).await.expect("expired");
+    world.store().expire_queued(LONG_LEASE).await.expect("expired");
     assert_eq!(talk.stands().await.0, "idle");
 
     talk.message("mismatch", 1).send().await.run_id();
     let declined = world.desk.claim(session, 1).await[0].run_id;
-    assert_eq!(report(&world, session, declined, What::Mismatch).await, Recorded::Done);
+    assert_eq!(report(&world, session, declined, AttemptUpdate::Mismatch).await, RecordOutcome::Done);
     assert_eq!(talk.stands().await.0, "idle");
 
     talk.message("removed", 1).send().await.run_id();
     start(&world, session).await;
     assert_eq!(talk.stands().await.0, "busy");
-    world.store().revoke_device(world.desk.device_id, LEASE).await.expect("revoked");
+    world.store().revoke_device(world.desk.device_id, LONG_LEASE).await.expect("revoked");
     assert_eq!(talk.stands().await.0, "idle");
     talk.message("gone", 1).send().await.assert_problem(&not_found());
     world.stop().await;
@@ -228,8 +234,8 @@ async fn every_way_a_run_can_end_frees_its_conversation() {
 
 #[tokio::test]
 async fn a_message_names_the_generation_it_means_and_a_reset_raises_it_once() {
-    let world = World::new().await;
-    let talk = Talk::open(&world, "case").await;
+    let world = TestGateway::new().await;
+    let talk = TestConversation::open(&world, "case").await;
     let detail = "The conversation is in generation 1. Read it and decide whether the request still fits.";
     let other = conflict("generation_mismatch", "Generation mismatch", detail, json!({ "current_generation": 1 }));
     talk.message("early", 2).send().await.assert_problem(&other);
@@ -241,21 +247,28 @@ async fn a_message_names_the_generation_it_means_and_a_reset_raises_it_once() {
     assert_eq!((&operation["kind"], &operation["state"]), (&json!("conversation.reset"), &json!("pending")));
     assert_eq!(operation["target"], json!({ "conversation_id": talk.id }));
     assert_eq!(talk.stands().await, ("resetting".to_owned(), 1, None));
-    let busy =
-        conflict("conversation_busy", "Conversation busy", BUSY, json!({ "operation_id": operation["operation_id"] }));
+    let busy = conflict(
+        "conversation_busy",
+        "Conversation busy",
+        BUSY_DETAIL,
+        json!({ "operation_id": operation["operation_id"] }),
+    );
     talk.message("meanwhile", 1).send().await.assert_problem(&busy.retryable());
     assert_eq!(talk.reset("another", 1).send().await.json()["operation_id"], operation["operation_id"]);
 
     let (session, _) = world.desk.connect().await;
-    let told = world.store().deliver(session, ToTell::New).await.expect("delivered");
+    let told = world.store().deliver(session, OrderSelection::New).await.expect("delivered");
     assert_eq!(told.len(), 1);
-    assert!(world.store().deliver(session, ToTell::New).await.expect("delivered").is_empty(), "once in a session");
+    assert!(
+        world.store().deliver(session, OrderSelection::New).await.expect("delivered").is_empty(),
+        "once in a session"
+    );
     let path = asked.header("location").expect("an address").to_owned();
     assert_eq!(world.ask("GET", &path).send().await.json()["state"], "delivered");
     let (newer, _) = world.desk.connect().await;
-    assert_eq!(world.store().deliver(newer, ToTell::New).await.expect("delivered"), told, "again in the next");
+    assert_eq!(world.store().deliver(newer, OrderSelection::New).await.expect("delivered"), told, "again in the next");
     for session in [session, newer, newer] {
-        world.store().operation_done(session, told[0].0, OutcomeCode::Reset, LEASE).await.expect("written");
+        world.store().operation_done(session, told[0].0, OutcomeCode::Reset, LONG_LEASE).await.expect("written");
         let expected = if session == newer { 2 } else { 1 };
         assert_eq!(talk.stands().await.1, expected, "an older session changes nothing, a repetition neither");
     }
@@ -273,10 +286,10 @@ async fn a_message_names_the_generation_it_means_and_a_reset_raises_it_once() {
 
 #[tokio::test]
 async fn a_reset_that_its_device_can_no_longer_carry_out_fails_and_changes_nothing() {
-    let world = World::new().await;
-    let talk = Talk::open(&world, "case").await;
+    let world = TestGateway::new().await;
+    let talk = TestConversation::open(&world, "case").await;
     let asked = talk.reset("reset", 1).send().await;
-    world.store().revoke_device(world.desk.device_id, LEASE).await.expect("revoked");
+    world.store().revoke_device(world.desk.device_id, LONG_LEASE).await.expect("revoked");
     world.store().fail_resets_of_revoked_devices().await.expect("failed");
     let operation = world.ask("GET", asked.header("location").expect("an address")).send().await.json();
     assert_eq!((&operation["state"], &operation["error"]["code"]), (&json!("failed"), &json!("device_removed")));
@@ -286,8 +299,8 @@ async fn a_reset_that_its_device_can_no_longer_carry_out_fails_and_changes_nothi
 
 #[tokio::test]
 async fn a_key_that_is_limited_to_other_services_does_not_learn_of_a_conversation() {
-    let world = World::new().await;
-    let talk = Talk::open(&world, "case").await;
+    let world = TestGateway::new().await;
+    let talk = TestConversation::open(&world, "case").await;
     let reset = talk.reset("reset", 1).send().await;
     let other = world.desk.service(&world.desk.app, "other").await;
     let limited = world.desk.restricted_key(|key| key.endpoints = vec![other]).await.text;
@@ -306,9 +319,9 @@ async fn a_key_that_is_limited_to_other_services_does_not_learn_of_a_conversatio
 
 #[tokio::test]
 async fn what_is_wrong_with_a_body_is_said_member_by_member() {
-    let world = World::new().await;
-    let talk = Talk::open(&world, "case").await;
-    let flaws = |reply: &Reply| {
+    let world = TestGateway::new().await;
+    let talk = TestConversation::open(&world, "case").await;
+    let flaws = |reply: &TestResponse| {
         assert_eq!((reply.status, reply.code()), (422, "invalid_input".to_owned()), "{reply:?}");
         let json = reply.json();
         let errors = json["errors"].as_array().expect("a list");
@@ -336,8 +349,8 @@ async fn what_is_wrong_with_a_body_is_said_member_by_member() {
 
 #[tokio::test]
 async fn while_access_is_paused_nothing_new_is_said_and_what_was_said_is_found() {
-    let world = World::new().await;
-    let talk = Talk::open(&world, "case").await;
+    let world = TestGateway::new().await;
+    let talk = TestConversation::open(&world, "case").await;
     let run_id = talk.message("one", 1).send().await.run_id();
     world.desk.allow(false).await;
     for call in [talk.message("two", 1), opening(&world, "new", "new")] {
@@ -351,8 +364,8 @@ async fn while_access_is_paused_nothing_new_is_said_and_what_was_said_is_found()
 
 #[tokio::test]
 async fn a_message_that_waited_for_the_end_before_it_comes_behind_it_also_by_the_clock() {
-    let world = World::new().await;
-    let talk = Talk::open(&world, "case").await;
+    let world = TestGateway::new().await;
+    let talk = TestConversation::open(&world, "case").await;
     let (session, _) = world.desk.connect().await;
     let moment = |time: &Value| time.as_str().and_then(|time| time.parse::<jiff::Timestamp>().ok()).expect("a time");
     let mut before = talk.message("first", 1).send().await.run_id();
@@ -365,7 +378,7 @@ async fn a_message_that_waited_for_the_end_before_it_comes_behind_it_also_by_the
         held.execute("LOCK TABLE endpoints IN ACCESS EXCLUSIVE MODE").await;
         let end = async {
             world.database.waits_for_a_lock("messages::admit").await;
-            assert_eq!(report(&world, session, before, succeeded(1)).await, Recorded::Done);
+            assert_eq!(report(&world, session, before, succeeded(1)).await, RecordOutcome::Done);
             held.commit().await;
         };
         let message = || talk.message(&round.to_string(), 1).send();

@@ -5,10 +5,10 @@ use deskgate_protocol::secret::{ApplicationKey, ControlToken};
 use deskgate_protocol::{KeyId, RunId, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::call::{Problem, not_found};
-use crate::support::world::World;
+use crate::support::call::{ExpectedProblem, not_found};
+use crate::support::gateway::TestGateway;
 
-const MISSING: Problem<'_> = Problem {
+const MISSING_KEY_PROBLEM: ExpectedProblem<'_> = ExpectedProblem {
     status: 401,
     code: "credential_missing",
     title: "Credential missing",
@@ -17,13 +17,13 @@ const MISSING: Problem<'_> = Problem {
     members: Value::Null,
 };
 
-fn credential_invalid(detail: &str) -> Problem<'_> {
-    Problem::new(401, "credential_invalid", "Credential invalid", detail)
+fn credential_invalid(detail: &str) -> ExpectedProblem<'_> {
+    ExpectedProblem::new(401, "credential_invalid", "Credential invalid", detail)
 }
 
 #[tokio::test]
 async fn every_key_that_is_no_valid_key_gets_the_same_401() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let desk = &world.desk;
     let revoked = desk.restricted_key(|_| {}).await;
     desk.revoke(revoked.key.key_id).await;
@@ -66,21 +66,21 @@ async fn every_key_that_is_no_valid_key_gets_the_same_401() {
 
 #[tokio::test]
 async fn without_a_credential_every_route_says_that_one_is_missing() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let routes = [
         ("GET", "/api/v1/agent-endpoints".to_owned()),
         ("POST", world.runs_of(world.desk.endpoint)),
         ("GET", format!("/api/v1/runs/{}", RunId::new())),
     ];
     for (method, path) in routes {
-        world.call(method, &path).send().await.assert_problem(&MISSING);
+        world.call(method, &path).send().await.assert_problem(&MISSING_KEY_PROBLEM);
     }
     world.stop().await;
 }
 
 #[tokio::test]
 async fn another_kind_of_secret_in_the_place_of_a_key_is_named() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let token = ControlToken::generate();
     for (secret, name) in [
         (token.reveal(), "a private control token"),
@@ -99,11 +99,11 @@ async fn another_kind_of_secret_in_the_place_of_a_key_is_named() {
 
 #[tokio::test]
 async fn a_key_in_the_url_is_refused_before_everything_else_and_not_repeated() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let key = &world.desk.app.key;
     let detail = "A credential was sent in the URL, where it can leak into logs. Send it in the Authorization header, \
                   and roll the key that was sent.";
-    let problem = Problem::new(400, "credential_in_url", "Credential in the URL", detail);
+    let problem = ExpectedProblem::new(400, "credential_in_url", "Credential in the URL", detail);
     for query in [
         format!("access_token={key}"),
         format!("wait=1&x={key}"),
@@ -124,7 +124,7 @@ async fn a_key_in_the_url_is_refused_before_everything_else_and_not_repeated() {
 
 #[tokio::test]
 async fn a_missing_scope_is_named_on_each_route() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = world.submit("one").await;
     let routes = [
         (Scope::EndpointsRead, "GET", "/api/v1/agent-endpoints".to_owned()),
@@ -142,7 +142,7 @@ async fn a_missing_scope_is_named_on_each_route() {
         let others = Scope::ALL.into_iter().filter(|other| *other != scope).collect();
         let key = world.desk.restricted_key(|key| key.scopes = others).await;
         let detail = format!("This application key lacks the scope \"{scope}\".");
-        let problem = Problem::new(403, "insufficient_scope", "Insufficient scope", &detail)
+        let problem = ExpectedProblem::new(403, "insufficient_scope", "Insufficient scope", &detail)
             .with(json!({ "required_scope": scope.as_str() }));
         world.call(method, &path).key(&key.text).subject("anna").send().await.assert_problem(&problem);
     }
@@ -151,13 +151,13 @@ async fn a_missing_scope_is_named_on_each_route() {
 
 #[tokio::test]
 async fn a_subject_is_one_name_of_1_to_255_visible_ascii_characters() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let ask = || world.ask("GET", "/api/v1/agent-endpoints");
     let detail = "The request names no business user. Send the header X-Gateway-Subject.";
-    let missing = Problem::new(400, "subject_missing", "Subject missing", detail);
+    let missing = ExpectedProblem::new(400, "subject_missing", "Subject missing", detail);
     ask().without("X-Gateway-Subject").send().await.assert_problem(&missing);
     let detail = "X-Gateway-Subject must be sent once and hold 1 to 255 visible ASCII characters.";
-    let invalid = Problem::new(400, "subject_invalid", "Subject invalid", detail);
+    let invalid = ExpectedProblem::new(400, "subject_invalid", "Subject invalid", detail);
     for subject in ["".to_owned(), "x".repeat(256), "anna berg".to_owned(), "änna".to_owned(), "anna\tb".to_owned()] {
         ask().header("X-Gateway-Subject", &subject).send().await.assert_problem(&invalid);
     }
@@ -171,12 +171,12 @@ async fn a_subject_is_one_name_of_1_to_255_visible_ascii_characters() {
 
 #[tokio::test]
 async fn a_key_bound_to_a_subject_speaks_for_no_other() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let bound = world.desk.restricted_key(|key| key.fixed_subject = Some("berta".to_owned())).await;
     let of_anna = world.submit("one").await;
     let ask = |path: &str| world.call("GET", path).key(&bound.text);
     let detail = "This application key is bound to another subject.";
-    let problem = Problem::new(403, "subject_not_allowed", "Subject not allowed", detail);
+    let problem = ExpectedProblem::new(403, "subject_not_allowed", "Subject not allowed", detail);
     ask("/api/v1/agent-endpoints").subject("anna").send().await.assert_problem(&problem);
     ask(&format!("/api/v1/runs/{of_anna}")).subject("anna").send().await.assert_problem(&problem);
     for allowed in [ask("/api/v1/agent-endpoints"), ask("/api/v1/agent-endpoints").subject("berta")] {
@@ -191,13 +191,13 @@ async fn a_key_bound_to_a_subject_speaks_for_no_other() {
 
 #[tokio::test]
 async fn an_idempotency_key_is_one_text_bare_or_quoted() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let detail = "A request that creates work needs an Idempotency-Key, so that it can be repeated safely.";
-    let missing = Problem::new(400, "idempotency_key_missing", "Idempotency-Key missing", detail);
+    let missing = ExpectedProblem::new(400, "idempotency_key_missing", "Idempotency-Key missing", detail);
     world.submission("x").without("Idempotency-Key").send().await.assert_problem(&missing);
     let detail =
         "Idempotency-Key must be sent once and hold 1 to 255 visible ASCII characters, bare or in double quotes.";
-    let invalid = Problem::new(400, "idempotency_key_invalid", "Idempotency-Key invalid", detail);
+    let invalid = ExpectedProblem::new(400, "idempotency_key_invalid", "Idempotency-Key invalid", detail);
     let long = "x".repeat(256);
     for key in ["", "\"\"", "\"", "a b", "ä", "a\"b", &long, &format!("\"{long}\"")] {
         world.submission(key).send().await.assert_problem(&invalid);

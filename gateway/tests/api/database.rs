@@ -4,15 +4,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use deskgate_gateway::notify::ChangeNotifier;
 use deskgate_gateway::store::Database as Address;
-use deskgate_gateway::store::OpenError;
+use deskgate_gateway::store::DatabaseOpenError;
 use deskgate_gateway::store::migrate::{MigrateError, newest};
-use deskgate_gateway::wake::Wake;
 use deskgate_gateway::{DatabaseSettings, Gateway, Settings, StartError};
 
-use crate::support::cluster::Database;
+use crate::support::cluster::TestDatabase;
+use crate::support::gateway::DeviceFixture;
 use crate::support::until;
-use crate::support::world::Desk;
 
 /// Runs a program to its end.
 fn run(command: &mut Command) {
@@ -41,13 +41,13 @@ fn certificates(folder: &Path, name: &str) -> PathBuf {
 }
 
 /// A PostgreSQL server on TCP with TLS and a password, as an administrator would set one up.
-struct Server {
+struct TlsPostgres {
     process: Child,
     port: u16,
     _dir: tempfile::TempDir,
 }
 
-impl Server {
+impl TlsPostgres {
     async fn start(certificates: &Path) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let (data, programs) = (dir.path().join("data"), programs());
@@ -56,7 +56,7 @@ impl Server {
         }
         let password = dir.path().join("password");
         std::fs::write(&password, "secret\n").expect("writable");
-        let unprivileged = Unprivileged::find();
+        let unprivileged = UnprivilegedAccount::find();
         unprivileged.own(dir.path());
         let mut initdb = Command::new(programs.join("initdb"));
         initdb
@@ -103,7 +103,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for TlsPostgres {
     fn drop(&mut self) {
         // At once: nobody needs its data any more.
         let pid = rustix::process::Pid::from_child(&self.process);
@@ -124,9 +124,9 @@ fn programs() -> PathBuf {
 }
 
 /// The account that a server runs as, when the tests run as root.
-struct Unprivileged(Option<(u32, u32)>);
+struct UnprivilegedAccount(Option<(u32, u32)>);
 
-impl Unprivileged {
+impl UnprivilegedAccount {
     fn find() -> Self {
         if !rustix::process::geteuid().is_root() {
             return Self(None);
@@ -164,7 +164,7 @@ fn settings(dir: &Path, url: String, ca_file: Option<PathBuf>, migrate: bool) ->
 async fn a_database_over_tls_is_used_only_when_its_certificate_is_vouched_for() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let (own, other) = (certificates(folder.path(), "own"), certificates(folder.path(), "other"));
-    let server = Server::start(folder.path()).await;
+    let server = TlsPostgres::start(folder.path()).await;
     let state = tempfile::tempdir().expect("a temporary directory");
     let start =
         |url: String, ca_file: Option<&PathBuf>| Gateway::start(settings(state.path(), url, ca_file.cloned(), true));
@@ -175,7 +175,7 @@ async fn a_database_over_tls_is_used_only_when_its_certificate_is_vouched_for() 
             Err(error) => assert!(error.to_string().contains("starting up"), "the authority is known: {error}"),
         }
     };
-    Desk::pair(gateway.store()).await;
+    DeviceFixture::pair(gateway.store()).await;
     gateway.stop().await;
 
     for (why, url, ca_file) in [
@@ -194,23 +194,23 @@ async fn a_database_over_tls_is_used_only_when_its_certificate_is_vouched_for() 
     std::fs::write(&empty, "no certificate\n").expect("writable");
     for unusable in [empty, folder.path().join("missing.crt")] {
         let Err(error) = start(server.url("localhost", "require"), Some(&unusable)).await else { panic!("accepted") };
-        assert!(matches!(error, StartError::Database(OpenError::CaFile { .. })), "{error:?}");
+        assert!(matches!(error, StartError::Database(DatabaseOpenError::CaFile { .. })), "{error:?}");
         assert!(error.to_string().contains(unusable.to_str().expect("UTF-8")), "{error}");
     }
 }
 
-async fn open(database: &Database, migrate: bool) -> Result<(), OpenError> {
-    let (wake, _outgoing) = Wake::new();
+async fn open(database: &TestDatabase, migrate: bool) -> Result<(), DatabaseOpenError> {
+    let (wake, _outgoing) = ChangeNotifier::new();
     Address::new(&database.url(), None, None).expect("a URL").open(migrate, wake).await.map(drop)
 }
 
 #[tokio::test]
 async fn a_database_that_may_lose_a_commit_is_refused() {
-    let database = Database::new().await;
+    let database = TestDatabase::new().await;
     let name = database.value("SELECT current_database()").await;
     database.execute(&format!("ALTER DATABASE {name} SET synchronous_commit = off")).await;
     let error = open(&database, true).await.expect_err("not durable");
-    assert!(matches!(error, OpenError::NotDurable { setting: "synchronous_commit", .. }), "{error}");
+    assert!(matches!(error, DatabaseOpenError::NotDurable { setting: "synchronous_commit", .. }), "{error}");
     assert!(error.to_string().contains("Set synchronous_commit = on"), "{error}");
     assert_eq!(database.value("SELECT to_regclass('runs')::text IS NULL").await, "true", "nothing was migrated");
     database.execute(&format!("ALTER DATABASE {name} RESET synchronous_commit")).await;
@@ -220,7 +220,7 @@ async fn a_database_that_may_lose_a_commit_is_refused() {
 #[tokio::test]
 async fn a_server_without_fsync_is_refused() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let (data, programs, unprivileged) = (dir.path().join("data"), programs(), Unprivileged::find());
+    let (data, programs, unprivileged) = (dir.path().join("data"), programs(), UnprivilegedAccount::find());
     unprivileged.own(dir.path());
     let mut initdb = Command::new(programs.join("initdb"));
     initdb.args(["--no-sync", "-U", "admin", "-A", "trust", "-D"]).arg(&data);
@@ -236,29 +236,29 @@ async fn a_server_without_fsync_is_refused() {
     ]);
     // Its working directory is the data directory, so its socket is there.
     let process = unprivileged.become_in(&mut postgres, dir.path()).stderr(Stdio::null()).spawn().expect("started");
-    let server = Server { process, port: 0, _dir: dir };
+    let server = TlsPostgres { process, port: 0, _dir: dir };
     let socket = data.join(".s.PGSQL.5432");
     until("the server takes connections", async || socket.exists()).await;
     let host = data.to_str().expect("UTF-8").replace('/', "%2F");
     let address = Address::new(&format!("postgres://admin@{host}/postgres"), None, None).expect("a URL");
-    let (wake, _outgoing) = Wake::new();
+    let (wake, _outgoing) = ChangeNotifier::new();
     let error = loop {
         match address.open(true, wake.clone()).await {
             // It is still starting.
-            Err(OpenError::Migrate(MigrateError::Store(_))) => {}
+            Err(DatabaseOpenError::Migrate(MigrateError::Store(_))) => {}
             Err(error) => break error,
             Ok(_) => panic!("a database without fsync was accepted"),
         }
     };
-    assert!(matches!(error, OpenError::NotDurable { setting: "fsync", .. }), "{error}");
+    assert!(matches!(error, DatabaseOpenError::NotDurable { setting: "fsync", .. }), "{error}");
     drop(server);
 }
 
 #[tokio::test]
 async fn a_schema_that_is_older_newer_or_another_ones_is_refused() {
-    let database = Database::new().await;
+    let database = TestDatabase::new().await;
     let error = open(&database, false).await.expect_err("nothing is there");
-    assert!(matches!(error, OpenError::Behind { applied: 0, known } if known == newest()), "{error}");
+    assert!(matches!(error, DatabaseOpenError::Behind { applied: 0, known } if known == newest()), "{error}");
     assert!(error.to_string().contains("deskgate-gateway migrate run"), "{error}");
     open(&database, true).await.expect("migrated");
     open(&database, false).await.expect("current");
@@ -267,7 +267,7 @@ async fn a_schema_that_is_older_newer_or_another_ones_is_refused() {
     for migrate in [false, true] {
         let error = open(&database, migrate).await.expect_err("too new");
         assert!(
-            matches!(error, OpenError::Migrate(MigrateError::Ahead { applied: 999, known }) if known == newest()),
+            matches!(error, DatabaseOpenError::Migrate(MigrateError::Ahead { applied: 999, known }) if known == newest()),
             "{error}"
         );
     }
@@ -276,12 +276,12 @@ async fn a_schema_that_is_older_newer_or_another_ones_is_refused() {
 
     database.execute("UPDATE deskgate_migrations SET sha256 = 'changed' WHERE version = 1").await;
     let error = open(&database, true).await.expect_err("changed");
-    assert!(matches!(error, OpenError::Migrate(MigrateError::Changed { version: 1 })), "{error}");
+    assert!(matches!(error, DatabaseOpenError::Migrate(MigrateError::Changed { version: 1 })), "{error}");
 }
 
 #[tokio::test]
 async fn gateways_that_start_together_migrate_once() {
-    let database = Database::new().await;
+    let database = TestDatabase::new().await;
     let mut starting = tokio::task::JoinSet::new();
     for _ in 0..4 {
         let dir = tempfile::tempdir().expect("a temporary directory");
@@ -302,7 +302,7 @@ async fn an_address_that_is_none_is_refused_without_repeating_its_password() {
     for url in ["", "http://example.com/", "postgres://u:secret@h:port/db", "postgres://u:secret@h/db?sslmode=perhaps"]
     {
         let Err(error) = Address::new(url, None, None) else { continue };
-        assert!(matches!(error, OpenError::Url(_)), "{error}");
+        assert!(matches!(error, DatabaseOpenError::Url(_)), "{error}");
         assert!(!error.to_string().contains("secret"), "{error}");
     }
     let debug = format!("{:?}", settings(Path::new("/nowhere"), "postgres://u:secret@h/db".to_owned(), None, false));

@@ -1,7 +1,7 @@
 //! What a desktop user sees of callers' runs and conversations, and orders; the device is played by the store's calls.
 
-use deskgate_gateway::store::attempts::Recorded;
-use deskgate_gateway::store::operations::ToTell;
+use deskgate_gateway::store::attempts::RecordOutcome;
+use deskgate_gateway::store::operations::OrderSelection;
 use deskgate_protocol::control::Order;
 use deskgate_protocol::management::{
     ListConversations, ManagementErrorCode, ResetConversation, ShowConversation, ShowOperation, StopRun, TryEndpoint,
@@ -11,13 +11,13 @@ use deskgate_protocol::run::EventType;
 use deskgate_protocol::{ConversationId, OperationId, RunId};
 use serde_json::json;
 
-use crate::conversations::{Talk, report, start};
+use crate::conversations::{TestConversation, report, start};
 use crate::store::succeeded;
-use crate::support::world::{Desk, LEASE, World};
+use crate::support::gateway::{DeviceFixture, LONG_LEASE, TestGateway};
 
 #[tokio::test]
 async fn an_owners_own_run_passes_where_the_others_pass() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let desk = &world.desk;
     let ask =
         |endpoint_id, input: &str| desk.desktop.try_endpoint(TryEndpoint { endpoint_id, input: input.to_owned() });
@@ -28,7 +28,7 @@ async fn an_owners_own_run_passes_where_the_others_pass() {
     assert_ne!(again.run_id, run.run_id, "each request is a run of its own");
 
     let code = |refused: Result<_, deskgate_protocol::management::ManagementError>| refused.expect_err("refused").code;
-    let foreign = Desk::pair(world.store()).await;
+    let foreign = DeviceFixture::pair(world.store()).await;
     assert_eq!(code(ask(foreign.endpoint, "Mine?").await), ManagementErrorCode::NotFound);
     assert_eq!(code(ask(desk.endpoint, "").await), ManagementErrorCode::Invalid);
     assert_eq!(code(ask(desk.endpoint, &"x".repeat(256 * 1024 + 1)).await), ManagementErrorCode::Invalid);
@@ -39,7 +39,7 @@ async fn an_owners_own_run_passes_where_the_others_pass() {
 
 #[tokio::test]
 async fn a_desktop_user_stops_a_run_and_its_application_reads_who_did() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let desktop = &world.desk.desktop;
     let waiting = world.submit("one").await;
     let stopped = desktop.stop_run(StopRun { run_id: waiting }).await.expect("stopped");
@@ -57,7 +57,7 @@ async fn a_desktop_user_stops_a_run_and_its_application_reads_who_did() {
     assert_eq!(theirs["operation_id"], json!(operation.operation_id), "there is one open stop, whoever asks");
     let run = world.read(run_id).await.json();
     assert_eq!((&run["state"], &run["stop"]["requested_by"]), (&json!("cancelling"), &json!("desktop_user")));
-    let told = world.store().deliver(session, ToTell::New).await.expect("delivered");
+    let told = world.store().deliver(session, OrderSelection::New).await.expect("delivered");
     assert_eq!(told, [(operation.operation_id, Order::Stop { run_id })]);
     let events = world.store().events_after(run_id, 0, 100).await.expect("read");
     let cancelling = events.iter().find(|event| event.kind == EventType::RunCancelling).expect("it says so");
@@ -66,15 +66,16 @@ async fn a_desktop_user_stops_a_run_and_its_application_reads_who_did() {
     let waiting = ShowOperation { operation_id: operation.operation_id, wait_s: 60 };
     let (ended, written) = tokio::join!(desktop.operation(waiting), report(&world, session, run_id, succeeded(1)));
     let outcome = ended.expect("there").outcome.expect("it ended").code;
-    assert_eq!((written, outcome), (Recorded::Done, OutcomeCode::AlreadyFinal), "the end was first");
+    assert_eq!((written, outcome), (RecordOutcome::Done, OutcomeCode::AlreadyFinal), "the end was first");
     world.stop().await;
 }
 
 #[tokio::test]
 async fn a_desktop_user_sees_the_conversations_of_all_subjects_with_their_messages() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let desktop = &world.desk.desktop;
-    let (first, second) = (Talk::open(&world, "first").await, Talk::open(&world, "second").await);
+    let (first, second) =
+        (TestConversation::open(&world, "first").await, TestConversation::open(&world, "second").await);
     let body = json!({ "endpoint_id": world.desk.endpoint, "conversation_key": "first" });
     let opening =
         world.ask("POST", "/api/v1/conversations").subject("berta").header("Idempotency-Key", "b").json(&body);
@@ -88,7 +89,7 @@ async fn a_desktop_user_sees_the_conversations_of_all_subjects_with_their_messag
         let shown = page.conversations.into_iter().map(|own| (own.conversation.conversation_id, own.subject));
         (shown.collect::<Vec<_>>(), page.has_more)
     };
-    let anna = |talk: &Talk<'_>| (talk.id, "anna".to_owned());
+    let anna = |talk: &TestConversation<'_>| (talk.id, "anna".to_owned());
     assert_eq!(page(None, 2).await, (vec![(of_berta, "berta".to_owned()), anna(&second)], true));
     assert_eq!(page(Some(second.id), 2).await, (vec![anna(&first)], false));
 
@@ -97,7 +98,7 @@ async fn a_desktop_user_sees_the_conversations_of_all_subjects_with_their_messag
     for key in ["one", "two"] {
         let run_id = first.message(key, 1).send().await.run_id();
         assert_eq!(start(&world, session).await, run_id);
-        assert_eq!(report(&world, session, run_id, succeeded(1)).await, Recorded::Done);
+        assert_eq!(report(&world, session, run_id, succeeded(1)).await, RecordOutcome::Done);
         said.insert(0, run_id);
     }
     second.message("elsewhere", 1).send().await.run_id();
@@ -110,9 +111,9 @@ async fn a_desktop_user_sees_the_conversations_of_all_subjects_with_their_messag
 
 #[tokio::test]
 async fn a_desktop_users_reset_is_fenced_by_the_generation_and_by_what_is_under_way() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let desktop = &world.desk.desktop;
-    let talk = Talk::open(&world, "case").await;
+    let talk = TestConversation::open(&world, "case").await;
     let reset = |expected_generation| {
         desktop.reset_conversation(ResetConversation { conversation_id: talk.id, expected_generation })
     };
@@ -130,9 +131,9 @@ async fn a_desktop_users_reset_is_fenced_by_the_generation_and_by_what_is_under_
     assert_eq!(talk.stands().await.0, "resetting");
     let (session, _) = world.desk.connect().await;
     let order = Order::Reset { conversation: talk.id, generation: 1 };
-    assert_eq!(world.store().deliver(session, ToTell::New).await.expect("told"), [(asked.operation_id, order)]);
+    assert_eq!(world.store().deliver(session, OrderSelection::New).await.expect("told"), [(asked.operation_id, order)]);
     let waiting = ShowOperation { operation_id: asked.operation_id, wait_s: 60 };
-    let done = world.store().operation_done(session, asked.operation_id, OutcomeCode::Reset, LEASE);
+    let done = world.store().operation_done(session, asked.operation_id, OutcomeCode::Reset, LONG_LEASE);
     let (ended, done) = tokio::join!(desktop.operation(waiting), done);
     done.expect("written");
     let outcome = ended.expect("there").outcome.expect("it ended");
@@ -143,13 +144,13 @@ async fn a_desktop_users_reset_is_fenced_by_the_generation_and_by_what_is_under_
 
 #[tokio::test]
 async fn another_device_sees_and_orders_nothing_of_it() {
-    let world = World::new().await;
-    let talk = Talk::open(&world, "case").await;
+    let world = TestGateway::new().await;
+    let talk = TestConversation::open(&world, "case").await;
     let run_id = talk.message("one", 1).send().await.run_id();
     let (session, _) = world.desk.connect().await;
     start(&world, session).await;
     let operation = world.desk.desktop.stop_run(StopRun { run_id }).await.expect("asked for");
-    let other = Desk::pair(world.store()).await.desktop;
+    let other = DeviceFixture::pair(world.store()).await.desktop;
     assert_eq!(
         other
             .conversations(ListConversations { limit: 9, ..ListConversations::default() })

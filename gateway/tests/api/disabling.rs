@@ -2,55 +2,55 @@
 
 use std::time::{Duration, Instant};
 
-use deskgate_gateway::store::attempts::{Recorded, What};
-use deskgate_gateway::store::operations::ToTell;
+use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome};
+use deskgate_gateway::store::operations::OrderSelection;
 use deskgate_gateway::upkeep::run_once;
 use deskgate_protocol::control::Order;
 use deskgate_protocol::management::{
     Application, ApplicationState, CompleteDisabling, CreateApplication, CreateKey, DisableApplication, ListKeys,
-    ManagementErrorCode, Outstanding, PreviewDisabling, PublishEndpoint, RemoveApplication, Scope, ShowApplication,
+    ManagementErrorCode, OutstandingWork, PreviewDisabling, PublishEndpoint, RemoveApplication, Scope, ShowApplication,
 };
 use deskgate_protocol::run::{Effects, EventType, Outcome, Usage};
 use deskgate_protocol::{ApplicationId, ApprovalId, EndpointId, RunId};
 use tokio::task::JoinSet;
 
-use crate::conversations::Talk;
-use crate::store::{Shelf, opened, succeeded};
-use crate::support::call::Problem;
+use crate::conversations::TestConversation;
+use crate::store::{TestStore, opened, succeeded};
+use crate::support::call::ExpectedProblem;
+use crate::support::gateway::{DeviceFixture, LONG_LEASE, TestGateway};
 use crate::support::until;
-use crate::support::world::{Desk, LEASE, World};
 
-async fn disable(desk: &Desk, app_id: ApplicationId) -> Application {
+async fn disable(desk: &DeviceFixture, app_id: ApplicationId) -> Application {
     desk.desktop.disable_application(DisableApplication { app_id }).await.expect("disabled")
 }
 
 /// What completing is refused with.
-async fn not_yet(desk: &Desk, app_id: ApplicationId) -> String {
+async fn not_yet(desk: &DeviceFixture, app_id: ApplicationId) -> String {
     let no = desk.desktop.complete_disabling(CompleteDisabling { app_id }).await.expect_err("something is outstanding");
     assert_eq!(no.code, ManagementErrorCode::Conflict);
     no.message
 }
 
-async fn complete(desk: &Desk, app_id: ApplicationId) -> ApplicationState {
+async fn complete(desk: &DeviceFixture, app_id: ApplicationId) -> ApplicationState {
     desk.desktop.complete_disabling(CompleteDisabling { app_id }).await.expect("complete").state
 }
 
-fn cancelled(seq: u64) -> What {
-    What::End { seq, outcome: Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() } }
+fn cancelled(seq: u64) -> AttemptUpdate {
+    AttemptUpdate::End { seq, outcome: Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() } }
 }
 
-fn disabled() -> Problem<'static> {
+fn disabled() -> ExpectedProblem<'static> {
     let detail = "This application was disabled by its owner. Its keys are revoked for good.";
-    Problem::new(403, "application_disabled", "Application disabled", detail)
+    ExpectedProblem::new(403, "application_disabled", "Application disabled", detail)
 }
 
 #[tokio::test]
 async fn an_idle_application_is_disabled_at_once_and_refused_on_every_replica_within_a_second() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (replica, _dir) = world.replica().await;
     let addresses = [world.gateway.addresses().http, replica.addresses().http];
     let list = |address| {
-        crate::support::call::Call::new(address, "GET", "/api/v1/agent-endpoints")
+        crate::support::call::TestRequest::new(address, "GET", "/api/v1/agent-endpoints")
             .key(&world.desk.app.key)
             .subject("anna")
             .send()
@@ -79,13 +79,13 @@ async fn an_idle_application_is_disabled_at_once_and_refused_on_every_replica_wi
 
 #[tokio::test]
 async fn every_run_of_a_disabled_application_is_cancelled_or_told_to_stop_and_those_of_others_are_not() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let desk = &shelf.desk;
     let (session, _) = desk.connect().await;
     let (running, asking) = (shelf.started(session).await, shelf.started(session).await);
     let (lost, finished) = (shelf.started(session).await, shelf.started(session).await);
     shelf.one(session, asking, 1, opened(1, ApprovalId::new())).await;
-    shelf.one(session, lost, 1, What::Lose).await;
+    shelf.one(session, lost, 1, AttemptUpdate::Lose).await;
     shelf.one(session, finished, 1, succeeded(1)).await;
     let offered = shelf.queue().await;
     desk.claim(session, 1).await;
@@ -98,7 +98,7 @@ async fn every_run_of_a_disabled_application_is_cancelled_or_told_to_stop_and_th
     assert_eq!((preview.live_keys, preview.services, preview.runs_queued, preview.runs_in_progress), (1, 1, 2, 3));
     let application = disable(desk, app_id).await;
     assert_eq!(application.state, ApplicationState::Disabling);
-    let outstanding = Outstanding { runs_to_stop: 2, runs_to_reconcile: 1, resets: 0 };
+    let outstanding = OutstandingWork { runs_to_stop: 2, runs_to_reconcile: 1, resets: 0 };
     assert_eq!(application.outstanding, Some(outstanding));
     for (run_id, state) in [
         (running, "cancelling"),
@@ -113,20 +113,20 @@ async fn every_run_of_a_disabled_application_is_cancelled_or_told_to_stop_and_th
     assert_eq!(shelf.events(queued).await, [EventType::RunAccepted, EventType::RunCancelled]);
     assert_eq!(shelf.events(running).await.last(), Some(&EventType::RunCancelling));
 
-    let told = shelf.store.deliver(session, ToTell::New).await.expect("delivered");
+    let told = shelf.store.deliver(session, OrderSelection::New).await.expect("delivered");
     let mut stops: Vec<_> = told.iter().map(|(_, order)| *order).collect();
     stops.sort_by_key(|order| format!("{order:?}"));
     assert_eq!(stops, [running, asking, lost].map(|run_id| Order::Stop { run_id }));
     let message = not_yet(desk, app_id).await;
     assert!(message.contains("2 runs to stop") && message.contains("1 run of unknown outcome"), "{message}");
     for (run_id, seq) in [(running, 1), (asking, 2)] {
-        assert_eq!(shelf.one(session, run_id, 1, cancelled(seq)).await, Recorded::Done);
+        assert_eq!(shelf.one(session, run_id, 1, cancelled(seq)).await, RecordOutcome::Done);
     }
     let message = not_yet(desk, app_id).await;
     assert!(!message.contains("to stop") && message.contains("1 run of unknown outcome"), "{message}");
     // The owner says that it is to run again; it was to be stopped.
-    assert_eq!(shelf.one(session, lost, 1, What::Unknown).await, Recorded::Done);
-    assert_eq!(shelf.one(session, lost, 1, What::RunAgain).await, Recorded::Done);
+    assert_eq!(shelf.one(session, lost, 1, AttemptUpdate::Unknown).await, RecordOutcome::Done);
+    assert_eq!(shelf.one(session, lost, 1, AttemptUpdate::RunAgain).await, RecordOutcome::Done);
     assert_eq!(shelf.row(lost).await.0, "cancelled");
     assert_eq!(complete(desk, app_id).await, ApplicationState::Disabled);
     assert_eq!(shelf.row(theirs).await.0, "queued");
@@ -134,7 +134,7 @@ async fn every_run_of_a_disabled_application_is_cancelled_or_told_to_stop_and_th
 
 #[tokio::test]
 async fn disabling_while_the_device_is_away_is_completed_after_it_was_back() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (desk, app_id) = (&world.desk, world.desk.app.id);
     world.submit("one").await;
     let (session, _) = desk.connect().await;
@@ -144,27 +144,27 @@ async fn disabling_while_the_device_is_away_is_completed_after_it_was_back() {
     not_yet(desk, app_id).await;
     let (session, held) = desk.connect().await;
     assert!(held.iter().any(|held| held.run_id == run_id && held.stopping), "it is to be stopped: {held:?}");
-    let told = desk.store.deliver(session, ToTell::New).await.expect("delivered");
+    let told = desk.store.deliver(session, OrderSelection::New).await.expect("delivered");
     assert!(matches!(told[..], [(_, Order::Stop { run_id: stop })] if stop == run_id), "{told:?}");
     let done = crate::conversations::report(&world, session, run_id, cancelled(1)).await;
-    assert_eq!(done, Recorded::Done);
+    assert_eq!(done, RecordOutcome::Done);
     assert_eq!(complete(desk, app_id).await, ApplicationState::Disabled);
     world.stop().await;
 }
 
 #[tokio::test]
 async fn a_reset_that_the_device_has_not_acknowledged_is_waited_for() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (desk, app_id) = (&world.desk, world.desk.app.id);
-    let talk = Talk::open(&world, "case").await;
+    let talk = TestConversation::open(&world, "case").await;
     talk.reset("reset", 1).send().await;
     let application = disable(desk, app_id).await;
-    assert_eq!(application.outstanding, Some(Outstanding { resets: 1, ..Outstanding::default() }));
+    assert_eq!(application.outstanding, Some(OutstandingWork { resets: 1, ..OutstandingWork::default() }));
     assert!(not_yet(desk, app_id).await.contains("1 reset"));
     let (session, _) = desk.connect().await;
-    let told = desk.store.deliver(session, ToTell::New).await.expect("delivered");
+    let told = desk.store.deliver(session, OrderSelection::New).await.expect("delivered");
     let outcome = deskgate_protocol::operation::OutcomeCode::Reset;
-    desk.store.operation_done(session, told[0].0, outcome, LEASE).await.expect("written");
+    desk.store.operation_done(session, told[0].0, outcome, LONG_LEASE).await.expect("written");
     assert_eq!(complete(desk, app_id).await, ApplicationState::Disabled);
     world.stop().await;
 }
@@ -172,7 +172,7 @@ async fn a_reset_that_the_device_has_not_acknowledged_is_waited_for() {
 /// The commit of an acceptance that looked before the application was disabled: it is waited for, and its run ended.
 #[tokio::test]
 async fn a_run_that_was_being_accepted_while_its_application_was_disabled_is_ended_with_the_others() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let accepting = shelf.database.begin().await;
     let late = RunId::new();
     accepting
@@ -200,7 +200,7 @@ async fn a_run_that_was_being_accepted_while_its_application_was_disabled_is_end
 
 #[tokio::test]
 async fn disabling_beside_submissions_to_two_replicas_leaves_no_accepted_run_that_has_not_ended() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (replica, _dir) = world.replica().await;
     let path = world.runs_of(world.desk.endpoint);
     let mut callers = JoinSet::new();
@@ -210,11 +210,11 @@ async fn disabling_beside_submissions_to_two_replicas_leaves_no_accepted_run_tha
         callers.spawn(async move {
             let mut accepted = Vec::new();
             for number in 0.. {
-                let reply = crate::support::call::Call::new(address, "POST", &path)
+                let reply = crate::support::call::TestRequest::new(address, "POST", &path)
                     .key(&key)
                     .subject("anna")
                     .header("Idempotency-Key", format!("{caller}-{number}"))
-                    .json(&crate::support::world::work("hello"))
+                    .json(&crate::support::gateway::work("hello"))
                     .send()
                     .await;
                 if reply.status == 403 {
@@ -244,7 +244,7 @@ async fn disabling_beside_submissions_to_two_replicas_leaves_no_accepted_run_tha
 
 #[tokio::test]
 async fn keys_and_services_that_are_made_while_their_application_is_disabled_do_not_outlive_it() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (desk, app_id) = (&shelf.desk, shelf.desk.app.id);
     let mut making = JoinSet::new();
     for number in 0..12 {
@@ -289,24 +289,24 @@ fn service(app_id: ApplicationId, name: &str) -> PublishEndpoint {
 /// The gateway that began has stopped behind its first commit.
 #[tokio::test]
 async fn upkeep_ends_the_runs_of_an_application_whose_disabling_was_cut_off() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let running = shelf.started(session).await;
     let queued = shelf.queue().await;
     shelf.database.execute("UPDATE applications SET state = 'disabling', disabled_at = now()").await;
-    assert_eq!(run_once(&shelf.store, LEASE).await.expect("done").disabled, 2);
+    assert_eq!(run_once(&shelf.store, LONG_LEASE).await.expect("done").disabled, 2);
     assert_eq!(
         (shelf.row(running).await.0, shelf.row(queued).await.0),
         ("cancelling".to_owned(), "cancelled".to_owned())
     );
-    assert_eq!(run_once(&shelf.store, LEASE).await.expect("done").disabled, 0);
-    assert_eq!(shelf.one(session, running, 1, cancelled(1)).await, Recorded::Done);
+    assert_eq!(run_once(&shelf.store, LONG_LEASE).await.expect("done").disabled, 0);
+    assert_eq!(shelf.one(session, running, 1, cancelled(1)).await, RecordOutcome::Done);
     assert_eq!(complete(&shelf.desk, shelf.desk.app.id).await, ApplicationState::Disabled);
 }
 
 #[tokio::test]
 async fn a_removed_application_is_only_read_and_its_name_is_free_for_another() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (desk, app_id) = (&shelf.desk, shelf.desk.app.id);
     let run_id = shelf.queue().await;
     let remove = || desk.desktop.remove_application(RemoveApplication { app_id });
@@ -337,8 +337,8 @@ async fn a_removed_application_is_only_read_and_its_name_is_free_for_another() {
 
 #[tokio::test]
 async fn another_device_neither_sees_nor_ends_an_application() {
-    let shelf = Shelf::new().await;
-    let other = Desk::pair(&shelf.store).await.desktop;
+    let shelf = TestStore::new().await;
+    let other = DeviceFixture::pair(&shelf.store).await.desktop;
     let app_id = shelf.desk.app.id;
     let refused = [
         other.application(ShowApplication { app_id }).await.map(drop),

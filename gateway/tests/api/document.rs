@@ -8,7 +8,7 @@ use deskgate_gateway::http::openapi;
 use serde_json::Value;
 
 use crate::pages::assert_page;
-use crate::support::world::World;
+use crate::support::gateway::TestGateway;
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(&openapi::json()).expect("JSON"));
 
@@ -85,7 +85,7 @@ fn the_checked_in_document_is_what_the_program_says() {
 
 #[tokio::test]
 async fn the_document_is_served_without_a_key_and_so_is_its_page() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let served = world.call("GET", "/api/v1/openapi.json").send().await;
     assert_eq!((served.status, served.header("content-type")), (200, Some("application/json")));
     assert_eq!(served.json(), *DOCUMENT);

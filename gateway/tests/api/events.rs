@@ -2,56 +2,56 @@
 
 use std::time::{Duration, Instant};
 
-use deskgate_gateway::domain::Limits;
+use deskgate_gateway::domain::CallerLimits;
 use deskgate_gateway::http::server;
-use deskgate_gateway::store::attempts::{Record, What};
+use deskgate_gateway::notify::{MessagePiece, Topic};
+use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate};
 use deskgate_gateway::store::devices::SessionKey;
-use deskgate_gateway::wake::{Said, Topic};
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::MessageDelta;
 use deskgate_protocol::run::EventType;
 use serde_json::{Value, json};
 
 use crate::store::{events as messages, succeeded};
-use crate::support::call::{Call, Problem, client, not_found};
-use crate::support::door::Door;
-use crate::support::raw::Raw;
-use crate::support::stream::{Sent, Stream, events};
+use crate::support::call::{ExpectedProblem, TestRequest, client, not_found};
+use crate::support::gateway::{LONG_LEASE, TestGateway};
+use crate::support::raw::RawConnection;
+use crate::support::server::TestServer;
+use crate::support::stream::{EventStreamReader, SentEvent, events};
 use crate::support::until;
-use crate::support::world::{LEASE, World};
 
 /// A run that the device has taken and not yet started.
-async fn claimed(world: &World) -> (RunId, SessionKey) {
+async fn claimed(world: &TestGateway) -> (RunId, SessionKey) {
     let (session, _) = world.desk.connect().await;
     let run_id = world.submit("one").await;
     world.desk.claim(session, 1).await;
     (run_id, session)
 }
 
-async fn write(world: &World, session: SessionKey, run_id: RunId, what: What) {
-    world.store().record(session, &[Record { run_id, attempt: 1, what }], LEASE).await.expect("stored");
+async fn write(world: &TestGateway, session: SessionKey, run_id: RunId, what: AttemptUpdate) {
+    world.store().record(session, &[AttemptRecord { run_id, attempt: 1, what }], LONG_LEASE).await.expect("stored");
 }
 
 /// A run that has ended, with events from 1 to `count`.
-async fn ended(world: &World, count: u64) -> RunId {
+async fn ended(world: &TestGateway, count: u64) -> RunId {
     let (run_id, session) = claimed(world).await;
-    write(world, session, run_id, What::Start).await;
+    write(world, session, run_id, AttemptUpdate::Start).await;
     write(world, session, run_id, messages(1, count - 3)).await;
     write(world, session, run_id, succeeded(count - 2)).await;
     run_id
 }
 
-fn numbers(sent: &[Sent]) -> Vec<u64> {
+fn numbers(sent: &[SentEvent]) -> Vec<u64> {
     sent.iter().filter_map(|sent| sent.id).collect()
 }
 
 #[tokio::test]
 async fn a_stream_begins_with_the_record_and_shows_every_event_until_the_final_one() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (replica, _dir) = world.replica().await;
     let (run_id, session) = claimed(&world).await;
-    let here = Stream::open(world.ask("GET", &events(run_id))).await;
-    let there = Stream::open(world.ask("GET", "").to(replica.addresses().http, &events(run_id))).await;
+    let here = EventStreamReader::open(world.ask("GET", &events(run_id))).await;
+    let there = EventStreamReader::open(world.ask("GET", "").to(replica.addresses().http, &events(run_id))).await;
     for (name, value) in [
         ("content-type", "text/event-stream"),
         ("cache-control", "no-store"),
@@ -75,7 +75,7 @@ async fn a_stream_begins_with_the_record_and_shows_every_event_until_the_final_o
         assert_eq!(members, ["created_at", "data", "event_id", "run_id", "sequence", "type"]);
         if record["state"] == "queued" {
             // What comes now is shown as it happens.
-            write(&world, session, run_id, What::Start).await;
+            write(&world, session, run_id, AttemptUpdate::Start).await;
             assert_eq!(stream.expect("run.started").await.id, Some(2));
             write(&world, session, run_id, messages(1, 3)).await;
             write(&world, session, run_id, succeeded(4)).await;
@@ -92,7 +92,7 @@ async fn a_stream_begins_with_the_record_and_shows_every_event_until_the_final_o
 
 #[tokio::test]
 async fn a_stream_goes_on_behind_the_last_event_that_was_received() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = ended(&world, 9).await;
     let ask = |query: &str| world.ask("GET", &format!("{}{query}", events(run_id)));
     let calls = [
@@ -107,7 +107,7 @@ async fn a_stream_goes_on_behind_the_last_event_that_was_received() {
         (ask("?after=9"), 10),
     ];
     for (call, first) in calls {
-        let sent = Stream::open(call).await.rest().await;
+        let sent = EventStreamReader::open(call).await.rest().await;
         assert_eq!(sent[0].event, "run.snapshot");
         assert_eq!(numbers(&sent), (first..=9).collect::<Vec<_>>());
     }
@@ -116,7 +116,7 @@ async fn a_stream_goes_on_behind_the_last_event_that_was_received() {
 
 #[tokio::test]
 async fn pages_hold_what_the_stream_shows() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = ended(&world, 130).await;
     let mut pages = Vec::new();
     let mut query = String::new();
@@ -132,7 +132,7 @@ async fn pages_hold_what_the_stream_shows() {
         }
     }
     assert_eq!(query, "?after=130");
-    let streamed = Stream::open(world.ask("GET", &events(run_id))).await.rest().await;
+    let streamed = EventStreamReader::open(world.ask("GET", &events(run_id))).await.rest().await;
     let streamed: Vec<Value> = streamed.into_iter().skip(1).map(|sent| sent.data).collect();
     assert_eq!(pages, streamed);
     let path = format!("{}?limit=2&after=3", events(run_id));
@@ -143,11 +143,11 @@ async fn pages_hold_what_the_stream_shows() {
 
 #[tokio::test]
 async fn a_cursor_that_was_never_given_out_is_refused() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = ended(&world, 5).await;
     let detail =
         "This is no place in the run's events. Use the id of an event, or leave it out to begin with the first.";
-    let problem = Problem::new(400, "invalid_cursor", "Invalid cursor", detail);
+    let problem = ExpectedProblem::new(400, "invalid_cursor", "Invalid cursor", detail);
     for accept in ["text/event-stream", "application/json"] {
         let ask = |query: &str| world.ask("GET", &format!("{}{query}", events(run_id))).header("Accept", accept);
         for query in
@@ -167,17 +167,17 @@ async fn a_cursor_that_was_never_given_out_is_refused() {
 
 #[tokio::test]
 async fn a_form_that_there_is_not_is_refused() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = ended(&world, 5).await;
     let detail = "This address answers with text/event-stream or application/json, and Accept names neither.";
-    let problem = Problem::new(406, "not_acceptable", "Not acceptable", detail);
+    let problem = ExpectedProblem::new(406, "not_acceptable", "Not acceptable", detail);
     world.ask("GET", &events(run_id)).header("Accept", "text/html").send().await.assert_problem(&problem);
     world.stop().await;
 }
 
 #[tokio::test]
 async fn nobody_else_learns_that_the_run_exists() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = ended(&world, 5).await;
     let other = world.desk.application("other").await;
     let elsewhere = world.desk.service(&world.desk.app, "another").await;
@@ -201,17 +201,17 @@ async fn nobody_else_learns_that_the_run_exists() {
 
 #[tokio::test]
 async fn a_run_that_begins_to_wait_for_its_device_says_so_without_a_number() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (session, _) = world.desk.connect().await;
     let run_id = world.submit("one").await;
-    let mut stream = Stream::open(world.ask("GET", &events(run_id))).await;
+    let mut stream = EventStreamReader::open(world.ask("GET", &events(run_id))).await;
     assert_eq!(stream.expect("run.snapshot").await.data["data"]["state"], "queued");
     stream.expect("run.accepted").await;
     world.store().end_session(session).await.expect("stored");
     let waiting = stream.expect("run.waiting_for_device").await;
     assert_eq!(waiting.id, None);
     assert_eq!(waiting.data["data"]["state_reason"]["code"], "device_offline");
-    world.store().revoke_device(world.desk.device_id, LEASE).await.expect("stored");
+    world.store().revoke_device(world.desk.device_id, LONG_LEASE).await.expect("stored");
     assert_eq!(stream.expect("run.cancelled").await.id, Some(2));
     assert_eq!(stream.next().await, None);
     world.stop().await;
@@ -219,24 +219,27 @@ async fn a_run_that_begins_to_wait_for_its_device_says_so_without_a_number() {
 
 #[tokio::test]
 async fn what_the_assistant_writes_is_shown_on_every_replica_and_only_in_the_own_run() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (replica, _dir) = world.replica().await;
     let (run_id, session) = claimed(&world).await;
-    write(&world, session, run_id, What::Start).await;
+    write(&world, session, run_id, AttemptUpdate::Start).await;
     let mut streams = Vec::new();
     for address in [world.gateway.addresses().http, replica.addresses().http] {
-        let mut stream = Stream::open(world.ask("GET", "").to(address, &events(run_id))).await;
+        let mut stream = EventStreamReader::open(world.ask("GET", "").to(address, &events(run_id))).await;
         stream.expect("run.snapshot").await;
         stream.expect("run.accepted").await;
         stream.expect("run.started").await;
         streams.push(stream);
     }
     let delta = MessageDelta { message_id: "msg_1".to_owned(), offset: 3, text: "Gr\u{f6}\u{df}e\n".to_owned() };
-    let said = Said { device_id: session.device_id, run_id, attempt: 1, after: 0, delta: delta.clone() };
+    let said = MessagePiece { device_id: session.device_id, run_id, attempt: 1, after: 0, delta: delta.clone() };
     // Another device, or an attempt that is not the run's, has nothing to say here.
-    world.store().wake().said(Said { device_id: deskgate_protocol::DeviceId::new(), ..said.clone() });
-    world.store().wake().said(Said { attempt: 2, ..said.clone() });
-    world.store().wake().said(said);
+    world
+        .store()
+        .notifier()
+        .publish_piece(MessagePiece { device_id: deskgate_protocol::DeviceId::new(), ..said.clone() });
+    world.store().notifier().publish_piece(MessagePiece { attempt: 2, ..said.clone() });
+    world.store().notifier().publish_piece(said);
     for stream in &mut streams {
         let shown = stream.expect("message.delta").await;
         assert_eq!(shown.id, None);
@@ -248,27 +251,28 @@ async fn what_the_assistant_writes_is_shown_on_every_replica_and_only_in_the_own
         assert_eq!(stream.next().await, None);
     }
     // It is kept nowhere.
-    assert_eq!(numbers(&Stream::open(world.ask("GET", &events(run_id))).await.rest().await), [1, 2, 3]);
+    assert_eq!(numbers(&EventStreamReader::open(world.ask("GET", &events(run_id))).await.rest().await), [1, 2, 3]);
     replica.stop().await;
     world.stop().await;
 }
 
 #[tokio::test]
 async fn what_is_open_with_a_revoked_key_ends_within_five_seconds_on_every_replica() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (replica, _dir) = world.replica().await;
     let run_id = world.submit("one").await;
     let created = world.desk.restricted_key(|_| {}).await;
     let mut streams = Vec::new();
     for address in [world.gateway.addresses().http, replica.addresses().http] {
-        let mut stream = Stream::open(world.ask("GET", "").key(&created.text).to(address, &events(run_id))).await;
+        let mut stream =
+            EventStreamReader::open(world.ask("GET", "").key(&created.text).to(address, &events(run_id))).await;
         stream.expect("run.snapshot").await;
         stream.expect("run.accepted").await;
         streams.push(stream);
     }
-    let mut unharmed = Stream::open(world.ask("GET", &events(run_id))).await;
+    let mut unharmed = EventStreamReader::open(world.ask("GET", &events(run_id))).await;
     let path = format!("/api/v1/runs/{run_id}?wait=60");
-    let watchers = || world.store().wake().watchers(Topic::Run(run_id));
+    let watchers = || world.store().notifier().watchers(Topic::Run(run_id));
     let streaming = watchers();
     let waiting = tokio::spawn(world.ask("GET", &path).key(&created.text).send());
     until("the read waits", async || watchers() > streaming).await;
@@ -281,7 +285,7 @@ async fn what_is_open_with_a_revoked_key_ends_within_five_seconds_on_every_repli
     assert_eq!(waiting.await.expect("no panic").code(), "credential_invalid");
     assert!(revoked.elapsed() < Duration::from_secs(5), "{:?}", revoked.elapsed());
     // The stream of the good key goes on.
-    world.store().revoke_device(world.desk.device_id, LEASE).await.expect("stored");
+    world.store().revoke_device(world.desk.device_id, LONG_LEASE).await.expect("stored");
     assert_eq!(numbers(&unharmed.rest().await), [1, 2]);
     replica.stop().await;
     world.stop().await;
@@ -289,10 +293,10 @@ async fn what_is_open_with_a_revoked_key_ends_within_five_seconds_on_every_repli
 
 #[tokio::test]
 async fn a_gateway_that_stops_tells_its_streams_to_go_on_elsewhere() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (replica, _dir) = world.replica().await;
     let run_id = world.submit("one").await;
-    let mut stream = Stream::open(world.ask("GET", "").to(replica.addresses().http, &events(run_id))).await;
+    let mut stream = EventStreamReader::open(world.ask("GET", "").to(replica.addresses().http, &events(run_id))).await;
     stream.expect("run.snapshot").await;
     stream.expect("run.accepted").await;
     let began = Instant::now();
@@ -307,13 +311,13 @@ async fn a_gateway_that_stops_tells_its_streams_to_go_on_elsewhere() {
 
 #[tokio::test]
 async fn an_application_opens_so_many_streams_and_a_place_is_free_when_one_is_left() {
-    let world = World::with(Limits { streams_per_application: 2, ..Limits::default() }).await;
+    let world = TestGateway::with(CallerLimits { streams_per_application: 2, ..CallerLimits::default() }).await;
     let run_id = world.submit("one").await;
     let ask = || world.ask("GET", &events(run_id));
-    let first = Stream::open(ask()).await;
-    let _second = Stream::open(ask()).await;
+    let first = EventStreamReader::open(ask()).await;
+    let _second = EventStreamReader::open(ask()).await;
     let detail = "The application already has 2 event streams open here. Close some, or read the events page by page.";
-    let problem = Problem::new(429, "rate_limited", "Rate limited", detail).retryable();
+    let problem = ExpectedProblem::new(429, "rate_limited", "Rate limited", detail).retryable();
     ask().send().await.assert_problem(&problem);
     assert_eq!(ask().header("Accept", "application/json").send().await.status, 200);
     drop(first);
@@ -324,20 +328,20 @@ async fn an_application_opens_so_many_streams_and_a_place_is_free_when_one_is_le
 
 #[tokio::test]
 async fn a_quiet_stream_shows_now_and_then_that_it_is_alive() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = world.submit("one").await;
-    let limits = server::Limits { heartbeat: Duration::from_millis(200), ..Default::default() };
-    let door = Door::open(world.store(), limits).await;
-    let mut stream = Stream::open(world.ask("GET", "").to(door.address, &events(run_id))).await;
+    let limits = server::ListenerLimits { heartbeat: Duration::from_millis(200), ..Default::default() };
+    let door = TestServer::open(world.store(), limits).await;
+    let mut stream = EventStreamReader::open(world.ask("GET", "").to(door.address, &events(run_id))).await;
     stream.expect("run.snapshot").await;
     stream.expect("run.accepted").await;
     let quiet = Instant::now();
     stream.comment().await;
     stream.comment().await;
     assert!(quiet.elapsed() >= Duration::from_millis(300), "one for each silence: {:?}", quiet.elapsed());
-    world.store().revoke_device(world.desk.device_id, LEASE).await.expect("stored");
+    world.store().revoke_device(world.desk.device_id, LONG_LEASE).await.expect("stored");
     stream.expect("run.cancelled").await;
-    assert_eq!(server::Limits::default().heartbeat, Duration::from_secs(15));
+    assert_eq!(server::ListenerLimits::default().heartbeat, Duration::from_secs(15));
     world.stop().await;
 }
 
@@ -349,22 +353,22 @@ fn shuffled(seed: &mut u64) -> u64 {
 
 #[tokio::test]
 async fn ten_thousand_events_with_reconnects_at_random_arrive_once_and_in_order() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (replica, _dir) = world.replica().await;
     let addresses = [world.gateway.addresses().http, replica.addresses().http];
     let (run_id, session) = claimed(&world).await;
-    write(&world, session, run_id, What::Start).await;
+    write(&world, session, run_id, AttemptUpdate::Start).await;
     let store = world.store().clone();
     let writing = tokio::spawn(async move {
         let mut next = 1;
         while next < 9998 {
             let count = (1 + next % 37).min(9998 - next);
-            let record = Record { run_id, attempt: 1, what: messages(next, count) };
-            store.record(session, &[record], LEASE).await.expect("stored");
+            let record = AttemptRecord { run_id, attempt: 1, what: messages(next, count) };
+            store.record(session, &[record], LONG_LEASE).await.expect("stored");
             next += count;
         }
-        let record = Record { run_id, attempt: 1, what: succeeded(9998) };
-        store.record(session, &[record], LEASE).await.expect("stored");
+        let record = AttemptRecord { run_id, attempt: 1, what: succeeded(9998) };
+        store.record(session, &[record], LONG_LEASE).await.expect("stored");
     });
     let mut readers = tokio::task::JoinSet::new();
     for reader in 0..4u64 {
@@ -382,7 +386,7 @@ async fn ten_thousand_events_with_reconnects_at_random_arrive_once_and_in_order(
 
 /// Follows a run, breaks off after some events and goes on at either gateway.
 async fn follow_with_breaks(
-    ask: Call,
+    ask: TestRequest,
     addresses: [std::net::SocketAddr; 2],
     run_id: RunId,
     mut seed: u64,
@@ -394,7 +398,7 @@ async fn follow_with_breaks(
         if let Some(last) = received.last() {
             call = call.header("Last-Event-ID", u64::to_string(last));
         }
-        let mut stream = Stream::open(call).await;
+        let mut stream = EventStreamReader::open(call).await;
         connections += 1;
         let breaks_after = 1 + shuffled(&mut seed) % 500;
         for _ in 0..breaks_after {
@@ -408,25 +412,25 @@ async fn follow_with_breaks(
 
 #[tokio::test]
 async fn whoever_reads_nothing_is_dropped_and_its_place_is_free() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (run_id, session) = claimed(&world).await;
-    write(&world, session, run_id, What::Start).await;
+    write(&world, session, run_id, AttemptUpdate::Start).await;
     // More than the kernel takes for a reader that does not read.
     let long = json!({ "message_id": "msg_1", "text": "x".repeat(60_000) });
     for place in 0..20 {
         let events = vec![(EventType::MessageCompleted, long.clone()); 16];
-        write(&world, session, run_id, What::Events { first: 1 + place * 16, events }).await;
+        write(&world, session, run_id, AttemptUpdate::Events { first: 1 + place * 16, events }).await;
     }
     write(&world, session, run_id, succeeded(321)).await;
-    let unread = server::Limits { unread: Duration::from_secs(1), ..Default::default() };
-    let door = Door::with(
+    let unread = server::ListenerLimits { unread: Duration::from_secs(1), ..Default::default() };
+    let door = TestServer::with(
         world.store(),
-        server::Entrance::default(),
+        server::ListenerAccess::default(),
         unread,
-        Limits { streams_per_application: 1, ..Limits::default() },
+        CallerLimits { streams_per_application: 1, ..CallerLimits::default() },
     )
     .await;
-    let mut raw = Raw::connect(door.address).await;
+    let mut raw = RawConnection::connect(door.address).await;
     let head = format!(
         "GET {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: anna\r\n\r\n",
         events(run_id),
@@ -440,7 +444,7 @@ async fn whoever_reads_nothing_is_dropped_and_its_place_is_free() {
     until("the place is free", async || ask().open(&client).await.status() == 200).await;
     until("the place is free again", async || ask().open(&client).await.status() == 200).await;
     // Whoever reads gets everything, however long it is.
-    let mut stream = Stream::open(world.ask("GET", &events(run_id))).await;
+    let mut stream = EventStreamReader::open(world.ask("GET", &events(run_id))).await;
     assert_eq!(numbers(&stream.rest().await).len(), 323);
     drop(raw);
     world.stop().await;

@@ -1,15 +1,15 @@
 //! An application's history comes whole, once, and in replies that fit a frame, whatever it holds.
 
-use deskgate_gateway::store::attempts::Recorded;
+use deskgate_gateway::store::attempts::RecordOutcome;
 use deskgate_protocol::RunId;
 use deskgate_protocol::management::{ExportRuns, RunDetail};
 use deskgate_protocol::run::RunState;
 
-use crate::store::{Shelf, events, succeeded};
-use crate::support::world::Desk;
+use crate::store::{TestStore, events, succeeded};
+use crate::support::gateway::DeviceFixture;
 
 /// Every reply, and how many bytes the largest one has.
-async fn all(desk: &Desk, of: &Desk) -> (Vec<RunDetail>, usize) {
+async fn all(desk: &DeviceFixture, of: &DeviceFixture) -> (Vec<RunDetail>, usize) {
     let (mut runs, mut largest, mut before) = (Vec::new(), 0, None);
     loop {
         let reply = desk.desktop.export(ExportRuns { app_id: of.app.id, before }).await.expect("read");
@@ -23,7 +23,7 @@ async fn all(desk: &Desk, of: &Desk) -> (Vec<RunDetail>, usize) {
 }
 
 /// Copies of a run, all older than it by their identifiers.
-pub(crate) async fn copies(shelf: &Shelf, of: RunId, from: u32, to: u32) {
+pub(crate) async fn copies(shelf: &TestStore, of: RunId, from: u32, to: u32) {
     let copy = format!(
         "INSERT INTO runs SELECT r.* FROM runs d, generate_series({from}, {to}) n, jsonb_populate_record(d, jsonb_build_object(
             'run_id', ('0' || lpad(to_hex(n), 31, '0'))::uuid, 'identity', '\\x' || encode(sha256(n::text::bytea), 'hex')))
@@ -35,14 +35,14 @@ pub(crate) async fn copies(shelf: &Shelf, of: RunId, from: u32, to: u32) {
 
 #[tokio::test]
 async fn every_run_of_an_application_is_exported_once_with_what_it_was_given_and_what_came_of_it() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let desk = &shelf.desk;
     let other = desk.application("other").await;
     let (session, _) = desk.connect().await;
     let talkative = shelf.started(session).await;
     shelf.queue_for(desk.service(&other, "theirs").await).await;
-    assert_eq!(shelf.one(session, talkative, 1, events(1, 60)).await, Recorded::Done);
-    assert_eq!(shelf.one(session, talkative, 1, succeeded(61)).await, Recorded::Done);
+    assert_eq!(shelf.one(session, talkative, 1, events(1, 60)).await, RecordOutcome::Done);
+    assert_eq!(shelf.one(session, talkative, 1, succeeded(61)).await, RecordOutcome::Done);
     let large = "UPDATE runs SET result = json_build_object('text', repeat('x', 300000), 'finish_reason', 'completed')";
     shelf.database.execute(&format!("{large} WHERE run_id = '{}'", talkative.uuid())).await;
     copies(&shelf, talkative, 1, 70).await;
@@ -63,6 +63,6 @@ async fn every_run_of_an_application_is_exported_once_with_what_it_was_given_and
     assert_eq!(sequences, (1..=40).collect::<Vec<_>>(), "the first ones");
     assert!(!one.is_complete(0), "and it can be told that there are more");
 
-    let stranger = Desk::pair(&shelf.store).await;
+    let stranger = DeviceFixture::pair(&shelf.store).await;
     assert_eq!(all(&stranger, desk).await.0, [], "another device reads nothing of it");
 }

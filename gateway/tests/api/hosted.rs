@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use deskgate_gateway::domain::devices::{Clocks, PairError, pair};
+use deskgate_gateway::domain::devices::{PairError, SessionTimings, pair};
 use deskgate_gateway::{DatabaseSettings, Gateway, Settings, hosted};
 use deskgate_protocol::control::{ByeCode, Challenge, DeviceFrame, GatewayFrame, Hello, RefusedCode, Welcome};
 use deskgate_protocol::frame;
 use deskgate_protocol::identity::{HelloProof, IdentityFile, PublicKey};
 use deskgate_protocol::secret::AccessToken;
-use deskgate_protocol::{PROTOCOL, Timestamp, VERSION};
+use deskgate_protocol::{PROTOCOL_RANGE, Timestamp, VERSION};
 use ed25519_dalek::SigningKey;
 use futures_util::{SinkExt, StreamExt};
 use hmac::{Hmac, KeyInit, Mac};
@@ -23,45 +23,45 @@ use tokio_tungstenite::tungstenite::http::{HeaderMap, Request};
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use crate::support::call::Call;
-use crate::support::cluster::Database;
-use crate::support::issuer::{Issuer, Key, unsigned};
+use crate::support::call::TestRequest;
+use crate::support::cluster::TestDatabase;
+use crate::support::issuer::{IssuerKey, TestIssuer, unsigned};
 use crate::support::until;
 
-const HOUR: Duration = Duration::from_secs(3600);
+const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
 /// Longer than anything here takes.
-const LONG: Duration = Duration::from_secs(60);
+const GENEROUS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A hosted gateway, its issuer, and the issuer's key.
-struct Host {
+struct HostedGateway {
     gateway: Gateway,
-    issuer: Issuer,
-    key: Key,
-    _database: Database,
+    issuer: TestIssuer,
+    key: IssuerKey,
+    _database: TestDatabase,
     _dir: TempDir,
 }
 
-impl Host {
+impl HostedGateway {
     async fn new() -> Self {
         let pause = Duration::from_millis(200);
-        Self::with(hosted::Clocks { pause, ..hosted::Clocks::default() }).await
+        Self::with(hosted::JwksTimings { pause, ..hosted::JwksTimings::default() }).await
     }
 
-    async fn with(issuer_clocks: hosted::Clocks) -> Self {
-        let key = Key::ec("first");
-        let issuer = Issuer::with(&[&key]).await;
-        let (database, dir) = (Database::new().await, tempfile::tempdir().expect("a temporary directory"));
+    async fn with(issuer_clocks: hosted::JwksTimings) -> Self {
+        let key = IssuerKey::ec("first");
+        let issuer = TestIssuer::with(&[&key]).await;
+        let (database, dir) = (TestDatabase::new().await, tempfile::tempdir().expect("a temporary directory"));
         let mut settings = Settings::built_in(dir.path().to_owned(), ([127, 0, 0, 1], 0).into());
         let url = database.url();
         settings.database = Some(DatabaseSettings { url, listen_url: None, ca_file: None, migrate: true });
-        settings.clocks = Clocks { heartbeat: Duration::from_secs(2), ..Clocks::default() };
+        settings.clocks = SessionTimings { heartbeat: Duration::from_secs(2), ..SessionTimings::default() };
         (settings.hosted, settings.issuer_clocks) = (Some(issuer.hosted()), issuer_clocks);
         let gateway = Gateway::start(settings).await.expect("the gateway starts");
         Self { gateway, issuer, key, _database: database, _dir: dir }
     }
 
     fn claims(&self, subject: &str) -> Value {
-        self.issuer.claims(subject, &self.gateway.addresses().public_url, HOUR)
+        self.issuer.claims(subject, &self.gateway.addresses().public_url, TOKEN_LIFETIME)
     }
 
     /// A good token of this account.
@@ -106,16 +106,16 @@ impl Host {
     }
 
     /// Says hello with this key on a line that this token opened.
-    async fn enter(&self, device: &SigningKey, token: &str) -> Line {
+    async fn enter(&self, device: &SigningKey, token: &str) -> DeviceSocket {
         let socket = self.knock(token).await.expect("the token is good");
-        let mut line = Line(socket);
+        let mut line = DeviceSocket(socket);
         let Some(GatewayFrame::Challenge(challenge)) = line.next().await else { panic!("no challenge") };
         line.send(hello(device, &challenge)).await;
         line
     }
 
     /// Comes in, which must work.
-    async fn come_in(&self, device: &SigningKey, token: &str) -> (Line, Welcome) {
+    async fn come_in(&self, device: &SigningKey, token: &str) -> (DeviceSocket, Welcome) {
         let mut line = self.enter(device, token).await;
         match line.next().await {
             Some(GatewayFrame::Welcome(welcome)) => (line, welcome),
@@ -136,9 +136,9 @@ impl Host {
 }
 
 /// A device's end of a line.
-struct Line(WebSocketStream<TcpStream>);
+struct DeviceSocket(WebSocketStream<TcpStream>);
 
-impl Line {
+impl DeviceSocket {
     async fn send(&mut self, frame: DeviceFrame) {
         let text = frame::encode(&frame).expect("small enough");
         self.0.send(Message::text(text)).await.expect("sent");
@@ -147,7 +147,7 @@ impl Line {
     /// The next frame that is no ping, which are answered. `None`: the line ended.
     async fn next(&mut self) -> Option<GatewayFrame> {
         loop {
-            let message = timeout(LONG, self.0.next()).await.expect("something comes")?.ok()?;
+            let message = timeout(GENEROUS_TIMEOUT, self.0.next()).await.expect("something comes")?.ok()?;
             let Message::Text(text) = message else { continue };
             match frame::decode(text.as_str()).expect("a frame") {
                 GatewayFrame::Ping => self.send(DeviceFrame::Pong).await,
@@ -167,7 +167,8 @@ impl Line {
     async fn stays(&mut self) {
         for _ in 0..2 {
             loop {
-                let message = timeout(LONG, self.0.next()).await.expect("it pings").expect("up").expect("whole");
+                let message =
+                    timeout(GENEROUS_TIMEOUT, self.0.next()).await.expect("it pings").expect("up").expect("whole");
                 let Message::Text(text) = message else { continue };
                 match frame::decode::<GatewayFrame>(text.as_str()).expect("a frame") {
                     GatewayFrame::Ping => break self.send(DeviceFrame::Pong).await,
@@ -196,7 +197,7 @@ fn hello(device: &SigningKey, challenge: &Challenge) -> DeviceFrame {
     DeviceFrame::Hello(Hello {
         public_key: PublicKey::of(device),
         device_version: VERSION.to_owned(),
-        protocol: PROTOCOL,
+        protocol: PROTOCOL_RANGE,
         signature: proof.sign(device),
         device_name: Some("Ada's laptop".to_owned()),
         nonce: None,
@@ -206,24 +207,24 @@ fn hello(device: &SigningKey, challenge: &Challenge) -> DeviceFrame {
 
 #[tokio::test]
 async fn a_device_learns_where_to_sign_in_and_a_gateway_that_is_not_hosted_has_no_such_place() {
-    let host = Host::new().await;
+    let host = HostedGateway::new().await;
     let address = host.gateway.addresses().http;
     let path = "/.well-known/oauth-protected-resource";
-    let reply = Call::new(address, "GET", path).send().await;
+    let reply = TestRequest::new(address, "GET", path).send().await;
     let document: Value = reply.json();
     assert_eq!(document["resource"], host.url().as_str());
     assert_eq!(document["authorization_servers"], json!([host.issuer.url()]));
-    assert_eq!(document["deskgate_client_id"], crate::support::issuer::CLIENT);
+    assert_eq!(document["deskgate_client_id"], crate::support::issuer::CLIENT_ID);
     let (status, headers) = {
-        let reply = Call::new(address, "GET", "/control").send().await;
+        let reply = TestRequest::new(address, "GET", "/control").send().await;
         (reply.status, reply.header("www-authenticate").unwrap_or_default().to_owned())
     };
     assert_eq!(status, 401);
     assert_eq!(headers, format!("Bearer resource_metadata=\"{}{path}\"", host.url()));
-    let reply = Call::new(address, "GET", "/control").key(&host.token("ada")).send().await;
+    let reply = TestRequest::new(address, "GET", "/control").key(&host.token("ada")).send().await;
     assert_eq!(reply.status, 426, "a good token without an upgrade");
 
-    let world = crate::support::world::World::new().await;
+    let world = crate::support::gateway::TestGateway::new().await;
     for path in [path, "/control"] {
         assert_eq!(world.call("GET", path).send().await.status, 404);
     }
@@ -233,7 +234,7 @@ async fn a_device_learns_where_to_sign_in_and_a_gateway_that_is_not_hosted_has_n
 
 #[tokio::test]
 async fn a_device_with_a_good_token_is_let_in_and_belongs_to_its_account_from_then_on() {
-    let host = Host::new().await;
+    let host = HostedGateway::new().await;
     let laptop = device();
     let (line, welcome) = host.come_in(&laptop, &host.token("ada")).await;
     drop(line);
@@ -249,7 +250,7 @@ async fn a_device_with_a_good_token_is_let_in_and_belongs_to_its_account_from_th
 
 #[tokio::test]
 async fn an_account_has_so_many_devices_and_no_more_also_when_they_come_at_once() {
-    let host = Host::new().await;
+    let host = HostedGateway::new().await;
     let token = host.token("ada");
     let devices: [SigningKey; 6] = std::array::from_fn(|_| device());
     let coming = devices.iter().map(|device| async {
@@ -271,7 +272,7 @@ async fn an_account_has_so_many_devices_and_no_more_also_when_they_come_at_once(
 
 #[tokio::test]
 async fn what_the_administrator_paired_no_account_takes_and_the_other_way_round() {
-    let host = Host::new().await;
+    let host = HostedGateway::new().await;
     let store = host.gateway.store();
     let (by_hand, by_account) = (device(), device());
     store.pair_device("by hand", &PublicKey::of(&by_hand)).await.expect("paired");
@@ -288,10 +289,10 @@ async fn what_the_administrator_paired_no_account_takes_and_the_other_way_round(
 
 #[tokio::test]
 async fn a_revoked_device_stays_out_whatever_account_it_comes_with() {
-    let host = Host::new().await;
+    let host = HostedGateway::new().await;
     let laptop = device();
     let (mut line, welcome) = host.come_in(&laptop, &host.token("ada")).await;
-    host.gateway.store().revoke_device(welcome.device_id, HOUR).await.expect("revoked");
+    host.gateway.store().revoke_device(welcome.device_id, TOKEN_LIFETIME).await.expect("revoked");
     assert_eq!(line.goodbye().await.0, ByeCode::Revoked);
     assert_eq!(host.turned_away(&laptop, &host.token("ada")).await, RefusedCode::RevokedDevice);
     host.gateway.stop().await;
@@ -299,7 +300,7 @@ async fn a_revoked_device_stays_out_whatever_account_it_comes_with() {
 
 #[tokio::test]
 async fn a_token_for_somebody_else_is_refused() {
-    let host = Host::new().await;
+    let host = HostedGateway::new().await;
     let with = |claim: &str, value: Value| {
         let mut claims = host.claims("ada");
         claims[claim] = value;
@@ -322,7 +323,8 @@ async fn a_token_for_somebody_else_is_refused() {
 #[tokio::test]
 async fn a_token_that_the_issuer_did_not_sign_as_it_is_is_refused() {
     // The issuer is asked about each key, so that what it does not publish is known to be none of its own.
-    let host = Host::with(hosted::Clocks { pause: Duration::ZERO, ..hosted::Clocks::default() }).await;
+    let host =
+        HostedGateway::with(hosted::JwksTimings { pause: Duration::ZERO, ..hosted::JwksTimings::default() }).await;
     host.come_in(&device(), &host.token("ada")).await;
     let claims = host.claims("ada");
     // Changed behind the signature.
@@ -332,9 +334,9 @@ async fn a_token_that_the_issuer_did_not_sign_as_it_is_is_refused() {
     let forged = URL_SAFE_NO_PAD.encode(host.claims("eve").to_string());
     assert!(host.refusal(&format!("{header}.{forged}.{signature}")).await.contains("signature"));
     // By somebody else's key with the issuer's name for it.
-    assert!(host.refusal(&Key::ec("first").token(&claims)).await.contains("signature"));
+    assert!(host.refusal(&IssuerKey::ec("first").token(&claims)).await.contains("signature"));
     // By a key that the issuer does not publish.
-    assert!(host.refusal(&Key::ec("other").token(&claims)).await.contains("key"));
+    assert!(host.refusal(&IssuerKey::ec("other").token(&claims)).await.contains("key"));
     // Not at all.
     for alg in ["none", "None", "NONE", ""] {
         let unsigned = unsigned(&json!({ "alg": alg, "typ": "at+jwt", "kid": "first" }), &claims);
@@ -358,7 +360,7 @@ async fn a_token_that_the_issuer_did_not_sign_as_it_is_is_refused() {
     // An ID token is none, and a key that the token brings along is not looked at.
     let header = json!({ "alg": "ES256", "typ": "JWT", "kid": "first" });
     assert!(host.refusal(&host.key.token_with(&header, &claims)).await.contains("type"));
-    let own = Key::ec("first");
+    let own = IssuerKey::ec("first");
     let header =
         json!({ "alg": "ES256", "typ": "at+jwt", "kid": "first", "jwk": own.public(), "jku": "http://127.0.0.1:9/" });
     assert!(host.refusal(&own.token_with(&header, &claims)).await.contains("signature"));
@@ -369,10 +371,14 @@ async fn a_token_that_the_issuer_did_not_sign_as_it_is_is_refused() {
 #[tokio::test]
 async fn a_key_that_the_issuer_begins_to_use_is_found_and_one_that_it_withdraws_is_not_good_any_more() {
     let pause = Duration::from_millis(100);
-    let host =
-        Host::with(hosted::Clocks { pause, fresh: Duration::from_millis(300), ..hosted::Clocks::default() }).await;
+    let host = HostedGateway::with(hosted::JwksTimings {
+        pause,
+        fresh: Duration::from_millis(300),
+        ..hosted::JwksTimings::default()
+    })
+    .await;
     host.come_in(&device(), &host.token("ada")).await;
-    let second = Key::ed("second");
+    let second = IssuerKey::ed("second");
     host.issuer.publish(&[&host.key, &second]);
     let (laptop, token) = (device(), second.token(&host.claims("bob")));
     until("the new key is known", async || host.knock(&token).await.is_ok()).await;
@@ -386,11 +392,12 @@ async fn a_key_that_the_issuer_begins_to_use_is_found_and_one_that_it_withdraws_
 
 #[tokio::test]
 async fn keys_that_somebody_made_up_make_no_load_at_the_issuer() {
-    let host = Host::with(hosted::Clocks { pause: HOUR, ..hosted::Clocks::default() }).await;
+    let host =
+        HostedGateway::with(hosted::JwksTimings { pause: TOKEN_LIFETIME, ..hosted::JwksTimings::default() }).await;
     host.come_in(&device(), &host.token("ada")).await;
     let asked = host.issuer.asked();
     let claims = host.claims("eve");
-    let tokens: Vec<_> = (0..50).map(|number| Key::ed(&number.to_string()).token(&claims)).collect();
+    let tokens: Vec<_> = (0..50).map(|number| IssuerKey::ed(&number.to_string()).token(&claims)).collect();
     let knocks = futures_util::future::join_all(tokens.iter().map(|token| host.knock(token))).await;
     let statuses: Vec<_> = knocks.into_iter().map(|knock| knock.expect_err("not let in").0).collect();
     assert!(statuses.iter().all(|status| *status == 503), "one of them may be new: {statuses:?}");
@@ -402,7 +409,7 @@ async fn keys_that_somebody_made_up_make_no_load_at_the_issuer() {
 
 #[tokio::test]
 async fn a_stranger_who_tries_and_tries_is_turned_away_before_his_tokens_are_read() {
-    let host = Host::new().await;
+    let host = HostedGateway::new().await;
     let mut statuses = Vec::new();
     for _ in 0..130 {
         statuses.push(host.knock("a.b.c").await.expect_err("refused").0);
@@ -413,10 +420,10 @@ async fn a_stranger_who_tries_and_tries_is_turned_away_before_his_tokens_are_rea
 
 #[tokio::test]
 async fn an_issuer_that_is_away_ends_no_line_and_keeps_nobody_out_whose_key_is_known() {
-    let host = Host::with(hosted::Clocks {
+    let host = HostedGateway::with(hosted::JwksTimings {
         pause: Duration::from_millis(10),
         fresh: Duration::from_millis(20),
-        ..hosted::Clocks::default()
+        ..hosted::JwksTimings::default()
     })
     .await;
     let (mut line, _) = host.come_in(&device(), &host.token("ada")).await;
@@ -426,7 +433,7 @@ async fn an_issuer_that_is_away_ends_no_line_and_keeps_nobody_out_whose_key_is_k
     line.present(&host.token("ada")).await;
     line.stays().await;
     // What a key is that nobody has seen, nobody can say now; that is no refusal.
-    let unknown = Key::ed("new").token(&host.claims("cleo"));
+    let unknown = IssuerKey::ed("new").token(&host.claims("cleo"));
     assert_eq!(host.knock(&unknown).await.expect_err("not let in").0, 503);
     host.gateway.stop().await;
 }
@@ -434,7 +441,7 @@ async fn an_issuer_that_is_away_ends_no_line_and_keeps_nobody_out_whose_key_is_k
 #[tokio::test]
 async fn keys_are_not_believed_for_ever_while_the_issuer_is_away() {
     let (pause, stale) = (Duration::from_millis(10), Duration::from_millis(400));
-    let host = Host::with(hosted::Clocks { pause, fresh: pause, stale }).await;
+    let host = HostedGateway::with(hosted::JwksTimings { pause, fresh: pause, stale }).await;
     host.come_in(&device(), &host.token("ada")).await;
     host.issuer.away(true);
     let token = host.token("ada");
@@ -446,7 +453,7 @@ async fn keys_are_not_believed_for_ever_while_the_issuer_is_away() {
 
 #[tokio::test]
 async fn a_line_ends_with_its_token_unless_a_newer_one_came() {
-    let host = Host::new().await;
+    let host = HostedGateway::new().await;
     let lasts = |seconds| host.issuer.claims("ada", &host.url(), Duration::from_secs(seconds));
     let (laptop, desktop) = (device(), device());
     let (mut ends, _) = host.come_in(&laptop, &host.key.token(&lasts(3))).await;
@@ -460,7 +467,7 @@ async fn a_line_ends_with_its_token_unless_a_newer_one_came() {
 
 #[tokio::test]
 async fn a_newer_token_that_is_not_good_or_not_the_accounts_ends_the_line() {
-    let host = Host::new().await;
+    let host = HostedGateway::new().await;
     let mut expired = host.claims("ada");
     expired["exp"] = json!(jiff::Timestamp::now().as_second() - 60);
     for newer in [host.key.token(&expired), host.token("eve"), "nonsense".to_owned()] {

@@ -1,7 +1,7 @@
 //! Senders that do not keep to the rules.
 
-use crate::support::raw::Raw;
-use crate::support::world::{World, work};
+use crate::support::gateway::{TestGateway, work};
+use crate::support::raw::RawConnection;
 
 /// Nothing of our inside may be said outside.
 pub(crate) fn assert_discreet(answer: &str) {
@@ -12,8 +12,8 @@ pub(crate) fn assert_discreet(answer: &str) {
     }
 }
 
-async fn answer(world: &World, request: impl AsRef<[u8]>) -> String {
-    let mut raw = Raw::connect(world.gateway.addresses().http).await;
+async fn answer(world: &TestGateway, request: impl AsRef<[u8]>) -> String {
+    let mut raw = RawConnection::connect(world.gateway.addresses().http).await;
     let _ = raw.say(request).await;
     let heard = raw.hear().await;
     assert_discreet(&heard);
@@ -22,7 +22,7 @@ async fn answer(world: &World, request: impl AsRef<[u8]>) -> String {
 
 #[tokio::test]
 async fn heads_that_are_too_large_are_refused() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let get = "GET /api/v1/agent-endpoints HTTP/1.1\r\nHost: x\r\n";
     let many: String = (0..10_000).map(|n| format!("X-{n}: v\r\n")).collect();
     for head in [
@@ -44,7 +44,7 @@ async fn heads_that_are_too_large_are_refused() {
 
 #[tokio::test]
 async fn pipelined_requests_are_answered_one_by_one_in_their_order() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let get = |id: &str, more: &str| {
         format!("GET /api/v1/agent-endpoints HTTP/1.1\r\nHost: x\r\nX-Request-Id: {id}\r\n{more}\r\n")
     };
@@ -66,7 +66,7 @@ async fn pipelined_requests_are_answered_one_by_one_in_their_order() {
 
 #[tokio::test]
 async fn odd_request_targets_are_answered_without_a_fault() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let credentials = format!("Authorization: Bearer {}\r\nX-Gateway-Subject: anna\r\n", world.desk.app.key);
     let long = format!("/{}", "a".repeat(20_000));
     for (target, status) in [
@@ -114,7 +114,7 @@ async fn odd_request_targets_are_answered_without_a_fault() {
 
 #[tokio::test]
 async fn nul_bytes_and_broken_lengths_are_refused_without_a_fault() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let post = |headers: &str, body: &str| {
         format!(
             "POST {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: anna\r\nIdempotency-Key: nul\r\n\

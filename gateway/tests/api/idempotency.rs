@@ -6,15 +6,15 @@ use deskgate_protocol::RunId;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::support::world::{World, work};
+use crate::support::gateway::{TestGateway, work};
 
-async fn stored_runs(world: &World) -> String {
+async fn stored_runs(world: &TestGateway) -> String {
     world.database.value("SELECT count(*) FROM runs").await
 }
 
 #[tokio::test]
 async fn key_order_white_space_and_notation_do_not_make_it_another_request() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let one = r#"{"input":{"text":"a\u00e9","n":1,"deep":{"x":1,"y":[1,2]}},"metadata":{"k":"v"},"queue_ttl_s":60}"#;
     let same = "  {\"queue_ttl_s\":60.0 ,\r\n\t\"metadata\":{\"k\":\"\\u0076\"}, \
                 \"input\":{\"deep\":{\"y\":[1.0, 2e0],\"x\":1},\"n\":1.0,\"text\":\"aé\"}} ";
@@ -36,7 +36,7 @@ async fn key_order_white_space_and_notation_do_not_make_it_another_request() {
 
 #[tokio::test]
 async fn a_repetition_gets_the_current_record_also_after_access_was_paused() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = world.submit("one").await;
     let (session, _) = world.desk.connect().await;
     world.desk.claim(session, 1).await;
@@ -51,7 +51,7 @@ async fn a_repetition_gets_the_current_record_also_after_access_was_paused() {
 
 #[tokio::test]
 async fn another_subject_service_or_application_may_use_the_same_key() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (desk, address) = (&world.desk, world.gateway.addresses().http);
     let second = desk.service(&desk.app, "second").await;
     let other_app = desk.application("other").await;
@@ -76,7 +76,7 @@ async fn another_subject_service_or_application_may_use_the_same_key() {
 
 #[tokio::test]
 async fn sixty_four_twins_at_once_make_one_run() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (replica, _dir) = world.replica().await;
     let mut twins = JoinSet::new();
     for number in 0..64 {
@@ -94,7 +94,7 @@ async fn sixty_four_twins_at_once_make_one_run() {
 
 #[tokio::test]
 async fn twins_with_different_bodies_make_one_run_and_conflicts() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let mut twins = JoinSet::new();
     for number in 0..16 {
         twins.spawn(world.submission("twin").json(&work(&format!("body {number}"))).send());
@@ -111,7 +111,7 @@ async fn twins_with_different_bodies_make_one_run_and_conflicts() {
 
 #[tokio::test]
 async fn a_rejection_stores_nothing_and_leaves_its_key_free() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     world.desk.allow(false).await;
     assert_eq!(world.submission("one").send().await.code(), "access_paused");
     assert_eq!(world.submission("one").json(&json!({ "input": 1 })).send().await.code(), "invalid_input");

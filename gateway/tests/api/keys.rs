@@ -6,14 +6,14 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::management::{KeyWarning, ListKeys, ManagementErrorCode, RollKey};
 use serde_json::json;
 
-use crate::store::Shelf;
-use crate::support::call::{Problem, not_found};
+use crate::store::TestStore;
+use crate::support::call::{ExpectedProblem, not_found};
+use crate::support::gateway::TestGateway;
 use crate::support::until;
-use crate::support::world::World;
 
 #[tokio::test]
 async fn a_key_limited_to_a_service_sees_and_uses_that_one_only() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (desk, address) = (&world.desk, world.gateway.addresses().http);
     let other = desk.service(&desk.app, "second").await;
     let limited = desk.restricted_key(|key| key.endpoints = vec![other]).await.text;
@@ -37,7 +37,7 @@ async fn a_key_limited_to_a_service_sees_and_uses_that_one_only() {
 
 #[tokio::test]
 async fn a_revoked_key_is_refused_within_a_second_on_every_replica() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (replica, _dir) = world.replica().await;
     let key = world.desk.restricted_key(|_| {}).await;
     let list = |address| world.ask("GET", "/").key(&key.text).to(address, "/api/v1/agent-endpoints").send();
@@ -65,7 +65,7 @@ async fn a_revoked_key_is_refused_within_a_second_on_every_replica() {
 
 #[tokio::test]
 async fn a_key_revoked_through_another_replica_is_refused_within_a_second_also_when_nobody_is_told() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (replica, _dir) = world.replica().await;
     let address = replica.addresses().http;
     let mut longest = Duration::ZERO;
@@ -93,7 +93,7 @@ async fn a_key_revoked_through_another_replica_is_refused_within_a_second_also_w
 
 #[tokio::test]
 async fn a_key_ends_by_itself_when_its_time_is_up() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let soon = Timestamp::from(Timestamp::now().0 + Duration::from_secs(2));
     let key = world.desk.restricted_key(|key| key.expires_at = Some(soon)).await.text;
     let list = || world.ask("GET", "/api/v1/agent-endpoints").key(&key).send();
@@ -105,7 +105,7 @@ async fn a_key_ends_by_itself_when_its_time_is_up() {
 
 #[tokio::test]
 async fn only_digests_of_keys_are_stored() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let secret = world.desk.app.key.split('_').nth(2).expect("dgk_<id>_<secret>_<checksum>").to_owned();
     let text = "SELECT string_agg(k::text, ' ') FROM application_keys k";
     let stored = world.database.value(text).await;
@@ -118,7 +118,7 @@ async fn only_digests_of_keys_are_stored() {
 
 #[tokio::test]
 async fn a_rolled_key_hands_its_rights_on_and_ends_after_the_overlap() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let desk = &world.desk;
     let old = desk
         .restricted_key(|key| {
@@ -128,7 +128,7 @@ async fn a_rolled_key_hands_its_rights_on_and_ends_after_the_overlap() {
         .await;
     let roll = |overlap_s| desk.desktop.roll_key(RollKey { key_id: old.key.key_id, overlap_s });
     let new = roll(3600).await.expect("rolled");
-    let rights = |key: &deskgate_protocol::management::Key| {
+    let rights = |key: &deskgate_protocol::management::KeyRecord| {
         (key.app_id, key.scopes.clone(), key.endpoints.clone(), key.fixed_subject.clone(), key.expires_at)
     };
     assert_eq!(rights(&new.key), rights(&old.key));
@@ -145,21 +145,21 @@ async fn a_rolled_key_hands_its_rights_on_and_ends_after_the_overlap() {
 
 #[tokio::test]
 async fn a_key_for_some_addresses_looks_like_no_key_from_others() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let made_for =
         async |range: &str| world.desk.restricted_key(|key| key.allowed_cidrs = vec![range.to_owned()]).await;
     let (here, elsewhere) = (made_for("127.0.0.0/8").await, made_for("10.0.0.0/8").await);
     let list = |key: &str| world.ask("GET", "/api/v1/agent-endpoints").key(key).send();
     assert_eq!(list(&here.text).await.status, 200);
     let detail = "The application key is not valid.";
-    let invalid = Problem::new(401, "credential_invalid", "Credential invalid", detail);
+    let invalid = ExpectedProblem::new(401, "credential_invalid", "Credential invalid", detail);
     list(&elsewhere.text).await.assert_problem(&invalid);
     world.stop().await;
 }
 
 #[tokio::test]
 async fn the_last_use_of_a_key_is_noted_once_a_minute_and_only_for_who_has_it() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let key = world.desk.restricted_key(|_| {}).await;
     let record = async || {
         let keys = world.desk.desktop.keys(ListKeys { app_id: world.desk.app.id }).await.expect("listed");
@@ -180,7 +180,7 @@ async fn the_last_use_of_a_key_is_noted_once_a_minute_and_only_for_who_has_it() 
 
 #[tokio::test]
 async fn a_live_key_that_comes_from_a_new_address_or_was_long_not_used_is_pointed_at() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let desk = &shelf.desk;
     let key_id = desk.restricted_key(|_| {}).await.key.key_id;
     let record = async || {

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use deskgate_gateway::store::attempts::{Record, What};
+use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate};
 use deskgate_protocol::{EndpointId, RunId};
 use serde_json::{Value, json};
 
-use crate::support::call::{Call, Problem, Reply};
-use crate::support::world::{LEASE, World, work};
+use crate::support::call::{ExpectedProblem, TestRequest, TestResponse};
+use crate::support::gateway::{LONG_LEASE, TestGateway, work};
 
 fn ids(page: &Value) -> Vec<RunId> {
     let runs = page["data"].as_array().unwrap_or_else(|| panic!("no page: {page}"));
     runs.iter().map(|run| run["run_id"].as_str().expect("a text").parse().expect("an identifier")).collect()
 }
 
-impl World {
-    async fn list(&self, query: &str) -> Reply {
+impl TestGateway {
+    async fn list(&self, query: &str) -> TestResponse {
         self.ask("GET", &format!("/api/v1/runs?{query}")).send().await
     }
 
@@ -40,7 +40,7 @@ impl World {
 
 #[tokio::test]
 async fn pages_are_newest_first_and_leave_out_inputs_and_results() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let mut submitted = Vec::new();
     for key in ["one", "two", "three"] {
         submitted.insert(0, world.submit(key).await);
@@ -64,7 +64,7 @@ async fn pages_are_newest_first_and_leave_out_inputs_and_results() {
 /// Whatever the length of a page and whatever arrives between two of them.
 #[tokio::test]
 async fn the_union_of_the_pages_is_what_there_was_at_the_start_each_once() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let mut before = Vec::new();
     for number in 0..23 {
         before.insert(0, world.submit(&format!("early {number}").replace(' ', "-")).await);
@@ -90,7 +90,7 @@ async fn the_union_of_the_pages_is_what_there_was_at_the_start_each_once() {
 
 #[tokio::test]
 async fn filters_go_by_what_is_seen_at_this_moment() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let second = world.desk.service(&world.desk.app, "second").await;
     let first = world.submit("first").await;
     let other =
@@ -110,11 +110,11 @@ async fn filters_go_by_what_is_seen_at_this_moment() {
     assert_eq!(found("phase=accepted&state=running").await, []);
 
     world.desk.claim(session, 1).await;
-    let start = Record { run_id: first, attempt: 1, what: What::Start };
-    world.store().record(session, &[start], LEASE).await.expect("stored");
+    let start = AttemptRecord { run_id: first, attempt: 1, what: AttemptUpdate::Start };
+    world.store().record(session, &[start], LONG_LEASE).await.expect("stored");
     assert_eq!((found("state=running").await, found("phase=started").await), (vec![first], vec![first]));
     assert_eq!(found("phase=accepted").await, [third, other]);
-    world.store().revoke_device(world.desk.device_id, LEASE).await.expect("stored");
+    world.store().revoke_device(world.desk.device_id, LONG_LEASE).await.expect("stored");
     assert_eq!((found("state=failed").await, found("phase=final").await), (vec![first], all.clone()));
 
     assert_eq!(found("idempotency_key=first").await, [other, first], "whatever it was sent to");
@@ -143,7 +143,7 @@ async fn filters_go_by_what_is_seen_at_this_moment() {
 
 #[tokio::test]
 async fn a_filter_that_nothing_fits_is_answered_from_a_part_of_a_long_list_at_a_time() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let needle = world.submit("needle").await;
     world.database.execute(&copies(needle, 25_000)).await;
     let page = world.list("state=running").await.json();
@@ -158,7 +158,7 @@ async fn a_filter_that_nothing_fits_is_answered_from_a_part_of_a_long_list_at_a_
 /// view of the table.
 #[tokio::test]
 async fn a_filtered_list_shows_each_run_once_while_thousands_of_others_come_and_go() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let oldest = world.submit("oldest").await;
     world.database.execute(&copies(oldest, 25_000)).await;
     // Sixty that fit, around the end of each page.
@@ -203,7 +203,7 @@ fn copies(run_id: RunId, count: u32) -> String {
 
 #[tokio::test]
 async fn parameters_that_are_unknown_repeated_or_no_values_are_refused_by_name() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let long = format!("idempotency_key={}", "x".repeat(256));
     for (query, name) in [
         ("colour=red", "colour"),
@@ -222,7 +222,8 @@ async fn parameters_that_are_unknown_repeated_or_no_values_are_refused_by_name()
         let reply = world.list(query).await;
         let detail = reply.json()["detail"].as_str().expect("a text").to_owned();
         let flaw = json!([{ "pointer": format!("?{name}"), "code": "invalid_value", "detail": detail }]);
-        let problem = Problem::new(422, "invalid_input", "Invalid input", &detail).with(json!({ "errors": flaw }));
+        let problem =
+            ExpectedProblem::new(422, "invalid_input", "Invalid input", &detail).with(json!({ "errors": flaw }));
         reply.assert_problem(&problem);
     }
     world.stop().await;
@@ -230,7 +231,7 @@ async fn parameters_that_are_unknown_repeated_or_no_values_are_refused_by_name()
 
 #[tokio::test]
 async fn a_cursor_is_good_for_its_own_list_of_its_own_caller_only() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     for key in ["one", "two", "three"] {
         world.submit(key).await;
     }
@@ -242,11 +243,11 @@ async fn a_cursor_is_good_for_its_own_list_of_its_own_caller_only() {
         "pages may vary in length"
     );
     let detail = "The cursor does not belong to this list with these filters. Begin the list again without it.";
-    let problem = Problem::new(400, "invalid_cursor", "Invalid cursor", detail);
+    let problem = ExpectedProblem::new(400, "invalid_cursor", "Invalid cursor", detail);
     let other = world.desk.application("other").await;
     let path = format!("/api/v1/runs?phase=accepted&cursor={cursor}");
     let foreign = [world.ask("GET", &path).subject("berta"), world.ask("GET", &path).key(&other.key)];
-    let mut wrong: Vec<Call> = foreign.into();
+    let mut wrong: Vec<TestRequest> = foreign.into();
     let changed = cursor.chars().rev().collect::<String>();
     for query in [
         format!("cursor={cursor}"),
@@ -266,7 +267,7 @@ async fn a_cursor_is_good_for_its_own_list_of_its_own_caller_only() {
 
 #[tokio::test]
 async fn nobody_learns_of_the_runs_of_another_subject_application_or_service() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (desk, address) = (&world.desk, world.gateway.addresses().http);
     let own = world.submit("own").await;
     let other_app = desk.application("other").await;
@@ -295,7 +296,7 @@ async fn nobody_learns_of_the_runs_of_another_subject_application_or_service() {
 #[tokio::test]
 async fn the_desktops_own_list_goes_page_by_page_through_all_subjects() {
     use deskgate_protocol::management::ListRuns;
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let mut submitted = Vec::new();
     for subject in ["anna", "berta", "anna"] {
         let key = format!("{subject}-{}", submitted.len());

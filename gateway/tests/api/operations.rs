@@ -1,29 +1,29 @@
 //! Stops through the public API; the device is played by the store's own calls.
 
-use deskgate_gateway::store::attempts::{Recorded, What};
-use deskgate_gateway::store::operations::ToTell;
+use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome};
+use deskgate_gateway::store::operations::OrderSelection;
 use deskgate_protocol::control::{Order, RevokeCode};
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::{Effects, EventType, Outcome, Usage};
 use deskgate_protocol::{ApprovalId, OperationId, RunId};
 use serde_json::{Value, json};
 
-use crate::conversations::{Talk, report, start};
+use crate::conversations::{TestConversation, report, start};
 use crate::store::{opened, succeeded};
-use crate::support::call::{Call, Problem, Reply, not_found};
-use crate::support::world::{LEASE, World};
+use crate::support::call::{ExpectedProblem, TestRequest, TestResponse, not_found};
+use crate::support::gateway::{LONG_LEASE, TestGateway};
 
-fn stop(world: &World, run_id: RunId, key: &str) -> Call {
+fn stop(world: &TestGateway, run_id: RunId, key: &str) -> TestRequest {
     world.ask("POST", &format!("/api/v1/runs/{run_id}/stop")).header("Idempotency-Key", key)
 }
 
-async fn again(world: &World, asked: &Reply) -> Value {
+async fn again(world: &TestGateway, asked: &TestResponse) -> Value {
     let reply = world.ask("GET", asked.header("location").expect("an address")).send().await;
     assert_eq!(reply.status, 200, "{reply:?}");
     reply.json()
 }
 
-fn id(asked: &Reply) -> OperationId {
+fn id(asked: &TestResponse) -> OperationId {
     assert_eq!(asked.status, 202, "{asked:?}");
     asked.json()["operation_id"].as_str().expect("a text").parse().expect("an identifier")
 }
@@ -33,19 +33,19 @@ fn outcome(operation: &Value) -> (&str, &str, &str) {
     (text(&operation["state"]), text(&operation["outcome"]["code"]), text(&operation["outcome"]["run_state"]))
 }
 
-fn cancelled(seq: u64) -> What {
-    What::End { seq, outcome: Outcome::Cancelled { effects: Effects::None, usage: Usage::default() } }
+fn cancelled(seq: u64) -> AttemptUpdate {
+    AttemptUpdate::End { seq, outcome: Outcome::Cancelled { effects: Effects::None, usage: Usage::default() } }
 }
 
-async fn events(world: &World, run_id: RunId) -> Vec<EventType> {
+async fn events(world: &TestGateway, run_id: RunId) -> Vec<EventType> {
     let events = world.store().events_after(run_id, 0, 100).await.expect("read");
     events.into_iter().map(|event| event.kind).collect()
 }
 
 #[tokio::test]
 async fn what_has_not_started_is_cancelled_at_once_and_never_starts() {
-    let world = World::new().await;
-    let talk = Talk::open(&world, "case").await;
+    let world = TestGateway::new().await;
+    let talk = TestConversation::open(&world, "case").await;
     let waiting = talk.message("one", 1).send().await.run_id();
     let asked = stop(&world, waiting, "stop").json(&json!({ "reason": "no longer needed" })).send().await;
     assert_eq!(outcome(&asked.json()), ("completed", "stopped", "cancelled"));
@@ -61,16 +61,19 @@ async fn what_has_not_started_is_cancelled_at_once_and_never_starts() {
     let (session, _) = world.desk.connect().await;
     assert_eq!(world.desk.claim(session, 9).await.len(), 1, "a cancelled run is not offered");
     assert_eq!(outcome(&stop(&world, offered, "stop").send().await.json()), ("completed", "stopped", "cancelled"));
-    let revoked = Recorded::Revoked(RevokeCode::AlreadyFinal);
-    assert_eq!(report(&world, session, offered, What::Start).await, revoked);
-    assert!(world.store().deliver(session, ToTell::New).await.expect("delivered").is_empty(), "nobody has to be told");
+    let revoked = RecordOutcome::Revoked(RevokeCode::AlreadyFinal);
+    assert_eq!(report(&world, session, offered, AttemptUpdate::Start).await, revoked);
+    assert!(
+        world.store().deliver(session, OrderSelection::New).await.expect("delivered").is_empty(),
+        "nobody has to be told"
+    );
     world.stop().await;
 }
 
 #[tokio::test]
 async fn a_started_run_is_cancelling_until_the_executor_confirms_it() {
-    let world = World::new().await;
-    let talk = Talk::open(&world, "case").await;
+    let world = TestGateway::new().await;
+    let talk = TestConversation::open(&world, "case").await;
     talk.message("one", 1).send().await.run_id();
     let (session, _) = world.desk.connect().await;
     let run_id = start(&world, session).await;
@@ -84,11 +87,11 @@ async fn a_started_run_is_cancelling_until_the_executor_confirms_it() {
         assert_eq!(repeated.header("idempotency-replayed").is_some(), key == "stop");
     }
     assert_eq!(
-        world.store().deliver(session, ToTell::New).await.expect("delivered"),
+        world.store().deliver(session, OrderSelection::New).await.expect("delivered"),
         [(id(&asked), Order::Stop { run_id })]
     );
     assert_eq!(outcome(&again(&world, &asked).await), ("delivered", "", ""));
-    assert_eq!(report(&world, session, run_id, cancelled(1)).await, Recorded::Done);
+    assert_eq!(report(&world, session, run_id, cancelled(1)).await, RecordOutcome::Done);
     assert_eq!(outcome(&again(&world, &asked).await), ("completed", "stopped", "cancelled"));
     assert_eq!(
         (talk.stands().await.0.as_str(), world.read(run_id).await.json()["state"].as_str()),
@@ -106,7 +109,7 @@ async fn a_started_run_is_cancelling_until_the_executor_confirms_it() {
 
 #[tokio::test]
 async fn what_a_stopped_run_may_have_changed_is_said_by_its_last_event() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     world.submit("started").await;
     let (session, _) = world.desk.connect().await;
     let started = start(&world, session).await;
@@ -115,8 +118,8 @@ async fn what_a_stopped_run_may_have_changed_is_said_by_its_last_event() {
         stop(&world, run_id, &run_id.to_string()).send().await;
     }
     let outcome = Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() };
-    let end = What::End { seq: 1, outcome };
-    assert_eq!(report(&world, session, started, end).await, Recorded::Done);
+    let end = AttemptUpdate::End { seq: 1, outcome };
+    assert_eq!(report(&world, session, started, end).await, RecordOutcome::Done);
     for (run_id, effects) in [(started, "possible"), (queued, "none")] {
         let run = world.read(run_id).await.json();
         assert_eq!((&run["state"], run.get("error")), (&json!("cancelled"), None));
@@ -134,26 +137,26 @@ async fn what_a_stopped_run_may_have_changed_is_said_by_its_last_event() {
 
 #[tokio::test]
 async fn a_run_that_ends_before_the_stop_takes_hold_keeps_its_end() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     world.submit("one").await;
     let (session, _) = world.desk.connect().await;
     let run_id = start(&world, session).await;
     let asked = stop(&world, run_id, "stop").send().await;
-    assert_eq!(report(&world, session, run_id, succeeded(1)).await, Recorded::Done);
+    assert_eq!(report(&world, session, run_id, succeeded(1)).await, RecordOutcome::Done);
     assert_eq!(outcome(&again(&world, &asked).await), ("completed", "already_final", "succeeded"));
-    assert!(world.store().deliver(session, ToTell::New).await.expect("delivered").is_empty());
+    assert!(world.store().deliver(session, OrderSelection::New).await.expect("delivered").is_empty());
     world.stop().await;
 }
 
 #[tokio::test]
 async fn a_stop_is_fenced_by_the_attempt_it_names() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     world.submit("one").await;
     let (session, _) = world.desk.connect().await;
     let run_id = start(&world, session).await;
     let detail = "The run is in attempt 1. Read it and decide whether it is still to be stopped.";
     let problem =
-        Problem::new(409, "attempt_mismatch", "Attempt mismatch", detail).with(json!({ "current_attempt": 1 }));
+        ExpectedProblem::new(409, "attempt_mismatch", "Attempt mismatch", detail).with(json!({ "current_attempt": 1 }));
     for attempt in [0, 2] {
         let body = json!({ "expected_attempt": attempt });
         stop(&world, run_id, "stop").json(&body).send().await.assert_problem(&problem);
@@ -171,8 +174,8 @@ async fn a_stop_is_fenced_by_the_attempt_it_names() {
 
 #[tokio::test]
 async fn a_run_that_its_device_forgot_ends_by_a_stop_and_nobody_claims_what_it_changed() {
-    let world = World::new().await;
-    let talk = Talk::open(&world, "case").await;
+    let world = TestGateway::new().await;
+    let talk = TestConversation::open(&world, "case").await;
     let id_of_request = ApprovalId::new();
     use EventType::{RunApprovalResolved, RunCancelled, RunCancelling, RunReconciled};
     // The device answers before anybody missed the run; it came back without it, while a request was open or not.
@@ -185,12 +188,12 @@ async fn a_run_that_its_device_forgot_ends_by_a_stop_and_nobody_claims_what_it_c
         let (session, _) = world.desk.connect().await;
         let run_id = start(&world, session).await;
         let seen: Vec<_> =
-            asks.then(|| opened(1, id_of_request)).into_iter().chain(lost.then_some(What::Lose)).collect();
+            asks.then(|| opened(1, id_of_request)).into_iter().chain(lost.then_some(AttemptUpdate::Lose)).collect();
         for what in &seen {
-            assert_eq!(report(&world, session, run_id, what.clone()).await, Recorded::Done);
+            assert_eq!(report(&world, session, run_id, what.clone()).await, RecordOutcome::Done);
         }
         let asked = stop(&world, run_id, key).send().await;
-        let done = |session| world.store().operation_done(session, id(&asked), OutcomeCode::OutcomeUnknown, LEASE);
+        let done = |session| world.store().operation_done(session, id(&asked), OutcomeCode::OutcomeUnknown, LONG_LEASE);
         let (stale, session) = (session, world.desk.connect().await.0);
         done(stale).await.expect("written");
         assert_eq!(again(&world, &asked).await["state"], "pending", "an older session changes nothing");
@@ -206,8 +209,8 @@ async fn a_run_that_its_device_forgot_ends_by_a_stop_and_nobody_claims_what_it_c
         assert_eq!(stored.last().expect("some").data, json!({ "effects": "possible" }));
         // Who has it after all, under the same key, comes too late.
         let late = report(&world, session, run_id, succeeded(1 + u64::from(asks))).await;
-        assert_eq!(late, Recorded::Revoked(RevokeCode::AlreadyFinal));
-        assert_eq!(report(&world, session, run_id, What::Lose).await, Recorded::Done);
+        assert_eq!(late, RecordOutcome::Revoked(RevokeCode::AlreadyFinal));
+        assert_eq!(report(&world, session, run_id, AttemptUpdate::Lose).await, RecordOutcome::Done);
         assert_eq!(world.read(run_id).await.json()["state"], "cancelled");
     }
     world.stop().await;
@@ -215,14 +218,14 @@ async fn a_run_that_its_device_forgot_ends_by_a_stop_and_nobody_claims_what_it_c
 
 #[tokio::test]
 async fn a_stop_that_is_confirmed_without_the_runs_end_is_completed_and_claims_no_end() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (session, _) = world.desk.connect().await;
     for (key, code) in [("one", OutcomeCode::Stopped), ("two", OutcomeCode::AlreadyFinal)] {
         world.submit(key).await;
         let run_id = start(&world, session).await;
         let asked = stop(&world, run_id, "stop").send().await;
         for _ in 0..2 {
-            world.store().operation_done(session, id(&asked), code, LEASE).await.expect("written");
+            world.store().operation_done(session, id(&asked), code, LONG_LEASE).await.expect("written");
         }
         assert_eq!(outcome(&again(&world, &asked).await), ("completed", "outcome_unknown", "awaiting_reconciliation"));
         assert_eq!(world.read(run_id).await.json()["state"], "awaiting_reconciliation");
@@ -231,7 +234,7 @@ async fn a_stop_that_is_confirmed_without_the_runs_end_is_completed_and_claims_n
         assert_eq!(last.kind, EventType::RunAwaitingReconciliation);
         assert!(last.data["reason"].as_str().is_some_and(|reason| reason.contains("says that this run ended")));
         // Its end counts whenever it comes; what was said of the operation stays said.
-        assert_eq!(report(&world, session, run_id, cancelled(1)).await, Recorded::Done);
+        assert_eq!(report(&world, session, run_id, cancelled(1)).await, RecordOutcome::Done);
         assert_eq!(world.read(run_id).await.json()["state"], "cancelled");
         assert_eq!(outcome(&again(&world, &asked).await), ("completed", "outcome_unknown", "awaiting_reconciliation"));
     }
@@ -240,23 +243,23 @@ async fn a_stop_that_is_confirmed_without_the_runs_end_is_completed_and_claims_n
 
 #[tokio::test]
 async fn removing_the_device_completes_the_stop_of_a_run_whose_end_got_lost() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     world.submit("one").await;
     let (session, _) = world.desk.connect().await;
     let run_id = start(&world, session).await;
     let first = stop(&world, run_id, "first").send().await;
-    world.store().operation_done(session, id(&first), OutcomeCode::AlreadyFinal, LEASE).await.expect("written");
+    world.store().operation_done(session, id(&first), OutcomeCode::AlreadyFinal, LONG_LEASE).await.expect("written");
     let second = stop(&world, run_id, "second").send().await;
     assert_ne!(id(&second), id(&first), "the next stop is a new one");
     assert_eq!(world.read(run_id).await.json()["state"], "awaiting_reconciliation");
-    world.store().revoke_device(world.desk.device_id, LEASE).await.expect("revoked");
+    world.store().revoke_device(world.desk.device_id, LONG_LEASE).await.expect("revoked");
     assert_eq!(outcome(&again(&world, &second).await), ("completed", "outcome_unknown", "failed"));
     world.stop().await;
 }
 
 #[tokio::test]
 async fn a_stop_that_is_repeated_while_its_run_is_deleted_is_told_that_the_run_is_gone() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = world.submit("one").await;
     assert_eq!(stop(&world, run_id, "stop").send().await.status, 202);
     let run = run_id.uuid();
@@ -282,7 +285,7 @@ async fn a_stop_that_is_repeated_while_its_run_is_deleted_is_told_that_the_run_i
 
 #[tokio::test]
 async fn what_was_to_be_stopped_while_the_device_was_lost_is_still_to_be_stopped_when_it_is_back() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     world.submit("one").await;
     let (session, _) = world.desk.connect().await;
     let run_id = start(&world, session).await;
@@ -293,12 +296,12 @@ async fn what_was_to_be_stopped_while_the_device_was_lost_is_still_to_be_stopped
 
     let (session, held) = world.desk.connect().await;
     assert!(held.iter().any(|run| run.run_id == run_id && run.stopping));
-    assert_eq!(report(&world, session, run_id, What::Reconcile).await, Recorded::Done);
+    assert_eq!(report(&world, session, run_id, AttemptUpdate::Reconcile).await, RecordOutcome::Done);
     assert_eq!(world.read(run_id).await.json()["state"], "cancelling");
-    assert_eq!(world.store().deliver(session, ToTell::New).await.expect("delivered").len(), 1);
+    assert_eq!(world.store().deliver(session, OrderSelection::New).await.expect("delivered").len(), 1);
     // It was cut off before it did anything: no second execution, and nothing to wait for.
-    assert_eq!(report(&world, session, run_id, What::Cancel { held: 1 }).await, Recorded::Done);
-    assert_eq!(report(&world, session, run_id, What::Cancel { held: 1 }).await, Recorded::Done);
+    assert_eq!(report(&world, session, run_id, AttemptUpdate::Cancel { held: 1 }).await, RecordOutcome::Done);
+    assert_eq!(report(&world, session, run_id, AttemptUpdate::Cancel { held: 1 }).await, RecordOutcome::Done);
     assert_eq!(outcome(&again(&world, &asked).await), ("completed", "stopped", "cancelled"));
     world.stop().await;
 }
@@ -306,12 +309,12 @@ async fn what_was_to_be_stopped_while_the_device_was_lost_is_still_to_be_stopped
 #[tokio::test]
 async fn an_operation_is_seen_by_its_subject_with_the_scope_of_its_target() {
     use deskgate_protocol::management::Scope::{ConversationsRead, RunsRead, RunsWrite};
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = world.submit("one").await;
     let asked = stop(&world, run_id, "stop").send().await;
-    let reset = Talk::open(&world, "case").await.reset("reset", 1).send().await;
+    let reset = TestConversation::open(&world, "case").await.reset("reset", 1).send().await;
     let other = world.desk.application("shipping").await;
-    let read = |asked: &Reply| world.ask("GET", asked.header("location").expect("an address"));
+    let read = |asked: &TestResponse| world.ask("GET", asked.header("location").expect("an address"));
     for (asked, needed, useless) in [(&asked, RunsRead, ConversationsRead), (&reset, ConversationsRead, RunsRead)] {
         read(asked).subject("berta").send().await.assert_problem(&not_found());
         read(asked).key(&other.key).send().await.assert_problem(&not_found());
@@ -332,7 +335,7 @@ async fn an_operation_is_seen_by_its_subject_with_the_scope_of_its_target() {
 
 #[tokio::test]
 async fn a_stop_says_what_is_wrong_with_its_body() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = world.submit("one").await;
     for (body, pointer) in [
         (json!({ "expected_attempt": -1 }), "/expected_attempt"),

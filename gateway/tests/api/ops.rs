@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use deskgate_gateway::ops::ask::ask;
-use deskgate_gateway::store::attempts::{Record, What};
+use deskgate_gateway::ops::health_check::send_request;
+use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate};
 use deskgate_protocol::run::{FinishReason, Outcome, RunResult};
 
-use crate::support::stream::Stream;
+use crate::support::gateway::TestGateway;
+use crate::support::stream::EventStreamReader;
 use crate::support::until;
-use crate::support::world::World;
 
-async fn get(world: &World, path: &str) -> Result<String, String> {
-    ask(world.gateway.addresses().ops.expect("a listener"), path).await
+async fn get(world: &TestGateway, path: &str) -> Result<String, String> {
+    send_request(world.gateway.addresses().ops.expect("a listener"), path).await
 }
 
-async fn metrics(world: &World) -> String {
+async fn metrics(world: &TestGateway) -> String {
     get(world, "/metrics").await.expect("they are always there")
 }
 
@@ -26,7 +26,7 @@ fn value(metrics: &str, sample: &str) -> f64 {
 
 #[tokio::test]
 async fn a_gateway_that_can_accept_is_ready_whether_a_device_is_there_or_not() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     assert_eq!(get(&world, "/livez").await.as_deref(), Ok("ok"));
     assert_eq!(get(&world, "/readyz").await.as_deref(), Ok("ready"));
     let verbose = "[+] admission\n[+] database\n[+] migrations\n[+] queue\nready";
@@ -38,7 +38,7 @@ async fn a_gateway_that_can_accept_is_ready_whether_a_device_is_there_or_not() {
 
 #[tokio::test]
 async fn a_schema_behind_the_program_is_not_ready_and_the_reason_is_told() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     world.database.execute("DELETE FROM deskgate_migrations").await;
     world.database.execute("INSERT INTO deskgate_migrations (version, name, sha256) VALUES (0, 'none', '')").await;
     let said = get(&world, "/readyz?verbose").await.expect_err("not ready");
@@ -49,7 +49,7 @@ async fn a_schema_behind_the_program_is_not_ready_and_the_reason_is_told() {
 
 #[tokio::test]
 async fn the_metrics_tell_what_waits_what_ended_and_what_was_answered() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let before = metrics(&world).await;
     assert_eq!(value(&before, "deskgate_queue_oldest_seconds"), 0.0);
     assert!(value(&before, "deskgate_migration_version") >= 1.0);
@@ -73,8 +73,12 @@ async fn the_metrics_tell_what_waits_what_ended_and_what_was_answered() {
     assert_eq!(offers[0].run_id, run_id, "the oldest");
     let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
     let outcome = Outcome::Succeeded { result, usage: Default::default() };
-    for what in [What::Start, What::End { seq: 1, outcome: outcome.clone() }, What::End { seq: 1, outcome }] {
-        let record = Record { run_id, attempt: 1, what };
+    for what in [
+        AttemptUpdate::Start,
+        AttemptUpdate::End { seq: 1, outcome: outcome.clone() },
+        AttemptUpdate::End { seq: 1, outcome },
+    ] {
+        let record = AttemptRecord { run_id, attempt: 1, what };
         world.store().record(session, &[record], Duration::from_secs(60)).await.expect("recorded");
     }
     let ended = metrics(&world).await;
@@ -107,7 +111,7 @@ async fn the_metrics_tell_what_waits_what_ended_and_what_was_answered() {
 
 #[tokio::test]
 async fn addresses_that_nobody_serves_are_counted_as_one_route() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     for path in ["/a", "/b", "/c"] {
         assert_eq!(world.call("GET", path).send().await.status, 404);
     }
@@ -118,9 +122,9 @@ async fn addresses_that_nobody_serves_are_counted_as_one_route() {
 
 #[tokio::test]
 async fn an_open_stream_is_counted_for_as_long_as_somebody_reads_it() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = world.submit("one").await;
-    let mut stream = Stream::open(world.ask("GET", &format!("/api/v1/runs/{run_id}/events"))).await;
+    let mut stream = EventStreamReader::open(world.ask("GET", &format!("/api/v1/runs/{run_id}/events"))).await;
     stream.expect("run.snapshot").await;
     assert_eq!(value(&metrics(&world).await, "deskgate_sse_streams"), 1.0);
     drop(stream);

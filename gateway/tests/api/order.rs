@@ -1,20 +1,20 @@
 //! Which refusal a request gets when several things are wrong with it.
 
-use deskgate_gateway::domain::Limits;
+use deskgate_gateway::domain::CallerLimits;
 use deskgate_protocol::management::Scope;
 use serde_json::json;
 
+use crate::support::gateway::{DeviceFixture, TestGateway, work};
 use crate::support::until;
-use crate::support::world::{Desk, World, work};
 
 #[tokio::test]
 async fn the_checks_come_in_the_order_of_the_contract() {
-    let world = World::with(Limits { waiting_runs_per_application: 1, ..Limits::default() }).await;
+    let world = TestGateway::with(CallerLimits { waiting_runs_per_application: 1, ..CallerLimits::default() }).await;
     let (desk, address) = (&world.desk, world.gateway.addresses().http);
     let existing = world.submit("used").await;
     desk.allow(false).await;
     let no_write = desk.restricted_key(|key| key.scopes = vec![Scope::RunsRead]).await;
-    let foreign = world.runs_of(Desk::pair(world.store()).await.endpoint);
+    let foreign = world.runs_of(DeviceFixture::pair(world.store()).await.endpoint);
     let own = world.runs_of(desk.endpoint);
     let unknown_and_bad = json!({ "model": 1, "input": 2 });
 
@@ -66,7 +66,7 @@ async fn the_checks_come_in_the_order_of_the_contract() {
 
 #[tokio::test]
 async fn reading_checks_key_scope_subject_and_then_the_run() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let no_read = world.desk.restricted_key(|key| key.scopes = vec![Scope::RunsWrite]).await;
     let call = world.call("GET", "/api/v1/runs/nonsense?wait=x");
     assert_eq!(call.clone().send().await.code(), "credential_missing");

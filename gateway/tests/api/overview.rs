@@ -2,37 +2,37 @@
 
 use std::time::Instant;
 
-use deskgate_gateway::store::attempts::{Recorded, What};
+use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome};
 use deskgate_protocol::ApprovalId;
 use deskgate_protocol::management::{Overview, StopRun};
 
-use crate::store::{Shelf, failed, opened, succeeded};
+use crate::store::{TestStore, failed, opened, succeeded};
+use crate::support::gateway::{DeviceFixture, LONG_LEASE};
 use crate::support::until;
-use crate::support::world::{Desk, LEASE};
 
-async fn overview(shelf: &Shelf) -> Overview {
+async fn overview(shelf: &TestStore) -> Overview {
     shelf.desk.desktop.overview().await.expect("answered")
 }
 
 #[tokio::test]
 async fn the_overview_counts_every_run_once_whether_it_has_ended_or_not_and_whatever_ended_it() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let desk = &shelf.desk;
     let other = desk.application("other").await;
     let elsewhere = desk.service(&other, "theirs").await;
     let (session, _) = desk.connect().await;
     let (done, broken) = (shelf.started(session).await, shelf.started(session).await);
-    assert_eq!(shelf.one(session, done, 1, succeeded(1)).await, Recorded::Done);
-    assert_eq!(shelf.one(session, broken, 1, failed(1)).await, Recorded::Done);
+    assert_eq!(shelf.one(session, done, 1, succeeded(1)).await, RecordOutcome::Done);
+    assert_eq!(shelf.one(session, broken, 1, failed(1)).await, RecordOutcome::Done);
     let (asking, lost) = (shelf.started(session).await, shelf.started(session).await);
     shelf.one(session, asking, 1, opened(1, ApprovalId::new())).await;
-    shelf.one(session, lost, 1, What::Lose).await;
+    shelf.one(session, lost, 1, AttemptUpdate::Lose).await;
     let stopped = shelf.queue().await;
     desk.desktop.stop_run(StopRun { run_id: stopped }).await.expect("stopped");
     let expiring = shelf.queue().await;
     let expire = format!("UPDATE runs SET queue_expires_at = now() WHERE run_id = '{}'", expiring.uuid());
     shelf.database.execute(&expire).await;
-    assert_eq!(shelf.store.expire_queued(LEASE).await.expect("done"), 1);
+    assert_eq!(shelf.store.expire_queued(LONG_LEASE).await.expect("done"), 1);
     shelf.queue().await;
     shelf.queue_for(elsewhere).await;
 
@@ -51,16 +51,16 @@ async fn the_overview_counts_every_run_once_whether_it_has_ended_or_not_and_what
     assert_eq!(numbers.hours[23].waiting, 2);
     let accepted: Vec<u32> = numbers.applications.iter().map(|app| app.accepted.iter().sum()).collect();
     assert_eq!(accepted, [7, 1]);
-    let stranger = Desk::pair(&shelf.store).await.desktop.overview().await.expect("answered");
+    let stranger = DeviceFixture::pair(&shelf.store).await.desktop.overview().await.expect("answered");
     assert_eq!((stranger.waiting, stranger.accepted_since(stranger.hours[0].began_at)), (0, 0));
 }
 
 #[tokio::test]
 async fn the_queue_of_each_hour_follows_from_when_runs_came_and_left() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let (early, late) = (shelf.started(session).await, shelf.queue().await);
-    assert_eq!(shelf.one(session, early, 1, succeeded(1)).await, Recorded::Done);
+    assert_eq!(shelf.one(session, early, 1, succeeded(1)).await, RecordOutcome::Done);
     // One waited from five hours ago until two hours ago, the other waits since three hours ago. Both are counted anew, and
     // the one as if it had ended now.
     shelf
@@ -90,7 +90,7 @@ async fn the_queue_of_each_hour_follows_from_when_runs_came_and_left() {
 
 #[tokio::test]
 async fn the_overview_reads_none_of_a_hundred_thousand_runs_that_wait_or_have_ended() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let run_id = shelf.queue().await;
     shelf.desk.desktop.stop_run(StopRun { run_id }).await.expect("stopped");
     // Copied as they were accepted and as they ended, and counted as the migrations count what they find.
@@ -132,7 +132,7 @@ async fn the_overview_reads_none_of_a_hundred_thousand_runs_that_wait_or_have_en
 
 #[tokio::test]
 async fn what_connections_that_are_gone_have_counted_is_added_up_and_stays() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     shelf.queue().await;
     let open = "SELECT sum(count) FROM run_counts WHERE what = 'open'";
     let rows = "SELECT count(*) FROM run_counts WHERE what = 'open'";

@@ -2,20 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use deskgate_gateway::store::attempts::{Recorded, What};
+use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome};
 use deskgate_protocol::RunId;
 use deskgate_protocol::conversation::ConversationState;
 use deskgate_protocol::management::{ListConversations, ListRuns, ManagementErrorCode, StopRun};
 use deskgate_protocol::run::RunState;
 
-use crate::conversations::Talk;
+use crate::conversations::TestConversation;
 use crate::export::copies;
-use crate::store::{Shelf, succeeded};
+use crate::store::{TestStore, succeeded};
+use crate::support::gateway::{DeviceFixture, TestGateway};
 use crate::support::until;
-use crate::support::world::{Desk, World};
 
 /// What a list shows on all of its pages.
-async fn all(desk: &Desk, request: ListRuns) -> Vec<RunId> {
+async fn all(desk: &DeviceFixture, request: ListRuns) -> Vec<RunId> {
     let (mut shown, mut before) = (Vec::new(), None);
     loop {
         let page = desk.desktop.runs(ListRuns { limit: 2, before, ..request.clone() }).await.expect("listed");
@@ -31,13 +31,13 @@ async fn all(desk: &Desk, request: ListRuns) -> Vec<RunId> {
 
 #[tokio::test]
 async fn runs_are_found_by_what_callers_see_of_their_state_by_application_and_by_service() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let desk = &shelf.desk;
     let other = desk.application("other").await;
     let elsewhere = desk.service(&other, "theirs").await;
     let (session, _) = desk.connect().await;
     let (running, done) = (shelf.started(session).await, shelf.started(session).await);
-    assert_eq!(shelf.one(session, done, 1, succeeded(1)).await, Recorded::Done);
+    assert_eq!(shelf.one(session, done, 1, succeeded(1)).await, RecordOutcome::Done);
     let offered = shelf.queue().await;
     desk.claim(session, 1).await;
     let (queued, theirs) = (shelf.queue().await, shelf.queue_for(elsewhere).await);
@@ -58,15 +58,15 @@ async fn runs_are_found_by_what_callers_see_of_their_state_by_application_and_by
     assert_eq!(all(desk, ListRuns { states: vec![RunState::Running], ..app(other.id) }).await, []);
     let service = ListRuns { endpoint_id: Some(desk.endpoint), ..ListRuns::default() };
     assert_eq!(all(desk, service).await, [queued, offered, done, running]);
-    let stranger = Desk::pair(&shelf.store).await;
+    let stranger = DeviceFixture::pair(&shelf.store).await;
     assert_eq!(all(&stranger, app(desk.app.id)).await, [], "another device sees nothing of it");
     assert_eq!(all(&stranger, ListRuns { find: Some(queued.to_string()), ..ListRuns::default() }).await, []);
 }
 
 #[tokio::test]
 async fn runs_are_found_by_themselves_by_their_conversation_and_by_their_stop() {
-    let world = World::new().await;
-    let talk = Talk::open(&world, "case").await;
+    let world = TestGateway::new().await;
+    let talk = TestConversation::open(&world, "case").await;
     let message = talk.message("one", 1).send().await.run_id();
     let single = world.submit("two").await;
     let stop = world.desk.desktop.stop_run(StopRun { run_id: single }).await.expect("stopped");
@@ -84,9 +84,9 @@ async fn runs_are_found_by_themselves_by_their_conversation_and_by_their_stop() 
 
 #[tokio::test]
 async fn conversations_are_found_by_application_and_state() {
-    let world = World::new().await;
-    let (idle, busy) = (Talk::open(&world, "idle").await, Talk::open(&world, "busy").await);
-    let resetting = Talk::open(&world, "resetting").await;
+    let world = TestGateway::new().await;
+    let (idle, busy) = (TestConversation::open(&world, "idle").await, TestConversation::open(&world, "busy").await);
+    let resetting = TestConversation::open(&world, "resetting").await;
     busy.message("one", 1).send().await.run_id();
     resetting.reset("two", 1).send().await;
     let of = async |request: ListConversations| {
@@ -106,11 +106,11 @@ async fn conversations_are_found_by_application_and_state() {
 /// A filter that few runs fit: each page looks at 5,000 at most, and together they find everything.
 #[tokio::test]
 async fn a_page_of_few_among_a_hundred_thousand_runs_is_short_and_the_next_one_goes_on_behind_it() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let desk = &shelf.desk;
     let (session, _) = desk.connect().await;
     let oldest = shelf.started(session).await;
-    assert_eq!(shelf.one(session, oldest, 1, succeeded(1)).await, Recorded::Done);
+    assert_eq!(shelf.one(session, oldest, 1, succeeded(1)).await, RecordOutcome::Done);
     let cancelled = shelf.queue().await;
     desk.desktop.stop_run(StopRun { run_id: cancelled }).await.expect("stopped");
     // Newer by their identifiers than the two, and all alike.
@@ -125,7 +125,7 @@ async fn a_page_of_few_among_a_hundred_thousand_runs_is_short_and_the_next_one_g
         .await;
     shelf.database.execute("ANALYZE runs").await;
     let running = shelf.started(session).await;
-    assert_eq!(shelf.one(session, running, 1, What::Lose).await, Recorded::Done);
+    assert_eq!(shelf.one(session, running, 1, AttemptUpdate::Lose).await, RecordOutcome::Done);
 
     let request = ListRuns { limit: 20, states: vec![RunState::Cancelled], ..ListRuns::default() };
     let (mut pages, mut found, mut before) = (0, Vec::new(), None);
@@ -153,7 +153,7 @@ async fn a_page_of_few_among_a_hundred_thousand_runs_is_short_and_the_next_one_g
 /// statistics of it.
 #[tokio::test]
 async fn a_page_of_a_queue_of_a_hundred_thousand_runs_is_read_without_sorting_it() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let queued = shelf.queue().await;
     shelf.database.execute("ALTER TABLE runs SET (autovacuum_enabled = false)").await;
     copies(&shelf, queued, 1, 100_000).await;
@@ -175,7 +175,7 @@ async fn a_page_of_a_queue_of_a_hundred_thousand_runs_is_read_without_sorting_it
         }
     }
     // Closed connections have told the server everything they did.
-    let Shelf { database, store, desk } = shelf;
+    let TestStore { database, store, desk } = shelf;
     drop((store, desk));
     let read = async || {
         let sql = "SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'runs')

@@ -2,11 +2,11 @@
 
 use deskgate_gateway::http::problems::Code;
 
-use crate::support::call::{Reply, not_found};
-use crate::support::world::World;
+use crate::support::call::{TestResponse, not_found};
+use crate::support::gateway::TestGateway;
 
 /// A page that a browser shows without a script and without asking another server.
-pub(crate) fn assert_page(reply: &Reply) {
+pub(crate) fn assert_page(reply: &TestResponse) {
     assert_eq!((reply.status, reply.header("content-type")), (200, Some("text/html; charset=utf-8")), "{reply:?}");
     let policy = reply.header("content-security-policy").expect("a policy");
     assert!(policy.starts_with("default-src 'none'; style-src 'self';"), "{policy}");
@@ -22,7 +22,7 @@ pub(crate) fn assert_page(reply: &Reply) {
 
 #[tokio::test]
 async fn every_problem_has_a_page_that_says_what_why_and_what_next() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let index = world.call("GET", "/problems").send().await;
     assert_page(&index);
     for code in Code::ALL {
@@ -41,7 +41,7 @@ async fn every_problem_has_a_page_that_says_what_why_and_what_next() {
 
 #[tokio::test]
 async fn the_type_of_a_problem_leads_to_its_page() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let problem = world.call("GET", "/api/v1/agent-endpoints").send().await.json();
     let page = world.call("GET", problem["type"].as_str().expect("a text")).send().await;
     assert_page(&page);

@@ -1,23 +1,23 @@
 //! Behind a proxy that is trusted, and beside it.
 
-use deskgate_gateway::http::server::{Entrance, Limits};
+use deskgate_gateway::http::server::{ListenerAccess, ListenerLimits};
 use deskgate_gateway::networks::ForwardedHeader;
 
-use crate::support::call::Call;
-use crate::support::door::Door;
-use crate::support::raw::Raw;
-use crate::support::world::World;
+use crate::support::call::TestRequest;
+use crate::support::gateway::TestGateway;
+use crate::support::raw::RawConnection;
+use crate::support::server::TestServer;
 
-fn entrance(proxies: &str, proxies_only: bool) -> Entrance {
-    Entrance { proxies: proxies.parse().expect("ranges"), proxies_only, ..Entrance::default() }
+fn entrance(proxies: &str, proxies_only: bool) -> ListenerAccess {
+    ListenerAccess { proxies: proxies.parse().expect("ranges"), proxies_only, ..ListenerAccess::default() }
 }
 
 #[tokio::test]
 async fn where_only_proxies_may_connect_nobody_else_is_answered() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     for (proxies, answered) in [("127.0.0.0/8", true), ("192.0.2.0/24", false)] {
-        let door = Door::guarded(world.store(), entrance(proxies, true), Limits::default()).await;
-        let mut raw = Raw::connect(door.address).await;
+        let door = TestServer::guarded(world.store(), entrance(proxies, true), ListenerLimits::default()).await;
+        let mut raw = RawConnection::connect(door.address).await;
         let _ = raw.say("GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
         assert_eq!(raw.hear().await.contains("not_found"), answered, "{proxies}");
     }
@@ -26,17 +26,17 @@ async fn where_only_proxies_may_connect_nobody_else_is_answered() {
 
 #[tokio::test]
 async fn a_caller_cannot_write_itself_another_address_into_either_header() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let key = world.desk.restricted_key(|key| key.allowed_cidrs = vec!["198.51.100.0/24".to_owned()]).await.text;
     for (forwarded, own, lie) in [
         (ForwardedHeader::XForwardedFor, "X-Forwarded-For", "Forwarded"),
         (ForwardedHeader::Forwarded, "Forwarded", "X-Forwarded-For"),
     ] {
-        let entrance = Entrance { forwarded, ..entrance("127.0.0.1", false) };
-        let door = Door::guarded(world.store(), entrance, Limits::default()).await;
+        let entrance = ListenerAccess { forwarded, ..entrance("127.0.0.1", false) };
+        let door = TestServer::guarded(world.store(), entrance, ListenerLimits::default()).await;
         let written =
             |name: &str, address: &str| if name == "Forwarded" { format!("for={address}") } else { address.to_owned() };
-        let asked = || Call::new(door.address, "GET", "/api/v1/agent-endpoints").key(&key).subject("anna");
+        let asked = || TestRequest::new(door.address, "GET", "/api/v1/agent-endpoints").key(&key).subject("anna");
         assert_eq!(asked().header(own, written(own, "198.51.100.7")).send().await.status, 200, "{own}");
         for (name, left) in [(lie, ""), (own, ", "), (own, "\"")] {
             let value = format!("{}{left}", written(name, "198.51.100.7"));
@@ -53,12 +53,12 @@ async fn a_caller_cannot_write_itself_another_address_into_either_header() {
 
 #[tokio::test]
 async fn callers_behind_one_proxy_are_counted_each_and_none_takes_the_places_of_the_others() {
-    let world = World::new().await;
-    let limits = Limits { connections_per_source: 2, ..Limits::default() };
-    let door = Door::guarded(world.store(), entrance("127.0.0.1", false), limits).await;
+    let world = TestGateway::new().await;
+    let limits = ListenerLimits { connections_per_source: 2, ..ListenerLimits::default() };
+    let door = TestServer::guarded(world.store(), entrance("127.0.0.1", false), limits).await;
     let run_id = world.submit("waited-for").await;
     let ask = |from: &str, path: String| {
-        let call = Call::new(door.address, "GET", &path).key(&world.desk.app.key).subject("anna");
+        let call = TestRequest::new(door.address, "GET", &path).key(&world.desk.app.key).subject("anna");
         call.header("X-Forwarded-For", format!("198.51.100.1, {from}"))
     };
     let mut waiting = tokio::task::JoinSet::new();

@@ -2,23 +2,23 @@
 
 use std::num::NonZeroU32;
 
-use deskgate_gateway::domain::Limits;
+use deskgate_gateway::domain::CallerLimits;
 use deskgate_gateway::domain::rates::Rate;
 use deskgate_protocol::management::Scope;
 use deskgate_protocol::{EndpointId, VERSION};
 use serde_json::json;
 
-use crate::support::call::{Call, Problem};
+use crate::support::call::{ExpectedProblem, TestRequest};
+use crate::support::gateway::TestGateway;
 use crate::support::until;
-use crate::support::world::World;
 
-async fn strict() -> World {
+async fn strict() -> TestGateway {
     let rate = Rate { per_second: NonZeroU32::MIN, burst: NonZeroU32::new(5).expect("not zero") };
-    World::with(Limits { rate, ..Limits::default() }).await
+    TestGateway::with(CallerLimits { rate, ..CallerLimits::default() }).await
 }
 
 /// Spends what the key has left, and sends the call then.
-async fn when_nothing_is_left(world: &World, call: impl Fn() -> Call, expected: &str) {
+async fn when_nothing_is_left(world: &TestGateway, call: impl Fn() -> TestRequest, expected: &str) {
     until(expected, async || {
         while world.ask("GET", "/api/v1/agent-endpoints").send().await.status != 429 {}
         call().send().await.code() == expected
@@ -42,7 +42,7 @@ async fn every_answer_to_a_key_says_what_it_has_left_and_one_too_many_is_refused
         }
     };
     let detail = "This key has made too many requests. Wait, as Retry-After says, and try again.";
-    refused.assert_problem(&Problem::new(429, "rate_limited", "Rate limited", detail).retryable());
+    refused.assert_problem(&ExpectedProblem::new(429, "rate_limited", "Rate limited", detail).retryable());
     assert_eq!((refused.header("retry-after"), refused.header("ratelimit")), (Some("1"), Some("\"key\";r=0;t=5")));
     let other = world.desk.restricted_key(|_| {}).await.text;
     assert_eq!(ask().key(&other).send().await.status, 200, "each key has a rate of its own");

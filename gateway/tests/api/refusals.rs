@@ -1,21 +1,21 @@
 //! Refusals of what is asked for: not there, not now, not like this.
 
-use deskgate_gateway::domain::Limits;
+use deskgate_gateway::domain::CallerLimits;
 use deskgate_gateway::http::server;
 use deskgate_protocol::{DraftId, EndpointId, RunId};
 use serde_json::json;
 
-use crate::support::call::{Call, Problem, not_found};
-use crate::support::door::Door;
+use crate::support::call::{ExpectedProblem, TestRequest, not_found};
+use crate::support::gateway::{DeviceFixture, LONG_LEASE, TestGateway, work};
+use crate::support::server::TestServer;
 use crate::support::until;
-use crate::support::world::{Desk, LEASE, World, work};
 
 #[tokio::test]
 async fn what_may_not_be_seen_looks_exactly_like_what_is_not_there() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let desk = &world.desk;
     let (own, other_app, other_desk) =
-        (world.submit("own").await, desk.application("other").await, Desk::pair(world.store()).await);
+        (world.submit("own").await, desk.application("other").await, DeviceFixture::pair(world.store()).await);
     let of_other_app = {
         let endpoint = desk.service(&other_app, "foreign").await;
         let call = world.submission("x").key(&other_app.key);
@@ -23,7 +23,7 @@ async fn what_may_not_be_seen_looks_exactly_like_what_is_not_there() {
     };
     let draft = DraftId::from(desk.endpoint.uuid());
     let mut answers = Vec::new();
-    let mut ask = async |call: Call| {
+    let mut ask = async |call: TestRequest| {
         let reply = call.header("X-Request-Id", "same").send().await;
         reply.assert_problem(&not_found());
         let mut headers = reply.headers.clone();
@@ -70,7 +70,7 @@ async fn what_may_not_be_seen_looks_exactly_like_what_is_not_there() {
 
 #[tokio::test]
 async fn a_method_that_a_route_does_not_take_is_refused_with_what_it_takes() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run = format!("/api/v1/runs/{}", RunId::new());
     let runs = world.runs_of(world.desk.endpoint);
     for (method, path, allow) in [
@@ -83,7 +83,7 @@ async fn a_method_that_a_route_does_not_take_is_refused_with_what_it_takes() {
     ] {
         let detail = format!("This address does not take {method}. The Allow header names what it takes.");
         let reply = world.ask(method, path).send().await;
-        reply.assert_problem(&Problem::new(405, "method_not_allowed", "Method not allowed", &detail));
+        reply.assert_problem(&ExpectedProblem::new(405, "method_not_allowed", "Method not allowed", &detail));
         assert_eq!(reply.header("allow"), Some(allow), "{method} {path}");
     }
     world.stop().await;
@@ -91,19 +91,19 @@ async fn a_method_that_a_route_does_not_take_is_refused_with_what_it_takes() {
 
 #[tokio::test]
 async fn paused_access_a_full_queue_and_a_reused_key_say_so() {
-    let limits = Limits { waiting_runs_per_application: 2, ..Limits::default() };
-    let world = World::with(limits).await;
+    let limits = CallerLimits { waiting_runs_per_application: 2, ..CallerLimits::default() };
+    let world = TestGateway::with(limits).await;
     let first = world.submit("first").await;
     let reused = world.submission("first").json(&work("another")).send().await;
     let detail = "This Idempotency-Key was used for a request with a different body. New work needs a new key.";
     reused.assert_problem(
-        &Problem::new(409, "idempotency_key_reused", "Idempotency-Key reused", detail)
+        &ExpectedProblem::new(409, "idempotency_key_reused", "Idempotency-Key reused", detail)
             .with(json!({ "existing_run_id": first })),
     );
 
     world.submit("second").await;
     let detail = "The application already has 2 runs waiting for its devices. Nothing was accepted; try again later.";
-    let full = Problem::new(429, "queue_full", "Queue full", detail).retryable();
+    let full = ExpectedProblem::new(429, "queue_full", "Queue full", detail).retryable();
     world.submission("third").send().await.assert_problem(&full);
     assert_eq!(world.submission("second").send().await.status, 202, "a repetition needs no room");
     let (session, _) = world.desk.connect().await;
@@ -112,7 +112,7 @@ async fn paused_access_a_full_queue_and_a_reused_key_say_so() {
 
     world.desk.allow(false).await;
     let detail = "The owner of this service has paused external access. Nothing was accepted; try again later.";
-    let paused = Problem::new(503, "access_paused", "Access paused", detail).retryable();
+    let paused = ExpectedProblem::new(503, "access_paused", "Access paused", detail).retryable();
     let reply = world.submission("fourth").send().await;
     reply.assert_problem(&paused);
     assert_eq!(reply.header("retry-after"), Some("60"));
@@ -121,9 +121,9 @@ async fn paused_access_a_full_queue_and_a_reused_key_say_so() {
 
 #[tokio::test]
 async fn a_removed_device_takes_its_services_with_it() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = world.submit("early").await;
-    assert!(world.store().revoke_device(world.desk.device_id, LEASE).await.expect("stored"));
+    assert!(world.store().revoke_device(world.desk.device_id, LONG_LEASE).await.expect("stored"));
     world.submission("late").send().await.assert_problem(&not_found());
     assert_eq!(world.submission("early").send().await.run_id(), run_id, "what was accepted is found");
     let run = world.read(run_id).await.json();
@@ -135,12 +135,12 @@ async fn a_removed_device_takes_its_services_with_it() {
 
 #[tokio::test]
 async fn a_door_that_drains_admits_nothing_and_still_answers_questions() {
-    let world = World::new().await;
-    let door = Door::open(world.store(), server::Limits::default()).await;
+    let world = TestGateway::new().await;
+    let door = TestServer::open(world.store(), server::ListenerLimits::default()).await;
     let run_id = world.submit("before").await;
     door.draining.cancel();
     let detail = "This gateway is stopping. Nothing was accepted; try again.";
-    let problem = Problem::new(503, "draining", "Draining", detail).retryable();
+    let problem = ExpectedProblem::new(503, "draining", "Draining", detail).retryable();
     let path = world.runs_of(world.desk.endpoint);
     let reply = world.submission("after").to(door.address, &path).send().await;
     reply.assert_problem(&problem);
@@ -154,23 +154,24 @@ async fn a_door_that_drains_admits_nothing_and_still_answers_questions() {
 
 #[tokio::test]
 async fn without_a_database_every_route_says_store_unavailable_and_recovers_by_itself() {
-    use deskgate_gateway::store::cluster::{Cluster, Config};
+    use deskgate_gateway::store::cluster::{Cluster, ClusterConfig};
     use deskgate_gateway::{DatabaseSettings, Gateway, Settings};
     let (data, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
-    let cluster = Cluster::start(Config::new(data.path())).await.expect("PostgreSQL starts");
+    let cluster = Cluster::start(ClusterConfig::new(data.path())).await.expect("PostgreSQL starts");
     let mut settings = Settings::built_in(state.path().to_owned(), ([127, 0, 0, 1], 0).into());
     settings.database = Some(DatabaseSettings { url: cluster.url(), listen_url: None, ca_file: None, migrate: true });
     let gateway = Gateway::start(settings).await.expect("started");
-    let desk = Desk::pair(gateway.store()).await;
-    let ask =
-        |method: &str, path: &str| Call::new(gateway.addresses().http, method, path).key(&desk.app.key).subject("anna");
+    let desk = DeviceFixture::pair(gateway.store()).await;
+    let ask = |method: &str, path: &str| {
+        TestRequest::new(gateway.addresses().http, method, path).key(&desk.app.key).subject("anna")
+    };
     let runs = format!("/api/v1/agent-endpoints/{}/runs", desk.endpoint);
     let submit = |key: &str| ask("POST", &runs).header("Idempotency-Key", key).json(&work("hello"));
     let run_id = submit("before").send().await.run_id();
     cluster.stop().await;
 
     let detail = "The gateway cannot reach its database. Try again with the same Idempotency-Key.";
-    let problem = Problem::new(503, "store_unavailable", "Store unavailable", detail).retryable();
+    let problem = ExpectedProblem::new(503, "store_unavailable", "Store unavailable", detail).retryable();
     let began = std::time::Instant::now();
     for call in [
         ask("GET", "/api/v1/agent-endpoints"),
@@ -185,7 +186,7 @@ async fn without_a_database_every_route_says_store_unavailable_and_recovers_by_i
     }
     assert!(began.elapsed().as_secs() < 15, "each within three seconds: {:?}", began.elapsed());
 
-    let cluster = Cluster::start(Config::new(data.path())).await.expect("PostgreSQL starts again");
+    let cluster = Cluster::start(ClusterConfig::new(data.path())).await.expect("PostgreSQL starts again");
     until("the gateway works again", async || submit("during").send().await.status == 202).await;
     assert_eq!(submit("before").send().await.run_id(), run_id, "what was accepted is still there");
     gateway.stop().await;

@@ -1,43 +1,43 @@
 //! The end of ended runs: deleted in time, and known as deleted to their owners only.
 
-use deskgate_gateway::upkeep::{Round, run_once};
+use deskgate_gateway::upkeep::{UpkeepCounts, run_once};
 use deskgate_protocol::RunId;
 use serde_json::json;
 
-use crate::store::Shelf;
-use crate::support::call::{Call, Problem, Reply, not_found};
-use crate::support::door::Door;
-use crate::support::world::{LEASE, work};
+use crate::store::TestStore;
+use crate::support::call::{ExpectedProblem, TestRequest, TestResponse, not_found};
+use crate::support::gateway::{LONG_LEASE, work};
+use crate::support::server::TestServer;
 
 /// A public door on a store that nobody else looks after.
-struct Quiet {
-    shelf: Shelf,
-    door: Door,
+struct IdleServer {
+    shelf: TestStore,
+    door: TestServer,
 }
 
-impl Quiet {
+impl IdleServer {
     async fn new() -> Self {
-        let shelf = Shelf::new().await;
-        let door = Door::open(&shelf.store, Default::default()).await;
+        let shelf = TestStore::new().await;
+        let door = TestServer::open(&shelf.store, Default::default()).await;
         Self { shelf, door }
     }
 
-    fn ask(&self, method: &str, path: &str) -> Call {
-        Call::new(self.door.address, method, path).key(&self.shelf.desk.app.key).subject("anna")
+    fn ask(&self, method: &str, path: &str) -> TestRequest {
+        TestRequest::new(self.door.address, method, path).key(&self.shelf.desk.app.key).subject("anna")
     }
 
-    async fn read(&self, run_id: RunId) -> Reply {
+    async fn read(&self, run_id: RunId) -> TestResponse {
         self.ask("GET", &format!("/api/v1/runs/{run_id}")).send().await
     }
 
-    async fn submission(&self, key: &str) -> Reply {
+    async fn submission(&self, key: &str) -> TestResponse {
         let path = format!("/api/v1/agent-endpoints/{}/runs", self.shelf.desk.endpoint);
         self.ask("POST", &path).header("Idempotency-Key", key).json(&work("hello")).send().await
     }
 
     /// Ends every run, and lets the time of these be over.
     async fn end_all(&self, over: &[RunId]) {
-        self.shelf.store.revoke_device(self.shelf.desk.device_id, LEASE).await.expect("stored");
+        self.shelf.store.revoke_device(self.shelf.desk.device_id, LONG_LEASE).await.expect("stored");
         for run_id in over {
             let statement = format!(
                 "UPDATE runs SET finished_at = now() - interval '1 hour', purge_at = now() WHERE run_id = '{}'",
@@ -47,14 +47,14 @@ impl Quiet {
         }
     }
 
-    async fn round(&self) -> Round {
-        run_once(&self.shelf.store, LEASE).await.expect("done")
+    async fn round(&self) -> UpkeepCounts {
+        run_once(&self.shelf.store, LONG_LEASE).await.expect("done")
     }
 }
 
 #[tokio::test]
 async fn a_run_whose_time_is_over_is_gone_to_its_owner_and_was_never_there_to_others() {
-    let quiet = Quiet::new().await;
+    let quiet = IdleServer::new().await;
     let (over, kept) = (quiet.submission("over").await.run_id(), quiet.submission("kept").await.run_id());
     let desk = &quiet.shelf.desk;
     let second = desk.service(&desk.app, "second").await;
@@ -62,12 +62,16 @@ async fn a_run_whose_time_is_over_is_gone_to_its_owner_and_was_never_there_to_ot
     let other_app = desk.application("other").await;
     quiet.end_all(&[over]).await;
     let done = quiet.round().await;
-    assert_eq!(done, Round { purged: 1, ..Round::default() });
+    assert_eq!(done, UpkeepCounts { purged: 1, ..UpkeepCounts::default() });
     assert_eq!(quiet.shelf.database.value("SELECT count(DISTINCT run_id) FROM run_events").await, "1");
 
     let path = format!("/api/v1/runs/{over}");
-    let purged =
-        Problem::new(410, "run_purged", "Run purged", "This run has ended and was deleted when its time was over.");
+    let purged = ExpectedProblem::new(
+        410,
+        "run_purged",
+        "Run purged",
+        "This run has ended and was deleted when its time was over.",
+    );
     quiet.read(over).await.assert_problem(&purged);
     quiet.ask("GET", &format!("{path}?wait=60")).send().await.assert_problem(&purged);
     for accept in ["application/json", "text/event-stream"] {
@@ -87,13 +91,13 @@ async fn a_run_whose_time_is_over_is_gone_to_its_owner_and_was_never_there_to_ot
 
     quiet.shelf.database.execute("UPDATE purged_runs SET forget_at = now()").await;
     let done = quiet.round().await;
-    assert_eq!(done, Round { forgotten: 1, ..Round::default() });
+    assert_eq!(done, UpkeepCounts { forgotten: 1, ..UpkeepCounts::default() });
     quiet.read(over).await.assert_problem(&not_found());
 }
 
 #[tokio::test]
 async fn an_idempotency_key_is_kept_as_long_as_its_run_and_the_memory_of_it_as_long_again() {
-    let quiet = Quiet::new().await;
+    let quiet = IdleServer::new().await;
     let run_id = quiet.submission("key").await.run_id();
     quiet.end_all(&[]).await;
     quiet.shelf.database.execute("UPDATE runs SET finished_at = now() - interval '3 days', purge_at = now()").await;
@@ -107,7 +111,7 @@ async fn an_idempotency_key_is_kept_as_long_as_its_run_and_the_memory_of_it_as_l
 
 #[tokio::test]
 async fn what_was_asked_of_a_run_goes_with_it() {
-    let quiet = Quiet::new().await;
+    let quiet = IdleServer::new().await;
     let run_id = quiet.submission("key").await.run_id();
     for key in ["stop-it", "stop-it-again"] {
         let stop = quiet.ask("POST", &format!("/api/v1/runs/{run_id}/stop")).header("Idempotency-Key", key);
@@ -122,7 +126,7 @@ async fn what_was_asked_of_a_run_goes_with_it() {
 
 #[tokio::test]
 async fn deletions_are_bounded_by_events_and_go_on_until_nothing_is_left() {
-    let quiet = Quiet::new().await;
+    let quiet = IdleServer::new().await;
     let mut runs = Vec::new();
     for key in ["one", "two", "three"] {
         runs.push(quiet.submission(key).await.run_id());
@@ -140,7 +144,7 @@ async fn deletions_are_bounded_by_events_and_go_on_until_nothing_is_left() {
 
 #[tokio::test]
 async fn openings_and_ended_resets_are_forgotten_in_time_and_the_conversation_and_open_resets_stay() {
-    let quiet = Quiet::new().await;
+    let quiet = IdleServer::new().await;
     let open = |key: &str, conversation_key: &str| {
         let body = json!({ "endpoint_id": quiet.shelf.desk.endpoint, "conversation_key": conversation_key });
         quiet.ask("POST", "/api/v1/conversations").header("Idempotency-Key", key).json(&body).send()
@@ -159,7 +163,7 @@ async fn openings_and_ended_resets_are_forgotten_in_time_and_the_conversation_an
         WHERE operation_id = (SELECT min(operation_id::text)::uuid FROM control_operations)";
     database.execute(end).await;
     let done = quiet.round().await;
-    assert_eq!(done, Round { resets_forgotten: 1, openings_forgotten: 2, ..Round::default() });
+    assert_eq!(done, UpkeepCounts { resets_forgotten: 1, openings_forgotten: 2, ..UpkeepCounts::default() });
     let left = "SELECT (SELECT count(*) FROM control_operations) || ' ' || (SELECT count(*) FROM request_identities)
         || ' ' || (SELECT count(*) FROM conversations)";
     assert_eq!(database.value(left).await, "1 1 2", "the reset that waits, its request, both conversations");
@@ -168,7 +172,7 @@ async fn openings_and_ended_resets_are_forgotten_in_time_and_the_conversation_an
 
 #[tokio::test]
 async fn replicas_that_purge_together_delete_each_run_once_and_leave_none() {
-    let quiet = Quiet::new().await;
+    let quiet = IdleServer::new().await;
     let mut runs = Vec::new();
     for number in 0..30 {
         runs.push(quiet.submission(&format!("run-{number}")).await.run_id());
@@ -176,7 +180,7 @@ async fn replicas_that_purge_together_delete_each_run_once_and_leave_none() {
     quiet.end_all(&runs).await;
     let rounds = (0..4).map(|_| {
         let store = quiet.shelf.store.clone();
-        tokio::spawn(async move { run_once(&store, LEASE).await.expect("done").purged })
+        tokio::spawn(async move { run_once(&store, LONG_LEASE).await.expect("done").purged })
     });
     let mut purged = 0;
     for round in rounds.collect::<Vec<_>>() {
@@ -190,7 +194,7 @@ async fn replicas_that_purge_together_delete_each_run_once_and_leave_none() {
 
 #[tokio::test]
 async fn ended_runs_are_kept_no_longer_than_was_chosen_later_and_never_longer_than_was_promised() {
-    let quiet = Quiet::new().await;
+    let quiet = IdleServer::new().await;
     let mut runs = Vec::new();
     for key in ["old", "young"] {
         runs.push(quiet.submission(key).await.run_id());

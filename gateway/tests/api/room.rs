@@ -4,24 +4,24 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use deskgate_gateway::domain;
-use deskgate_gateway::http::server::{Entrance, Limits};
-use deskgate_gateway::wake::Topic;
+use deskgate_gateway::http::server::{ListenerAccess, ListenerLimits};
+use deskgate_gateway::notify::Topic;
 use deskgate_protocol::KeyId;
 use deskgate_protocol::secret::ApplicationKey;
 use serde_json::json;
 
-use crate::support::call::{Call, Problem};
-use crate::support::door::Door;
-use crate::support::raw::Raw;
+use crate::support::call::{ExpectedProblem, TestRequest};
+use crate::support::gateway::{TestGateway, work};
+use crate::support::raw::RawConnection;
+use crate::support::server::TestServer;
 use crate::support::until;
-use crate::support::world::{World, work};
 
-async fn door(world: &World, callers: domain::Limits) -> Door {
-    Door::with(world.store(), Entrance::default(), Limits::default(), callers).await
+async fn door(world: &TestGateway, callers: domain::CallerLimits) -> TestServer {
+    TestServer::with(world.store(), ListenerAccess::default(), ListenerLimits::default(), callers).await
 }
 
 /// The head of a submission; of its body, or the length of it, `rest` says something.
-fn head(world: &World, key: &str, rest: &str) -> String {
+fn head(world: &TestGateway, key: &str, rest: &str) -> String {
     format!(
         "POST {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: anna\r\nIdempotency-Key: {key}\r\n\
          Content-Type: application/json\r\n{rest}",
@@ -31,8 +31,8 @@ fn head(world: &World, key: &str, rest: &str) -> String {
 }
 
 /// A body that is being read and does not come.
-async fn half_a_body(world: &World, door: &Door, key: &str, length: &str) -> Raw {
-    let mut raw = Raw::connect(door.address).await;
+async fn half_a_body(world: &TestGateway, door: &TestServer, key: &str, length: &str) -> RawConnection {
+    let mut raw = RawConnection::connect(door.address).await;
     assert!(raw.say(head(world, key, &format!("{length}\r\nExpect: 100-continue\r\n\r\n"))).await);
     // Whoever reads a body says so first.
     raw.hear_until(|heard| heard.starts_with("HTTP/1.1 100 Continue\r\n\r\n")).await;
@@ -41,30 +41,30 @@ async fn half_a_body(world: &World, door: &Door, key: &str, length: &str) -> Raw
 
 #[tokio::test]
 async fn a_key_has_room_for_so_many_bodies_and_no_byte_of_one_more_is_waited_for() {
-    let world = World::new().await;
-    let door = door(&world, domain::Limits { bodies_per_key: 2, ..Default::default() }).await;
+    let world = TestGateway::new().await;
+    let door = door(&world, domain::CallerLimits { bodies_per_key: 2, ..Default::default() }).await;
     let submission =
         |key: &str| world.submission(key).to(door.address, &world.runs_of(world.desk.endpoint)).json(&work("a"));
     let length = "Content-Length: 26";
     let (mut first, second) =
         (half_a_body(&world, &door, "first", length).await, half_a_body(&world, &door, "second", length).await);
 
-    let mut third = Raw::connect(door.address).await;
+    let mut third = RawConnection::connect(door.address).await;
     assert!(third.say(head(&world, "third", "Content-Length: 26\r\n\r\n")).await);
     let heard = third.hear_until(|heard| heard.ends_with('}')).await;
     assert!(heard.starts_with("HTTP/1.1 429 ") && heard.contains("retry-after: 1\r\n"), "{heard}");
     let detail =
         "This key has too many requests with a body under way. Nothing was read; try again when some are answered.";
-    let problem = Problem::new(429, "rate_limited", "Rate limited", detail).retryable();
+    let problem = ExpectedProblem::new(429, "rate_limited", "Rate limited", detail).retryable();
     submission("third").send().await.assert_problem(&problem);
     for path in ["/api/v1/conversations", "/api/v1/runs/run_x/stop", "/api/v1/conversations/conv_x/reset"] {
-        let other = Call::new(door.address, "POST", path).key(&world.desk.app.key).subject("anna");
+        let other = TestRequest::new(door.address, "POST", path).key(&world.desk.app.key).subject("anna");
         let other = other.header("Idempotency-Key", "other").json(&json!({}));
         other.send().await.assert_problem(&problem);
     }
     let another = world.desk.restricted_key(|_| {}).await.text;
     assert_eq!(submission("another").key(&another).send().await.status, 202, "each key has room of its own");
-    let reading = Call::new(door.address, "GET", "/api/v1/runs").key(&world.desk.app.key).subject("anna");
+    let reading = TestRequest::new(door.address, "GET", "/api/v1/runs").key(&world.desk.app.key).subject("anna");
     assert_eq!(reading.send().await.status, 200, "what has no body needs no room");
 
     assert!(first.say("{\"input\":{\"text\":\"hello\"}}").await);
@@ -77,8 +77,8 @@ async fn a_key_has_room_for_so_many_bodies_and_no_byte_of_one_more_is_waited_for
 
 #[tokio::test]
 async fn bodies_of_a_key_have_so_many_bytes_and_one_of_unknown_length_counts_as_the_largest() {
-    let world = World::new().await;
-    let door = door(&world, domain::Limits { body_bytes_per_key: 1024 * 1024, ..Default::default() }).await;
+    let world = TestGateway::new().await;
+    let door = door(&world, domain::CallerLimits { body_bytes_per_key: 1024 * 1024, ..Default::default() }).await;
     let submission =
         |key: &str| world.submission(key).to(door.address, &world.runs_of(world.desk.endpoint)).json(&work("a"));
     let endless = half_a_body(&world, &door, "endless", "Transfer-Encoding: chunked").await;
@@ -97,20 +97,20 @@ async fn bodies_of_a_key_have_so_many_bytes_and_one_of_unknown_length_counts_as_
 
 #[tokio::test]
 async fn an_application_has_so_many_reads_that_wait_and_one_more_is_refused() {
-    let world = World::new().await;
-    let door = door(&world, domain::Limits { waits_per_application: 2, ..Default::default() }).await;
+    let world = TestGateway::new().await;
+    let door = door(&world, domain::CallerLimits { waits_per_application: 2, ..Default::default() }).await;
     let run_id = world.submit("waited-for").await;
     let read = |query: &str| {
         let path = format!("/api/v1/runs/{run_id}{query}");
-        Call::new(door.address, "GET", &path).key(&world.desk.app.key).subject("anna")
+        TestRequest::new(door.address, "GET", &path).key(&world.desk.app.key).subject("anna")
     };
     let mut waiting = tokio::task::JoinSet::new();
     for _ in 0..2 {
         waiting.spawn(read("?wait=60").send());
     }
-    until("both wait", async || world.store().wake().watchers(Topic::Run(run_id)) == 2).await;
+    until("both wait", async || world.store().notifier().watchers(Topic::Run(run_id)) == 2).await;
     let detail = "The application already has 2 reads waiting for a change here. Read without \"wait\", or try again.";
-    let problem = Problem::new(429, "rate_limited", "Rate limited", detail).retryable();
+    let problem = ExpectedProblem::new(429, "rate_limited", "Rate limited", detail).retryable();
     read("?wait=60").send().await.assert_problem(&problem);
     let another = world.desk.restricted_key(|_| {}).await.text;
     assert_eq!(read("?wait=1").key(&another).send().await.status, 429, "the keys of an application share its places");
@@ -126,18 +126,18 @@ async fn an_application_has_so_many_reads_that_wait_and_one_more_is_refused() {
 }
 
 /// A door that believes what a proxy says of where callers are, and turns guessers away.
-async fn guarded(world: &World) -> Door {
-    let callers = domain::Limits {
+async fn guarded(world: &TestGateway) -> TestServer {
+    let callers = domain::CallerLimits {
         failed_authentications_per_minute: NonZeroU32::new(10).expect("not zero"),
-        ..domain::Limits::default()
+        ..domain::CallerLimits::default()
     };
-    let entrance = Entrance { proxies: "127.0.0.0/8".parse().expect("a range"), ..Entrance::default() };
-    Door::with(world.store(), entrance, Limits::default(), callers).await
+    let entrance = ListenerAccess { proxies: "127.0.0.0/8".parse().expect("a range"), ..ListenerAccess::default() };
+    TestServer::with(world.store(), entrance, ListenerLimits::default(), callers).await
 }
 
 /// A list of services, asked for from an address.
-fn list(door: &Door, key: &str, from: &str) -> Call {
-    let call = Call::new(door.address, "GET", "/api/v1/agent-endpoints").key(key).subject("anna");
+fn list(door: &TestServer, key: &str, from: &str) -> TestRequest {
+    let call = TestRequest::new(door.address, "GET", "/api/v1/agent-endpoints").key(key).subject("anna");
     call.header("X-Forwarded-For", from)
 }
 
@@ -148,7 +148,7 @@ fn guess() -> String {
 
 #[tokio::test]
 async fn a_good_key_whose_reading_fails_once_goes_on_beside_a_guesser() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let door = guarded(&world).await;
     let (here, good) = ("203.0.113.1", &world.desk.app.key);
     assert_eq!(list(&door, good, here).send().await.status, 200);
@@ -163,7 +163,7 @@ async fn a_good_key_whose_reading_fails_once_goes_on_beside_a_guesser() {
 
 #[tokio::test]
 async fn an_address_from_which_keys_are_guessed_is_turned_away_and_a_good_key_beside_the_guesser_goes_on() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let door = guarded(&world).await;
     let list = |key: &str, from: &str| list(&door, key, from);
     let (here, elsewhere, good) = ("203.0.113.1", "203.0.113.2", &world.desk.app.key);
@@ -180,7 +180,7 @@ async fn an_address_from_which_keys_are_guessed_is_turned_away_and_a_good_key_be
     }
     assert!(guesses >= 10, "turned away after {guesses}");
     let detail = "Too many requests from this address came with a key that is not valid. Wait, as Retry-After says, and try again.";
-    let problem = Problem::new(429, "rate_limited", "Rate limited", detail).retryable();
+    let problem = ExpectedProblem::new(429, "rate_limited", "Rate limited", detail).retryable();
     let fresh = world.desk.restricted_key(|_| {}).await.text;
     let refused = async |key: String| {
         until("turned away", async || list(&guess(), here).send().await.status == 429).await;

@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use deskgate_gateway::http::server::Limits;
+use deskgate_gateway::http::server::ListenerLimits;
 
-use crate::support::door::Door;
-use crate::support::raw::Raw;
-use crate::support::world::World;
+use crate::support::gateway::TestGateway;
+use crate::support::raw::RawConnection;
+use crate::support::server::TestServer;
 
 /// What security.md promises, with room for a busy machine; and not before an honest sender is done.
-const CLOSED: std::ops::Range<Duration> = Duration::from_secs(4)..Duration::from_secs(18);
+const CLOSE_TIME_RANGE: std::ops::Range<Duration> = Duration::from_secs(4)..Duration::from_secs(18);
 
 #[tokio::test]
 async fn whoever_does_not_finish_a_head_is_closed_within_fifteen_seconds() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let address = world.gateway.addresses().http;
     let pause = Duration::from_millis(500);
     let mut slow = tokio::task::JoinSet::new();
@@ -29,7 +29,7 @@ async fn whoever_does_not_finish_a_head_is_closed_within_fifteen_seconds() {
         ("drips empty lines", "", "\r\n"),
     ] {
         slow.spawn(async move {
-            let mut raw = Raw::connect(address).await;
+            let mut raw = RawConnection::connect(address).await;
             let began = Instant::now();
             assert!(first.is_empty() || raw.say(first).await);
             match dripped {
@@ -41,7 +41,7 @@ async fn whoever_does_not_finish_a_head_is_closed_within_fifteen_seconds() {
     }
     for (name, took) in slow.join_all().await {
         println!("{name}: closed after {took:?}");
-        assert!(CLOSED.contains(&took), "{name}: closed after {took:?}");
+        assert!(CLOSE_TIME_RANGE.contains(&took), "{name}: closed after {took:?}");
     }
     assert_eq!(world.ask("GET", "/api/v1/agent-endpoints").send().await.status, 200);
     world.stop().await;
@@ -49,10 +49,10 @@ async fn whoever_does_not_finish_a_head_is_closed_within_fifteen_seconds() {
 
 #[tokio::test]
 async fn a_connection_is_kept_for_later_and_each_head_on_it_has_its_time_from_its_first_byte() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let head = Duration::from_secs(1);
-    let door = Door::open(world.store(), Limits { head, ..Limits::default() }).await;
-    let mut raw = Raw::connect(door.address).await;
+    let door = TestServer::open(world.store(), ListenerLimits { head, ..ListenerLimits::default() }).await;
+    let mut raw = RawConnection::connect(door.address).await;
     for _ in 0..2 {
         assert!(raw.say("GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n").await);
         raw.hear_until(|heard| heard.contains("not_found")).await;
@@ -61,17 +61,21 @@ async fn a_connection_is_kept_for_later_and_each_head_on_it_has_its_time_from_it
     let began = Instant::now();
     assert!(raw.say("GET /nowhere HTTP/1.1\r\nHost:").await);
     assert_eq!(raw.hear().await, "", "half a head is answered by the end of the connection");
-    assert!(began.elapsed() >= head / 2 && began.elapsed() < Limits::default().idle / 2, "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() >= head / 2 && began.elapsed() < ListenerLimits::default().idle / 2,
+        "{:?}",
+        began.elapsed()
+    );
 
-    let door = Door::open(world.store(), Limits { idle: head, ..Limits::default() }).await;
-    let mut raw = Raw::connect(door.address).await;
+    let door = TestServer::open(world.store(), ListenerLimits { idle: head, ..ListenerLimits::default() }).await;
+    let mut raw = RawConnection::connect(door.address).await;
     assert!(raw.say("GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n").await);
     raw.hear_until(|heard| heard.contains("not_found")).await;
     assert_eq!(raw.hear().await, "", "and it is not kept for ever");
     world.stop().await;
 }
 
-fn head(world: &World, length: usize) -> String {
+fn head(world: &TestGateway, length: usize) -> String {
     format!(
         "POST {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: anna\r\nIdempotency-Key: slow\r\n\
          Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n",
@@ -82,10 +86,12 @@ fn head(world: &World, length: usize) -> String {
 
 #[tokio::test]
 async fn half_a_body_is_answered_when_its_time_is_up_and_the_connection_closed() {
-    let world = World::new().await;
-    let door = Door::open(world.store(), Limits { body: Duration::from_secs(1), ..Limits::default() }).await;
+    let world = TestGateway::new().await;
+    let door =
+        TestServer::open(world.store(), ListenerLimits { body: Duration::from_secs(1), ..ListenerLimits::default() })
+            .await;
     for dripping in [false, true] {
-        let mut raw = Raw::connect(door.address).await;
+        let mut raw = RawConnection::connect(door.address).await;
         let began = Instant::now();
         assert!(raw.say(head(&world, 1000)).await && raw.say("{\"input\":").await);
         let heard = if dripping { raw.drip(b" ", Duration::from_millis(100)).await } else { raw.hear().await };
@@ -100,10 +106,10 @@ async fn half_a_body_is_answered_when_its_time_is_up_and_the_connection_closed()
 
 #[tokio::test]
 async fn a_body_that_ends_early_is_no_submission() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let body = "{\"input\":{\"text\":\"a\"}}";
     for cut in [0, 1, body.len() - 1] {
-        let mut raw = Raw::connect(world.gateway.addresses().http).await;
+        let mut raw = RawConnection::connect(world.gateway.addresses().http).await;
         assert!(raw.say(head(&world, body.len())).await && raw.say(&body[..cut]).await);
         raw.end().await;
         let heard = raw.hear().await;
@@ -115,21 +121,23 @@ async fn a_body_that_ends_early_is_no_submission() {
 
 #[tokio::test]
 async fn one_source_gets_so_many_connections_and_the_place_is_free_again_afterwards() {
-    let world = World::new().await;
-    let door = Door::open(world.store(), Limits { connections_per_source: 3, ..Limits::default() }).await;
+    let world = TestGateway::new().await;
+    let door =
+        TestServer::open(world.store(), ListenerLimits { connections_per_source: 3, ..ListenerLimits::default() })
+            .await;
     let mut held = Vec::new();
     for _ in 0..3 {
-        let mut raw = Raw::connect(door.address).await;
+        let mut raw = RawConnection::connect(door.address).await;
         assert!(raw.say("GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n").await);
         raw.hear_until(|heard| heard.contains("not_found")).await;
         held.push(raw);
     }
-    let mut refused = Raw::connect(door.address).await;
+    let mut refused = RawConnection::connect(door.address).await;
     let _ = refused.say("GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert_eq!(refused.hear().await, "");
     held.clear();
     crate::support::until("a place is free", async || {
-        let mut raw = Raw::connect(door.address).await;
+        let mut raw = RawConnection::connect(door.address).await;
         let _ = raw.say("GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
         raw.hear().await.contains("not_found")
     })

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use deskgate_gateway::domain::Limits;
+use deskgate_gateway::domain::CallerLimits;
 use deskgate_gateway::domain::access::{Access, Caller, Subject};
-use deskgate_gateway::domain::events::{Frame, Stream, Streams};
+use deskgate_gateway::domain::events::{EventStream, EventStreams, StreamFrame};
 use deskgate_gateway::domain::refusal::Refusal;
+use deskgate_gateway::notify::{MessagePiece, Topic};
 use deskgate_gateway::store::devices::SessionKey;
-use deskgate_gateway::wake::{Said, Topic};
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::MessageDelta;
 use deskgate_protocol::management::{DisableApplication, Scope};
@@ -15,29 +15,29 @@ use futures_util::FutureExt;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::store::{Shelf, events, succeeded};
+use crate::store::{TestStore, events, succeeded};
+use crate::support::gateway::patient;
 use crate::support::until;
-use crate::support::world::patient;
 
 /// Streams on a shelf, without a door before them.
-struct Source {
-    shelf: Shelf,
-    streams: Streams,
+struct StreamFixture {
+    shelf: TestStore,
+    streams: EventStreams,
     caller: Caller,
     draining: CancellationToken,
     _work: JoinSet<()>,
 }
 
-impl Source {
+impl StreamFixture {
     async fn new() -> Self {
-        let shelf = Shelf::new().await;
+        let shelf = TestStore::new().await;
         let access = Access::new(shelf.store.clone(), &patient());
         let subject = Subject::Named("anna".to_owned());
         let authenticated = access.authenticate(&shelf.desk.app.key, subject, None).await.expect("a good key");
         let caller = authenticated.authorise(Scope::RunsRead).expect("it may read");
         let draining = CancellationToken::new();
         let stop = CancellationToken::new();
-        let (streams, work) = Streams::new(shelf.store.clone(), &Limits::default(), draining.clone(), stop);
+        let (streams, work) = EventStreams::new(shelf.store.clone(), &CallerLimits::default(), draining.clone(), stop);
         let mut running = JoinSet::new();
         running.spawn(work);
         Self { shelf, streams, caller, draining, _work: running }
@@ -49,34 +49,34 @@ impl Source {
         (self.shelf.started(session).await, session)
     }
 
-    async fn open(&self, run_id: RunId, after: u64) -> Stream {
+    async fn open(&self, run_id: RunId, after: u64) -> EventStream {
         self.streams.open(&self.caller, run_id, after).await.expect("it may be read")
     }
 
     /// The device says a piece of a message, after so many events of its own.
     fn say(&self, session: SessionKey, run_id: RunId, message_id: &str, after: u64) {
         let delta = MessageDelta { message_id: message_id.to_owned(), offset: 0, text: "Hello".to_owned() };
-        let said = Said { device_id: session.device_id, run_id, attempt: 1, after, delta };
-        self.shelf.store.wake().said(said);
+        let said = MessagePiece { device_id: session.device_id, run_id, attempt: 1, after, delta };
+        self.shelf.store.notifier().publish_piece(said);
     }
 }
 
 /// What a stream shows next: a number, or what has none.
-async fn shown(stream: &mut Stream) -> String {
+async fn shown(stream: &mut EventStream) -> String {
     let next = tokio::time::timeout(Duration::from_secs(120), stream.next()).await.expect("something in time");
     match next {
-        Some(Frame::Snapshot(_)) => "snapshot".to_owned(),
-        Some(Frame::Event(told)) => told.sequence.to_string(),
-        Some(Frame::Waiting(reason)) => format!("waiting: {}", reason.message),
-        Some(Frame::Said(said)) => said.delta.message_id.clone(),
-        Some(Frame::Closing) => "closing".to_owned(),
+        Some(StreamFrame::Snapshot(_)) => "snapshot".to_owned(),
+        Some(StreamFrame::Event(told)) => told.sequence.to_string(),
+        Some(StreamFrame::Waiting(reason)) => format!("waiting: {}", reason.message),
+        Some(StreamFrame::Said(said)) => said.delta.message_id.clone(),
+        Some(StreamFrame::Closing) => "closing".to_owned(),
         None => "end".to_owned(),
     }
 }
 
 #[tokio::test]
 async fn a_piece_that_its_message_has_overtaken_is_not_shown() {
-    let source = Source::new().await;
+    let source = StreamFixture::new().await;
     let (run_id, session) = source.running().await;
     let mut stream = source.open(run_id, 2).await;
     assert_eq!(shown(&mut stream).await, "snapshot");
@@ -98,10 +98,10 @@ async fn a_piece_that_its_message_has_overtaken_is_not_shown() {
 
 #[tokio::test]
 async fn a_stream_that_knows_more_than_the_feed_shows_no_older_piece() {
-    let source = Source::new().await;
+    let source = StreamFixture::new().await;
     let (run_id, session) = source.running().await;
     let mut stream = source.open(run_id, 0).await;
-    let watched = || source.shelf.store.wake().watchers(Topic::Run(run_id));
+    let watched = || source.shelf.store.notifier().watchers(Topic::Run(run_id));
     until("the feed follows the run", async || watched() > 0).await;
     source.say(session, run_id, "first", 0);
     let mut beside = source.open(run_id, 2).await;
@@ -127,7 +127,7 @@ async fn a_stream_that_knows_more_than_the_feed_shows_no_older_piece() {
 }
 
 /// Waits until a statement waits for a lock of the test.
-async fn blocked(source: &Source) {
+async fn blocked(source: &StreamFixture) {
     let waiting =
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
     until("a statement waits", async || source.shelf.database.value(waiting).await != "0").await;
@@ -135,7 +135,7 @@ async fn blocked(source: &Source) {
 
 #[tokio::test]
 async fn a_stream_that_has_much_to_show_closes_at_once_when_the_gateway_drains() {
-    let source = Source::new().await;
+    let source = StreamFixture::new().await;
     let (run_id, session) = source.running().await;
     source.shelf.one(session, run_id, 1, events(1, 100)).await;
     source.shelf.one(session, run_id, 1, succeeded(101)).await;
@@ -150,7 +150,7 @@ async fn a_stream_that_has_much_to_show_closes_at_once_when_the_gateway_drains()
 #[tokio::test]
 async fn a_stream_whose_reading_takes_long_ends_when_the_gateway_drains_or_its_key_is_revoked() {
     for (drains, expected) in [(true, "closing"), (false, "end")] {
-        let source = Source::new().await;
+        let source = StreamFixture::new().await;
         let (run_id, _) = source.running().await;
         let mut stream = source.open(run_id, 0).await;
         assert_eq!(shown(&mut stream).await, "snapshot");
@@ -174,7 +174,7 @@ async fn a_stream_whose_reading_takes_long_ends_when_the_gateway_drains_or_its_k
 
 #[tokio::test]
 async fn what_waits_with_a_key_of_an_application_that_is_disabled_is_told_so() {
-    let source = Source::new().await;
+    let source = StreamFixture::new().await;
     let waiting = source.streams.wait(&source.caller).expect("there is room");
     let request = DisableApplication { app_id: source.caller.app_id() };
     source.shelf.desk.desktop.disable_application(request).await.expect("disabled");
@@ -184,7 +184,7 @@ async fn what_waits_with_a_key_of_an_application_that_is_disabled_is_told_so() {
 
 #[tokio::test]
 async fn what_cannot_be_confirmed_to_be_open_with_a_good_key_ends_within_five_seconds() {
-    let source = Source::new().await;
+    let source = StreamFixture::new().await;
     let (run_id, session) = source.running().await;
     let mut stream = source.open(run_id, 2).await;
     let waiting = source.streams.wait(&source.caller).expect("there is room");

@@ -5,11 +5,11 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::PublishEndpoint;
 use serde_json::{Value, json};
 
-use crate::support::world::{Desk, World, work};
+use crate::support::gateway::{DeviceFixture, TestGateway, work};
 
 #[tokio::test]
 async fn a_submission_is_answered_with_202_a_location_and_the_whole_record() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let body = json!({
         "input": { "text": "Größe?", "order": 7, "nested": { "list": [1, null] } },
         "metadata": { "customer": "7" },
@@ -61,11 +61,11 @@ fn moment(value: &Value) -> deskgate_protocol::Timestamp {
 
 #[tokio::test]
 async fn the_list_has_the_published_and_enabled_services_of_the_own_application_only() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let desk = &world.desk;
     let other_app = desk.application("other").await;
     desk.service(&other_app, "foreign").await;
-    Desk::pair(world.store()).await;
+    DeviceFixture::pair(world.store()).await;
     let second = desk.service(&desk.app, "second").await;
     let reply = world.ask("GET", "/api/v1/agent-endpoints").send().await;
     reply.assert_envelope();
@@ -91,7 +91,7 @@ async fn the_list_has_the_published_and_enabled_services_of_the_own_application_
 
 #[tokio::test]
 async fn an_unchanged_record_is_answered_with_304_and_a_changed_one_is_not() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = world.submit("one").await;
     let path = format!("/api/v1/runs/{run_id}");
     let etag = world.read(run_id).await.header("etag").expect("an ETag").to_owned();
@@ -115,7 +115,7 @@ async fn an_unchanged_record_is_answered_with_304_and_a_changed_one_is_not() {
 
 #[tokio::test]
 async fn the_identifier_of_a_request_is_echoed_when_it_is_usable_and_made_otherwise() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let list = || world.ask("GET", "/api/v1/agent-endpoints");
     let echoed = list().header("X-Request-Id", "trace-7/a").send().await;
     assert_eq!(echoed.header("x-request-id"), Some("trace-7/a"));
@@ -134,7 +134,7 @@ async fn the_identifier_of_a_request_is_echoed_when_it_is_usable_and_made_otherw
 
 #[tokio::test]
 async fn a_preflight_of_a_browser_gets_no_permission() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let preflight = world
         .call("OPTIONS", "/api/v1/agent-endpoints")
         .header("Origin", "https://evil.example")
@@ -148,7 +148,7 @@ async fn a_preflight_of_a_browser_gets_no_permission() {
 
 #[tokio::test]
 async fn http2_without_asking_first_is_understood() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let submitted = world.submission("by-http2").send_by_http2().await;
     assert_eq!(submitted.status, 202, "{submitted:?}");
     submitted.assert_envelope();
@@ -159,7 +159,7 @@ async fn http2_without_asking_first_is_understood() {
 
 #[tokio::test]
 async fn a_run_keeps_the_version_it_was_accepted_for() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (desk, early) = (&world.desk, world.submit("early").await);
     let request = PublishEndpoint {
         app_id: desk.app.id,

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use deskgate_gateway::http::server::{Entrance, Limits};
-use deskgate_gateway::tls::{self, Tls, TlsError};
+use deskgate_gateway::http::server::{ListenerAccess, ListenerLimits};
+use deskgate_gateway::tls::{self, ServerTls, TlsError};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use h2::Reason;
@@ -12,25 +12,25 @@ use std::os::unix::fs::PermissionsExt;
 use tokio::io::AsyncWriteExt;
 
 use crate::support::certificate::Certificate;
-use crate::support::door::Door;
-use crate::support::raw::Raw;
-use crate::support::world::World;
+use crate::support::gateway::TestGateway;
+use crate::support::raw::RawConnection;
+use crate::support::server::TestServer;
 
-const NOWHERE: &str = "GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+const NOT_FOUND_REQUEST: &str = "GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
-async fn open(world: &World, tls: Tls, limits: Limits) -> Door {
-    Door::guarded(world.store(), Entrance { tls: Some(tls), ..Entrance::default() }, limits).await
+async fn open(world: &TestGateway, tls: ServerTls, limits: ListenerLimits) -> TestServer {
+    TestServer::guarded(world.store(), ListenerAccess { tls: Some(tls), ..ListenerAccess::default() }, limits).await
 }
 
 /// One connection of HTTP/2, driven beside the test.
-async fn http2(certificate: &Certificate, door: &Door) -> SendRequest<bytes::Bytes> {
+async fn http2(certificate: &Certificate, door: &TestServer) -> SendRequest<bytes::Bytes> {
     let stream = certificate.connect(door.address, "h2").await.expect("a handshake");
     let (sender, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
     tokio::spawn(connection);
     sender
 }
 
-fn get(world: &World, path: &str) -> http::Request<()> {
+fn get(world: &TestGateway, path: &str) -> http::Request<()> {
     let request = http::Request::get(format!("https://localhost{path}"))
         .header("Authorization", format!("Bearer {}", world.desk.app.key))
         .header("X-Gateway-Subject", "anna");
@@ -39,14 +39,14 @@ fn get(world: &World, path: &str) -> http::Request<()> {
 
 #[tokio::test]
 async fn over_tls_a_caller_speaks_the_version_of_http_that_it_chose() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let certificate = Certificate::new();
-    let door = open(&world, Tls::load(certificate.files()).expect("good"), Limits::default()).await;
+    let door = open(&world, ServerTls::load(certificate.files()).expect("good"), ListenerLimits::default()).await;
 
     let stream = certificate.connect(door.address, "http/1.1").await.expect("a handshake");
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
-    let mut raw = Raw::over(stream);
-    assert!(raw.say(NOWHERE).await);
+    let mut raw = RawConnection::over(stream);
+    assert!(raw.say(NOT_FOUND_REQUEST).await);
     let heard = raw.hear().await;
     assert!(heard.starts_with("HTTP/1.1 404 ") && heard.contains("x-request-id: "), "{heard}");
 
@@ -56,18 +56,18 @@ async fn over_tls_a_caller_speaks_the_version_of_http_that_it_chose() {
 
     let neither = certificate.connect(door.address, "spdy/3").await;
     assert!(neither.is_err(), "what cannot be spoken is not begun");
-    let mut plain = Raw::connect(door.address).await;
-    let _ = plain.say(NOWHERE).await;
+    let mut plain = RawConnection::connect(door.address).await;
+    let _ = plain.say(NOT_FOUND_REQUEST).await;
     assert!(!plain.hear().await.contains("HTTP/"), "nothing is said in plain");
     world.stop().await;
 }
 
 #[tokio::test]
 async fn an_exchanged_certificate_is_shown_to_whoever_comes_next_and_a_bad_one_never() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let mut certificate = Certificate::new();
-    let tls = Tls::load(certificate.files()).expect("good");
-    let door = open(&world, tls.clone(), Limits::default()).await;
+    let tls = ServerTls::load(certificate.files()).expect("good");
+    let door = open(&world, tls.clone(), ListenerLimits::default()).await;
     let mut before = http2(&certificate, &door).await;
 
     certificate.exchange();
@@ -94,9 +94,9 @@ async fn a_key_that_others_can_read_or_that_belongs_to_another_certificate_is_re
     let error = tls::read(&files).expect_err("others can read it");
     assert!(matches!(error, TlsError::Loose { mode: 0o644, .. }), "{error}");
     assert!(error.to_string().contains("chmod 600"), "{error}");
-    let mixed = tls::Files { key: other.files().key, ..files.clone() };
+    let mixed = tls::CertificateFiles { key: other.files().key, ..files.clone() };
     assert!(matches!(tls::read(&mixed), Err(TlsError::Pair { .. })));
-    let swapped = tls::Files { certificate: other.files().key, key: other.files().key };
+    let swapped = tls::CertificateFiles { certificate: other.files().key, key: other.files().key };
     let error = tls::read(&swapped).expect_err("a key is no certificate").to_string();
     assert!(error.contains("no certificate"), "{error}");
     std::fs::remove_file(&files.key).expect("ours");
@@ -105,24 +105,24 @@ async fn a_key_that_others_can_read_or_that_belongs_to_another_certificate_is_re
 
 #[tokio::test]
 async fn whoever_is_slow_over_tls_is_closed_like_anybody_else() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let certificate = Certificate::new();
     let second = Duration::from_secs(1);
-    let limits = Limits { handshake: second, head: second, body: second, ..Limits::default() };
-    let door = open(&world, Tls::load(certificate.files()).expect("good"), limits).await;
+    let limits = ListenerLimits { handshake: second, head: second, body: second, ..ListenerLimits::default() };
+    let door = open(&world, ServerTls::load(certificate.files()).expect("good"), limits).await;
     let began = Instant::now();
     let in_time = |what: &str| assert!(began.elapsed() < Duration::from_secs(15), "{what}: {:?}", began.elapsed());
 
-    let mut silent = Raw::connect(door.address).await;
+    let mut silent = RawConnection::connect(door.address).await;
     assert_eq!(silent.hear().await, "");
     in_time("no handshake");
-    let half = Raw::connect(door.address).await;
+    let half = RawConnection::connect(door.address).await;
     half.drip(&[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03], second / 4).await;
     in_time("half a handshake");
     for (alpn, first) in
         [("http/1.1", ""), ("http/1.1", "GET / HTTP/1.1\r\nHost: x\r\n"), ("h2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")]
     {
-        let mut raw = Raw::over(certificate.connect(door.address, alpn).await.expect("a handshake"));
+        let mut raw = RawConnection::over(certificate.connect(door.address, alpn).await.expect("a handshake"));
         assert!(first.is_empty() || raw.say(first).await);
         raw.hear().await;
         in_time(first);
@@ -132,9 +132,9 @@ async fn whoever_is_slow_over_tls_is_closed_like_anybody_else() {
 
 #[tokio::test]
 async fn a_head_that_is_too_large_is_a_problem_document_over_http2_too() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let certificate = Certificate::new();
-    let door = open(&world, Tls::load(certificate.files()).expect("good"), Limits::default()).await;
+    let door = open(&world, ServerTls::load(certificate.files()).expect("good"), ListenerLimits::default()).await;
     let mut sender = http2(&certificate, &door).await;
     let mut request = get(&world, "/api/v1/agent-endpoints");
     request.headers_mut().insert("x-large", "a".repeat(33 * 1024).parse().expect("a value"));
@@ -155,10 +155,10 @@ async fn a_head_that_is_too_large_is_a_problem_document_over_http2_too() {
 
 #[tokio::test]
 async fn one_http2_connection_has_so_many_streams_at_once_and_more_are_refused() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let certificate = Certificate::new();
-    let limits = Limits { streams: 4, ..Limits::default() };
-    let door = open(&world, Tls::load(certificate.files()).expect("good"), limits).await;
+    let limits = ListenerLimits { streams: 4, ..ListenerLimits::default() };
+    let door = open(&world, ServerTls::load(certificate.files()).expect("good"), limits).await;
     let run_id = world.submit("waited-for").await;
     let stream = certificate.connect(door.address, "h2").await.expect("a handshake");
     // A client that does not wait to be told how many.
@@ -184,9 +184,9 @@ async fn one_http2_connection_has_so_many_streams_at_once_and_more_are_refused()
 
 #[tokio::test]
 async fn a_client_that_resets_what_it_asked_is_closed_and_others_are_served() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let certificate = Certificate::new();
-    let door = open(&world, Tls::load(certificate.files()).expect("good"), Limits::default()).await;
+    let door = open(&world, ServerTls::load(certificate.files()).expect("good"), ListenerLimits::default()).await;
     let mut stream = certificate.connect(door.address, "h2").await.expect("a handshake");
     // Without waiting for an answer: HEADERS (GET / in HPACK's static table) and RST_STREAM (CANCEL).
     let mut attack = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
@@ -199,7 +199,7 @@ async fn a_client_that_resets_what_it_asked_is_closed_and_others_are_served() {
     }
     let _ = stream.write_all(&attack).await;
     let began = Instant::now();
-    let heard = Raw::over(stream).hear_bytes().await;
+    let heard = RawConnection::over(stream).hear_bytes().await;
     assert!(began.elapsed() < Duration::from_secs(5), "closed after {:?}", began.elapsed());
     // GOAWAY is frame type 7, with the reason at the end of its fixed part.
     let calm = u32::from(Reason::ENHANCE_YOUR_CALM).to_be_bytes();

@@ -2,19 +2,19 @@
 
 use std::time::{Duration, Instant};
 
+use deskgate_gateway::notify::Topic;
 use deskgate_gateway::store::Store;
-use deskgate_gateway::store::attempts::{Record, What};
-use deskgate_gateway::wake::Topic;
+use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate};
 use serde_json::json;
 
 use crate::store::events;
-use crate::support::call::Problem;
+use crate::support::call::ExpectedProblem;
+use crate::support::gateway::{LONG_LEASE, TestGateway};
 use crate::support::until;
-use crate::support::world::{LEASE, World};
 
 #[tokio::test]
 async fn a_change_ends_the_wait_on_every_replica() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let (replica, _dir) = world.replica().await;
     let run_id = world.submit("one").await;
     let (session, _) = world.desk.connect().await;
@@ -24,17 +24,17 @@ async fn a_change_ends_the_wait_on_every_replica() {
     let here = tokio::spawn(world.ask("GET", &path).send());
     let there = tokio::spawn(world.ask("GET", &path).to(replica.addresses().http, &path).send());
     // The change must not come before they wait.
-    let waits = |store: &Store| store.wake().watchers(Topic::Run(run_id)) == 1;
+    let waits = |store: &Store| store.notifier().watchers(Topic::Run(run_id)) == 1;
     until("both readers wait", async || waits(world.store()) && waits(replica.store())).await;
     assert!(!here.is_finished() && !there.is_finished());
-    let start = Record { run_id, attempt: 1, what: What::Start };
-    world.store().record(session, &[start], LEASE).await.expect("stored");
+    let start = AttemptRecord { run_id, attempt: 1, what: AttemptUpdate::Start };
+    world.store().record(session, &[start], LONG_LEASE).await.expect("stored");
     // One that had registered and not yet looked waits for the change after that.
     let mut number = 0;
     until("both are answered", async || {
         number += 1;
-        let more = Record { run_id, attempt: 1, what: events(number, 1) };
-        world.store().record(session, &[more], LEASE).await.expect("stored");
+        let more = AttemptRecord { run_id, attempt: 1, what: events(number, 1) };
+        world.store().record(session, &[more], LONG_LEASE).await.expect("stored");
         here.is_finished() && there.is_finished()
     })
     .await;
@@ -48,7 +48,7 @@ async fn a_change_ends_the_wait_on_every_replica() {
 
 #[tokio::test]
 async fn without_a_change_the_record_comes_when_the_time_is_up() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = world.submit("one").await;
     let began = Instant::now();
     let reply = world.ask("GET", &format!("/api/v1/runs/{run_id}?wait=1")).send().await;
@@ -59,9 +59,9 @@ async fn without_a_change_the_record_comes_when_the_time_is_up() {
 
 #[tokio::test]
 async fn a_final_run_is_answered_at_once() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = world.submit("one").await;
-    world.store().revoke_device(world.desk.device_id, LEASE).await.expect("stored");
+    world.store().revoke_device(world.desk.device_id, LONG_LEASE).await.expect("stored");
     let began = Instant::now();
     let reply = world.ask("GET", &format!("/api/v1/runs/{run_id}?wait=60")).send().await;
     assert_eq!(reply.json()["phase"], "final");
@@ -71,7 +71,7 @@ async fn a_final_run_is_answered_at_once() {
 
 #[tokio::test]
 async fn a_wait_that_is_no_number_from_0_to_60_is_refused() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let run_id = world.submit("one").await;
     for query in
         ["wait=61", "wait=-1", "wait=", "wait=1.5", "wait=1s", "wait=99999999999999999999", "wait=%31%", "wait"]
@@ -81,7 +81,7 @@ async fn a_wait_that_is_no_number_from_0_to_60_is_refused() {
     }
     let detail = "wait is a whole number from 0 to 60.";
     let errors = json!([{ "pointer": "?wait", "code": "invalid_value", "detail": detail }]);
-    let problem = Problem::new(422, "invalid_input", "Invalid input", detail).with(json!({ "errors": errors }));
+    let problem = ExpectedProblem::new(422, "invalid_input", "Invalid input", detail).with(json!({ "errors": errors }));
     world.ask("GET", &format!("/api/v1/runs/{run_id}?wait=61")).send().await.assert_problem(&problem);
     let other = world.ask("GET", &format!("/api/v1/runs/{run_id}?waiting=1")).send().await;
     assert_eq!(other.code(), "invalid_input");

@@ -7,18 +7,18 @@ use deskgate_protocol::management::*;
 use deskgate_protocol::{HookId, RunId, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::call::{Call, Reply};
+use crate::support::call::{TestRequest, TestResponse};
+use crate::support::gateway::{DeviceFixture, TestGateway};
 use crate::support::until;
-use crate::support::world::{Desk, World};
 
 /// A webhook, and whoever knows its secret.
-struct Sender {
+struct WebhookSender {
     hook_id: HookId,
     secret: SigningSecret,
 }
 
 /// What tests begin with: tickets for their customers.
-pub(crate) fn settings(desk: &Desk) -> WebhookSettings {
+pub(crate) fn settings(desk: &DeviceFixture) -> WebhookSettings {
     WebhookSettings {
         name: "tickets".to_owned(),
         endpoint_id: desk.endpoint,
@@ -43,8 +43,8 @@ fn ticket() -> Value {
     json!({ "type": "ticket.created", "ticket": { "id": 7, "title": "It {{ $.breaks }}", "urgent": true } })
 }
 
-impl Sender {
-    async fn new(world: &World, change: impl FnOnce(&mut WebhookSettings)) -> Self {
+impl WebhookSender {
+    async fn new(world: &TestGateway, change: impl FnOnce(&mut WebhookSettings)) -> Self {
         let mut settings = settings(&world.desk);
         change(&mut settings);
         let request = CreateWebhook { app_id: world.desk.app.id, settings: settings.into(), secret: None };
@@ -54,7 +54,7 @@ impl Sender {
     }
 
     /// An event, signed now.
-    fn event(&self, world: &World, id: &str, body: &Value) -> Call {
+    fn event(&self, world: &TestGateway, id: &str, body: &Value) -> TestRequest {
         let (body, now) = (body.to_string(), Timestamp::now().0.as_second());
         world
             .call("POST", &format!("/api/v1/webhooks/{}", self.hook_id))
@@ -64,12 +64,12 @@ impl Sender {
             .text(body)
     }
 
-    async fn send(&self, world: &World, id: &str, body: &Value) -> Reply {
+    async fn send(&self, world: &TestGateway, id: &str, body: &Value) -> TestResponse {
         self.event(world, id, body).send().await
     }
 
     /// What was received, once there is so much.
-    async fn receipts(&self, world: &World, count: usize) -> Vec<WebhookReceipt> {
+    async fn receipts(&self, world: &TestGateway, count: usize) -> Vec<WebhookReceipt> {
         let show = async || {
             let detail = world.desk.desktop.webhook(ShowWebhook { hook_id: self.hook_id }).await.expect("there");
             detail.receipts
@@ -79,19 +79,19 @@ impl Sender {
     }
 }
 
-fn ignored(reply: &Reply) -> String {
+fn ignored(reply: &TestResponse) -> String {
     assert_eq!((reply.status, &reply.json()["ignored"]), (200, &json!(true)), "{reply:?}");
     reply.json()["reason"].as_str().expect("a text").to_owned()
 }
 
-async fn runs(world: &World) -> String {
+async fn runs(world: &TestGateway) -> String {
     world.database.value("SELECT count(*)::text FROM runs").await
 }
 
 #[tokio::test]
 async fn a_signed_event_becomes_the_run_that_the_mapping_makes_of_it() {
-    let world = World::new().await;
-    let sender = Sender::new(&world, |_| {}).await;
+    let world = TestGateway::new().await;
+    let sender = WebhookSender::new(&world, |_| {}).await;
     let reply = sender.send(&world, "evt-1", &ticket()).await;
     reply.assert_envelope();
     assert_eq!(reply.json().as_object().expect("an object").len(), 1, "the sender learns the run, and nothing of it");
@@ -116,8 +116,8 @@ async fn a_signed_event_becomes_the_run_that_the_mapping_makes_of_it() {
 
 #[tokio::test]
 async fn an_event_that_comes_twenty_times_at_once_and_again_after_every_change_is_one_run() {
-    let world = World::new().await;
-    let sender = Sender::new(&world, |_| {}).await;
+    let world = TestGateway::new().await;
+    let sender = WebhookSender::new(&world, |_| {}).await;
     let body = ticket();
     let events = (0..20).map(|_| sender.send(&world, "evt-1", &body));
     let replies = futures_util::future::join_all(events).await;
@@ -144,13 +144,13 @@ async fn an_event_that_comes_twenty_times_at_once_and_again_after_every_change_i
 
 #[tokio::test]
 async fn nobody_without_the_secret_learns_whether_there_is_such_a_webhook() {
-    let world = World::new().await;
-    let sender = Sender::new(&world, |_| {}).await;
-    let removed = Sender::new(&world, |_| {}).await;
+    let world = TestGateway::new().await;
+    let sender = WebhookSender::new(&world, |_| {}).await;
+    let removed = WebhookSender::new(&world, |_| {}).await;
     world.desk.desktop.remove_webhook(RemoveWebhook { hook_id: removed.hook_id }).await.expect("removed");
-    let other = Sender { hook_id: sender.hook_id, secret: SigningSecret::generate() };
-    let unknown = Sender { hook_id: HookId::new(), secret: SigningSecret::generate() };
-    let event = |sender: &Sender| sender.event(&world, "evt-1", &ticket());
+    let other = WebhookSender { hook_id: sender.hook_id, secret: SigningSecret::generate() };
+    let unknown = WebhookSender { hook_id: HookId::new(), secret: SigningSecret::generate() };
+    let event = |sender: &WebhookSender| sender.event(&world, "evt-1", &ticket());
     let twice = event(&sender).more("webhook-id", "evt-1");
     let unsigned = event(&sender).without("webhook-signature");
     let late = event(&sender).header("webhook-timestamp", "1000");
@@ -177,8 +177,8 @@ async fn nobody_without_the_secret_learns_whether_there_is_such_a_webhook() {
 
 #[tokio::test]
 async fn what_is_not_wanted_is_ignored_and_what_does_not_fit_is_refused_and_both_say_why() {
-    let world = World::new().await;
-    let sender = Sender::new(&world, |settings| {
+    let world = TestGateway::new().await;
+    let sender = WebhookSender::new(&world, |settings| {
         settings.keep_bodies = true;
         settings.mapping.subject = None;
     })
@@ -220,8 +220,8 @@ async fn what_is_not_wanted_is_ignored_and_what_does_not_fit_is_refused_and_both
 
 #[tokio::test]
 async fn an_event_with_a_conversation_is_a_message_in_its_present_generation() {
-    let world = World::new().await;
-    let sender = Sender::new(&world, |settings| {
+    let world = TestGateway::new().await;
+    let sender = WebhookSender::new(&world, |settings| {
         settings.mapping.conversation_key = Some("$.ticket.id".to_owned());
     })
     .await;
@@ -255,15 +255,15 @@ async fn an_event_with_a_conversation_is_a_message_in_its_present_generation() {
     world.stop().await;
 }
 
-async fn finish(world: &World, session: deskgate_gateway::store::devices::SessionKey, run_id: RunId) {
+async fn finish(world: &TestGateway, session: deskgate_gateway::store::devices::SessionKey, run_id: RunId) {
     assert_eq!(crate::conversations::start(world, session).await, run_id);
     crate::conversations::report(world, session, run_id, crate::store::succeeded(1)).await;
 }
 
 #[tokio::test]
 async fn a_webhook_takes_so_many_events_and_repetitions_find_their_runs_all_the_same() {
-    let world = World::new().await;
-    let sender = Sender::new(&world, |settings| settings.requests_per_second = 1).await;
+    let world = TestGateway::new().await;
+    let sender = WebhookSender::new(&world, |settings| settings.requests_per_second = 1).await;
     let first = sender.send(&world, "evt-0", &ticket()).await.run_id();
     let mut refused = None;
     for number in 1..20 {
@@ -282,8 +282,8 @@ async fn a_webhook_takes_so_many_events_and_repetitions_find_their_runs_all_the_
 
 #[tokio::test]
 async fn bodies_that_are_too_large_or_no_json_are_refused_and_a_pause_is_told() {
-    let world = World::new().await;
-    let sender = Sender::new(&world, |_| {}).await;
+    let world = TestGateway::new().await;
+    let sender = WebhookSender::new(&world, |_| {}).await;
     let large = sender.send(&world, "1", &json!({ "a": "x".repeat(256 * 1024) })).await;
     assert_eq!((large.status, &large.json()["limit_bytes"]), (413, &json!(262_144)));
     let form = sender.event(&world, "2", &ticket()).header("Content-Type", "application/x-www-form-urlencoded");
@@ -305,14 +305,14 @@ async fn bodies_that_are_too_large_or_no_json_are_refused_and_a_pause_is_told() 
 
 #[tokio::test]
 async fn while_a_secret_rolls_both_are_good_and_afterwards_only_the_new_one() {
-    let world = World::new().await;
-    let sender = Sender::new(&world, |_| {}).await;
+    let world = TestGateway::new().await;
+    let sender = WebhookSender::new(&world, |_| {}).await;
     let hook_id = sender.hook_id;
     let roll = async |overlap_s| {
         let request = RollWebhookSecret { hook_id, overlap_s, secret: None };
         let rolled = world.desk.desktop.roll_webhook_secret(request).await.expect("rolled");
         assert_eq!(rolled.webhook.old_secret_until.is_some(), overlap_s > 0);
-        Sender { hook_id, secret: SigningSecret::parse(&rolled.secret.expect("new").0).expect("a secret") }
+        WebhookSender { hook_id, secret: SigningSecret::parse(&rolled.secret.expect("new").0).expect("a secret") }
     };
     let second = roll(3600).await;
     until("the new one is good", async || second.send(&world, "evt-1", &ticket()).await.status == 202).await;
@@ -331,12 +331,12 @@ async fn while_a_secret_rolls_both_are_good_and_afterwards_only_the_new_one() {
 
 #[tokio::test]
 async fn the_last_twenty_are_kept_and_forgeries_push_out_none_of_them() {
-    let world = World::new().await;
-    let sender = Sender::new(&world, |_| {}).await;
+    let world = TestGateway::new().await;
+    let sender = WebhookSender::new(&world, |_| {}).await;
     for number in 0..25 {
         assert_eq!(sender.send(&world, &format!("evt-{number}"), &ticket()).await.status, 202);
     }
-    let forger = Sender { hook_id: sender.hook_id, secret: SigningSecret::generate() };
+    let forger = WebhookSender { hook_id: sender.hook_id, secret: SigningSecret::generate() };
     assert_eq!(forger.send(&world, "forged", &ticket()).await.status, 401);
     until("all is written", async || {
         let receipts = sender.receipts(&world, 21).await;
@@ -352,10 +352,10 @@ async fn the_last_twenty_are_kept_and_forgeries_push_out_none_of_them() {
 
 #[tokio::test]
 async fn a_webhook_belongs_to_its_device_and_what_is_done_to_it_is_noted() {
-    let world = World::new().await;
-    let sender = Sender::new(&world, |_| {}).await;
+    let world = TestGateway::new().await;
+    let sender = WebhookSender::new(&world, |_| {}).await;
     let hook_id = sender.hook_id;
-    let stranger = Desk::pair(world.store()).await.desktop;
+    let stranger = DeviceFixture::pair(world.store()).await.desktop;
     let not_found = ManagementErrorCode::NotFound;
     let show = stranger.webhook(ShowWebhook { hook_id }).await;
     assert_eq!(show.expect_err("not its own").code, not_found);
@@ -405,7 +405,7 @@ fn plain(header: &str, event_id: Option<&str>) -> WebhookScheme {
 
 #[tokio::test]
 async fn settings_that_cannot_work_are_refused_with_what_is_wrong() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     type Change = fn(&mut WebhookSettings);
     let wrong: [(&str, Change); 10] = [
         ("text: a template has", |s| s.mapping.text = String::new()),

@@ -10,10 +10,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use deskgate_gateway::store::cluster::{Cluster, ClusterError, Config};
+use deskgate_gateway::store::cluster::{Cluster, ClusterConfig, ClusterError};
 use tokio_postgres::{Client, NoTls};
 
-use owner::{Owner, is_alive};
+use owner::{ClusterOwner, is_alive};
 
 /// A client whose connection is driven for as long as the returned set lives.
 async fn connect(config: &tokio_postgres::Config) -> Result<(Client, tokio::task::JoinSet<()>), tokio_postgres::Error> {
@@ -38,7 +38,7 @@ async fn execute(cluster: &Cluster, statement: &str) {
 }
 
 async fn start(state_dir: &Path) -> Cluster {
-    Cluster::start(Config::new(state_dir)).await.expect("started")
+    Cluster::start(ClusterConfig::new(state_dir)).await.expect("started")
 }
 
 #[tokio::test]
@@ -88,8 +88,8 @@ async fn commits_are_durable_and_text_is_compared_by_code_point() {
 #[tokio::test]
 async fn a_second_owner_is_refused_and_the_first_is_not_disturbed() {
     let dir = tempfile::tempdir().expect("temporary directory");
-    let mut owner = Owner::start(dir.path());
-    let error = Cluster::start(Config::new(dir.path())).await.expect_err("in use");
+    let mut owner = ClusterOwner::start(dir.path());
+    let error = Cluster::start(ClusterConfig::new(dir.path())).await.expect_err("in use");
     assert!(matches!(error, ClusterError::InUse { owner: Some(pid), .. } if pid == owner.pid()), "{error}");
     assert!(is_alive(owner.postmaster));
     owner.stop();
@@ -169,7 +169,7 @@ async fn no_network_port_is_opened() {
 #[tokio::test]
 async fn the_server_gets_none_of_our_environment() {
     let dir = tempfile::tempdir().expect("temporary directory");
-    let mut owner = Owner::start_with(dir.path(), |command| {
+    let mut owner = ClusterOwner::start_with(dir.path(), |command| {
         command.env("DESKGATE_CONTROL_TOKEN", "dgt_secret").env("PGDATA", "/nowhere").env("PGPORT", "1");
     });
     let environment = std::fs::read(format!("/proc/{}/environ", owner.postmaster)).expect("ours");
@@ -201,7 +201,7 @@ async fn an_ordinary_account_runs_its_own_server() {
     std::fs::create_dir(&state_dir).expect("new");
     std::os::unix::fs::chown(&state_dir, Some(server.uid()), Some(server.gid())).expect("as root");
     for _ in 0..2 {
-        let mut owner = Owner::start_program(&program, &state_dir, |command| {
+        let mut owner = ClusterOwner::start_program(&program, &state_dir, |command| {
             command.uid(server.uid()).gid(server.gid()).env_remove("XDG_RUNTIME_DIR");
         });
         let line = std::fs::read(format!("/proc/{}/cmdline", owner.postmaster)).expect("runs");

@@ -6,15 +6,15 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use deskgate_gateway::store::cluster::{Cluster, Config};
+use deskgate_gateway::store::cluster::{Cluster, ClusterConfig};
 
-const STATE_DIR: &str = "CLUSTER_OWNER_STATE_DIR";
+const STATE_DIR_VARIABLE: &str = "CLUSTER_OWNER_STATE_DIR";
 
 #[tokio::test]
 #[ignore = "run by the other tests, in a process of its own"]
 async fn owner_process() {
-    let state_dir = std::env::var_os(STATE_DIR).expect("given by the parent");
-    let cluster = Cluster::start(Config::new(state_dir)).await.expect("started");
+    let state_dir = std::env::var_os(STATE_DIR_VARIABLE).expect("given by the parent");
+    let cluster = Cluster::start(ClusterConfig::new(state_dir)).await.expect("started");
     println!("\nready {}", cluster.postmaster_pid().expect("runs"));
     let wait_for_parent = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
     wait_for_parent.await.expect("no panic").expect("readable");
@@ -22,14 +22,14 @@ async fn owner_process() {
 }
 
 /// A process that owns a cluster. Killed when dropped.
-pub(crate) struct Owner {
+pub(crate) struct ClusterOwner {
     process: Child,
     pub(crate) postmaster: u32,
     /// Kept open: the process must be able to say its last words.
     output: Option<BufReader<ChildStdout>>,
 }
 
-impl Owner {
+impl ClusterOwner {
     pub(crate) fn start(state_dir: &Path) -> Self {
         Self::start_with(state_dir, |_| {})
     }
@@ -50,7 +50,9 @@ impl Owner {
     /// Does not wait until it is ready.
     pub(crate) fn begin(program: &Path, state_dir: &Path, adjust: impl FnOnce(&mut Command)) -> Self {
         let mut command = Command::new(program);
-        command.args(["--exact", "owner::owner_process", "--ignored", "--nocapture"]).env(STATE_DIR, state_dir);
+        command
+            .args(["--exact", "owner::owner_process", "--ignored", "--nocapture"])
+            .env(STATE_DIR_VARIABLE, state_dir);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         adjust(&mut command);
         Self { process: command.spawn().expect("the test program runs"), postmaster: 0, output: None }
@@ -73,7 +75,7 @@ impl Owner {
     }
 }
 
-impl Drop for Owner {
+impl Drop for ClusterOwner {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

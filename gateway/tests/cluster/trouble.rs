@@ -6,14 +6,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use deskgate_gateway::store::cluster::{Cluster, ClusterError, Config};
+use deskgate_gateway::store::cluster::{Cluster, ClusterConfig, ClusterError};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::owner::{Owner, is_alive};
+use crate::owner::{ClusterOwner, is_alive};
 use crate::{connect, execute, query, start};
 
 /// How often a state that is waited for is looked at.
-const POLL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 fn kill(pid: u32) {
     // It may have ended by itself a moment before.
@@ -40,7 +40,7 @@ async fn with_one_row(state_dir: &Path) {
 async fn after_a_killed_owner_the_next_start_works_and_one_server_runs() {
     let dir = tempfile::tempdir().expect("temporary directory");
     with_one_row(dir.path()).await;
-    let mut owner = Owner::start(dir.path());
+    let mut owner = ClusterOwner::start(dir.path());
     owner.kill();
     let cluster = start(dir.path()).await;
     assert!(!is_alive(owner.postmaster), "the earlier server is gone");
@@ -56,11 +56,11 @@ async fn a_server_ends_with_its_killed_owner_where_the_machine_can_do_that() {
         return;
     }
     let dir = tempfile::tempdir().expect("temporary directory");
-    let mut owner = Owner::start(dir.path());
+    let mut owner = ClusterOwner::start(dir.path());
     owner.kill();
     let ended = async {
         while is_alive(owner.postmaster) {
-            tokio::time::sleep(POLL).await
+            tokio::time::sleep(POLL_INTERVAL).await
         }
     };
     tokio::time::timeout(Duration::from_secs(120), ended).await.expect("it ends by itself");
@@ -75,7 +75,7 @@ async fn a_server_that_was_left_running_is_replaced_although_clients_hold_it() {
     // Without setpriv in its PATH the owner cannot arrange that the server ends with it.
     let path = tempfile::tempdir().expect("temporary directory");
     std::os::unix::fs::symlink("/usr/bin/id", path.path().join("id")).expect("new");
-    let mut owner = Owner::start_with(dir.path(), |command| {
+    let mut owner = ClusterOwner::start_with(dir.path(), |command| {
         command.env("PATH", path.path());
     });
     let mut config = tokio_postgres::Config::new();
@@ -96,7 +96,7 @@ async fn a_server_that_was_left_running_is_replaced_although_clients_hold_it() {
 async fn a_kill_of_everything_loses_nothing_that_was_committed() {
     let dir = tempfile::tempdir().expect("temporary directory");
     with_one_row(dir.path()).await;
-    let mut owner = Owner::start(dir.path());
+    let mut owner = ClusterOwner::start(dir.path());
     let mut config = tokio_postgres::Config::new();
     let pid_file = std::fs::read_to_string(dir.path().join("postgres/postmaster.pid")).expect("runs");
     config.host_path(pid_file.lines().nth(4).expect("the socket's directory")).user("deskgate").dbname("deskgate");
@@ -127,7 +127,7 @@ async fn a_killed_server_is_started_again_while_its_owner_lives() {
         loop {
             match connect(&cluster.connect_config()).await {
                 Ok(connected) if cluster.postmaster_pid().is_some_and(|pid| pid != before) => return connected,
-                _ => tokio::time::sleep(POLL).await,
+                _ => tokio::time::sleep(POLL_INTERVAL).await,
             }
         }
     };
@@ -160,7 +160,7 @@ async fn a_reused_process_number_neither_blocks_the_start_nor_costs_a_stranger_i
     std::fs::write(&pid_file, text).expect("written");
     std::os::unix::fs::chown(&pid_file, Some(data.uid()), Some(data.gid())).expect("ours");
 
-    let started = Cluster::start(Config::new(dir.path())).await;
+    let started = Cluster::start(ClusterConfig::new(dir.path())).await;
     let is_unharmed = stranger.try_wait().expect("ours").is_none();
     stranger.kill().expect("ours");
     stranger.wait().expect("ours");
@@ -174,10 +174,10 @@ async fn a_reused_process_number_neither_blocks_the_start_nor_costs_a_stranger_i
 async fn an_interrupted_initdb_is_repaired() {
     let dir = tempfile::tempdir().expect("temporary directory");
     let partial = dir.path().join("postgres.partial");
-    let mut owner = Owner::begin(&std::env::current_exe().expect("known"), dir.path(), |_| {});
+    let mut owner = ClusterOwner::begin(&std::env::current_exe().expect("known"), dir.path(), |_| {});
     let under_way = async {
         while !partial.join("PG_VERSION").exists() {
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(120), under_way).await.expect("initdb is under way");
@@ -195,7 +195,7 @@ async fn a_start_that_is_cancelled_or_dropped_leaves_nothing_running() {
     let dir = tempfile::tempdir().expect("temporary directory");
     with_one_row(dir.path()).await;
     for _ in 0..3 {
-        let begun = Cluster::start(Config::new(dir.path()));
+        let begun = Cluster::start(ClusterConfig::new(dir.path()));
         tokio::select! {
             biased;
             _ = begun => {}
@@ -219,7 +219,7 @@ async fn a_server_that_does_not_start_says_why_in_the_error() {
     let file = dir.path().join("postgres/postgresql.conf");
     let sound = std::fs::read_to_string(&file).expect("there");
     std::fs::write(&file, "no_such_setting = 1\n").expect("written");
-    let error = Cluster::start(Config::new(dir.path())).await.expect_err("refused by PostgreSQL").to_string();
+    let error = Cluster::start(ClusterConfig::new(dir.path())).await.expect_err("refused by PostgreSQL").to_string();
     assert!(error.contains("no_such_setting") && error.contains("postgres.log"), "{error}");
     std::fs::write(&file, sound).expect("written");
     start(dir.path()).await.stop().await;
@@ -228,7 +228,7 @@ async fn a_server_that_does_not_start_says_why_in_the_error() {
 #[tokio::test]
 async fn missing_programs_are_answered_with_the_command_that_installs_them() {
     let dir = tempfile::tempdir().expect("temporary directory");
-    let config = Config { bin_dir: Some(dir.path().join("nothing here")), ..Config::new(dir.path()) };
+    let config = ClusterConfig { bin_dir: Some(dir.path().join("nothing here")), ..ClusterConfig::new(dir.path()) };
     let error = Cluster::start(config).await.expect_err("no programs");
     assert!(matches!(error, ClusterError::NoBinaries { .. }));
     assert!(error.to_string().contains("sudo apt-get install postgresql"), "{error}");
@@ -243,7 +243,7 @@ async fn a_socket_directory_that_is_too_long_or_hostile_is_refused() {
     let long = dir.path().join("x".repeat(100));
     std::fs::create_dir(&long).expect("new");
     for (parent, problem) in [(hostile, "other users may replace"), (long, "too long")] {
-        let config = Config { socket_parent: Some(parent), ..Config::new(dir.path().join("state")) };
+        let config = ClusterConfig { socket_parent: Some(parent), ..ClusterConfig::new(dir.path().join("state")) };
         let error = Cluster::start(config).await.expect_err("refused").to_string();
         assert!(error.contains(problem), "{error}");
     }

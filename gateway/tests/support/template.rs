@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use deskgate_gateway::store::cluster::{self, Cluster, Config};
+use deskgate_gateway::store::cluster::{self, Cluster, ClusterConfig};
 
 /// Puts what `initdb` makes where a cluster with this state directory looks for its data. Tests that
 /// are about making it do without.
@@ -13,7 +13,7 @@ pub(crate) async fn lay_out(state_dir: &Path) {
     let name = format!("postgres-{}", cluster::maker().expect("PostgreSQL is installed"));
     let made = once(&name, async |place| {
         let state = tempfile::tempdir().expect("a temporary directory");
-        Cluster::start(Config::new(state.path())).await.expect("PostgreSQL starts").stop().await;
+        Cluster::start(ClusterConfig::new(state.path())).await.expect("PostgreSQL starts").stop().await;
         copy(&state.path().join("postgres"), place);
     });
     copy(&made.await, &state_dir.join("postgres"));

@@ -81,7 +81,7 @@ pub enum ApprovalResolution {
 
 /// Bytes of text in one [`MessageDelta`] at most: even when each of them is escaped, it fits into a
 /// notification of PostgreSQL.
-pub const DELTA_LIMIT: usize = 1024;
+pub const MAX_DELTA_BYTES: usize = 1024;
 
 /// A piece of a message that is being written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,7 +91,7 @@ pub struct MessageDelta {
     /// Characters (Unicode scalar values) of the message before it. Text from an offset on replaces
     /// what was there: a model that is asked again begins anew.
     pub offset: u64,
-    /// The next characters; at most [`DELTA_LIMIT`] bytes.
+    /// The next characters; at most [`MAX_DELTA_BYTES`] bytes.
     pub text: String,
 }
 

@@ -47,10 +47,10 @@ pub use session::*;
 pub use work::*;
 
 /// Management requests of one session that may be under way at once; a gateway refuses more.
-pub const MAX_REQUESTS: usize = 32;
+pub const MAX_CONCURRENT_REQUESTS: usize = 32;
 
 /// Services that one `ready` may name as full; a gateway ends the session of a device that names more.
-pub const MAX_FULL: usize = 1024;
+pub const MAX_FULL_SERVICES: usize = 1024;
 
 /// What a gateway sends to a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,7 +61,7 @@ pub enum GatewayFrame {
     /// The device is in.
     Welcome(Welcome),
     /// The device is not let in. The gateway closes the stream afterwards.
-    Refused(Refused),
+    Refused(SessionRefusal),
     /// A run to take, within the slots the device declared.
     Offer(Offer),
     /// The start is durable: execute.
@@ -129,7 +129,7 @@ pub enum DeviceFrame {
     Ready {
         /// How many more; none when only the services change.
         slots: u32,
-        /// The services none of whose runs fits, at most [`MAX_FULL`]: their runs stay queued until a later `ready` does
+        /// The services none of whose runs fits, at most [`MAX_FULL_SERVICES`]: their runs stay queued until a later `ready` does
         /// not name them. An offer that was under way is refused as `busy`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         full: Vec<EndpointId>,

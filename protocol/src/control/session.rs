@@ -37,12 +37,12 @@ pub struct Hello {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<String>,
     /// Every run in its journal that the gateway has not acknowledged as finished.
-    pub in_flight: Vec<InFlight>,
+    pub in_flight: Vec<InFlightRun>,
 }
 
 /// One unfinished entry of the device's journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InFlight {
+pub struct InFlightRun {
     /// Which run.
     pub run_id: RunId,
     /// Which attempt.
@@ -112,7 +112,7 @@ pub struct Policy {
 
 /// Why a device is not let in: data, not a closed socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
+pub struct SessionRefusal {
     /// For programs.
     pub code: RefusedCode,
     /// For people: what is wrong and what to do next.
@@ -132,7 +132,7 @@ pub struct Refused {
     pub upgrade: Option<Half>,
 }
 
-/// The codes of [`Refused`].
+/// The codes of [`SessionRefusal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusedCode {

@@ -89,12 +89,12 @@ pub struct Application {
     pub removed_at: Option<Timestamp>,
     /// While it is `disabling`: what has not ended yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outstanding: Option<Outstanding>,
+    pub outstanding: Option<OutstandingWork>,
 }
 
 /// What disabling waits for. All zero: it can be completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outstanding {
+pub struct OutstandingWork {
     /// Runs that were told to stop and have not. A run has when its result is stored and acknowledged.
     pub runs_to_stop: u32,
     /// Runs of which nobody knows what they changed. The device ends them when it hears of the stop, or its owner says
@@ -111,7 +111,7 @@ impl Application {
     }
 }
 
-impl Outstanding {
+impl OutstandingWork {
     /// Whether nothing is waited for.
     pub fn is_none(&self) -> bool {
         *self == Self::default()

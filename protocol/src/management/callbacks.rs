@@ -334,7 +334,7 @@ pub struct ForwardOutcome {
 
 /// What a listener is to post, as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Forward {
+pub struct ForwardedDelivery {
     /// Which delivery.
     pub delivery_id: DeliveryId,
     /// Which attempt.
@@ -349,9 +349,9 @@ pub struct Forward {
 
 /// The reply to [`PollListener`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Forwards {
+pub struct ForwardBatch {
     /// What to post. Each is given again when nothing is told of it within half a minute.
-    pub forwards: Vec<Forward>,
+    pub forwards: Vec<ForwardedDelivery>,
 }
 
 /// Ends a listener, with what was not delivered to it.

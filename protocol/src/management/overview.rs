@@ -19,14 +19,14 @@ pub struct Overview {
     /// Runs that were started and have not ended.
     pub in_progress: u32,
     /// What waits for the person.
-    pub needs: Needs,
+    pub needs: AttentionCounts,
     /// The last 24 hours, oldest first; the last one is under way.
     pub hours: Vec<Hour>,
     /// The last 7 days, oldest first; the last one is under way. Days are those of UTC.
     pub days: Vec<Day>,
     /// How long the runs took that ended in these days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub took: Option<Took>,
+    pub took: Option<DurationStats>,
     /// Every application that was not removed, oldest first.
     pub applications: Vec<ApplicationNumbers>,
 }
@@ -41,7 +41,7 @@ impl Overview {
 
 /// Runs that wait for the person.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Needs {
+pub struct AttentionCounts {
     /// Runs that await approval.
     pub approvals: u32,
     /// Since when the one does that waits longest.
@@ -80,12 +80,12 @@ pub struct Day {
     pub expired: u32,
     /// How long those took that had been started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub took: Option<Took>,
+    pub took: Option<DurationStats>,
 }
 
 /// How long runs took, from their start to their end. Correct to 5 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Took {
+pub struct DurationStats {
     /// Of so many runs.
     pub runs: u32,
     /// Half of them took no longer than these milliseconds.

@@ -349,7 +349,7 @@ pub struct WebhookTrial {
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum TrialOutcome {
     /// This is submitted.
-    Submitted(Mapped),
+    Submitted(MappedRun),
     /// Nothing, and the sender is told that all is well.
     Ignored {
         /// Why.
@@ -364,7 +364,7 @@ pub enum TrialOutcome {
 
 /// What an event says to a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mapped {
+pub struct MappedRun {
     /// The input's text.
     pub text: String,
     /// The business user.

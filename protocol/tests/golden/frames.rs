@@ -118,7 +118,7 @@ fn hello() -> Hello {
         signature: "c2lnbmF0dXJl".to_owned(),
         device_name: None,
         nonce: None,
-        in_flight: vec![InFlight { run_id: run_id(), attempt: 2, status: InFlightStatus::Running }],
+        in_flight: vec![InFlightRun { run_id: run_id(), attempt: 2, status: InFlightStatus::Running }],
     }
 }
 

@@ -20,7 +20,7 @@ macro_rules! every_call {
             let request: ManagementRequest = $request.into();
             assert!(matches!(request, ManagementRequest::$name(_)));
             $file.sample(stringify!($name).to_owned(), request);
-            let reply: <$name as Call>::Reply = $reply;
+            let reply: <$name as ManagementCall>::Reply = $reply;
             $file.sample(concat!(stringify!($name), " reply").to_owned(), reply);
         )*
     }};
@@ -133,7 +133,7 @@ fn every_management_call_and_its_reply_are_written_and_read_as_ever() {
             expires_at: moment(),
         };
         PollListener: PollListener { listener_id: id(13), limit: 8, wait_s: 20, outcomes: vec![forwarded()] }
-            => Forwards { forwards: vec![forward()] };
+            => ForwardBatch { forwards: vec![forward()] };
         CloseListener: CloseListener { listener_id: id(13) } => ();
         CreateWebhook: CreateWebhook { app_id, settings: hook_settings().into(), secret: Some("whsec_x".to_owned().into()) }
             => WebhookWithSecret { webhook: hook(), secret: Some("whsec_only_shown_once".to_owned().into()) };
@@ -192,7 +192,7 @@ fn young_callback() -> Callback {
         app_id: app_id(),
         url: "https://hooks.example.com/deskgate".to_owned(),
         host_allowed: true,
-        types: CallbackEvent::ENDS.to_vec(),
+        types: CallbackEvent::RUN_END_EVENTS.to_vec(),
         keep_answers: false,
         created_at: moment(),
         updated_at: moment(),
@@ -239,8 +239,8 @@ fn forwarded() -> ForwardOutcome {
     }
 }
 
-fn forward() -> Forward {
-    Forward {
+fn forward() -> ForwardedDelivery {
+    ForwardedDelivery {
         delivery_id: id(12),
         attempt: 1,
         kind: CallbackEvent::RunSucceeded,
@@ -268,7 +268,7 @@ fn disabling() -> Application {
         state: ApplicationState::Disabling,
         live_keys: 0,
         disabled_at: Some(moment()),
-        outstanding: Some(Outstanding { runs_to_stop: 2, runs_to_reconcile: 1, resets: 0 }),
+        outstanding: Some(OutstandingWork { runs_to_stop: 2, runs_to_reconcile: 1, resets: 0 }),
         ..application()
     }
 }
@@ -284,12 +284,12 @@ fn removed() -> Application {
 }
 
 fn overview() -> Overview {
-    let took = Took { runs: 5, p50_ms: 41_000, p95_ms: 190_000 };
+    let took = DurationStats { runs: 5, p50_ms: 41_000, p95_ms: 190_000 };
     Overview {
         at: moment(),
         waiting: 1,
         in_progress: 2,
-        needs: Needs {
+        needs: AttentionCounts {
             approvals: 2,
             oldest_approval_at: Some(moment()),
             reconciliations: 1,
@@ -313,8 +313,8 @@ fn preview() -> DisablingPreview {
     }
 }
 
-fn key() -> Key {
-    Key {
+fn key() -> KeyRecord {
+    KeyRecord {
         key_id: key_id(),
         app_id: app_id(),
         name: "nightly".to_owned(),
@@ -347,8 +347,8 @@ fn activity() -> Activity {
     }
 }
 
-fn short_key() -> Key {
-    Key {
+fn short_key() -> KeyRecord {
+    KeyRecord {
         endpoints: Vec::new(),
         fixed_subject: None,
         expires_at: None,
@@ -457,7 +457,7 @@ fn trial() -> WebhookTrial {
     WebhookTrial {
         event_id: Some("7".to_owned()),
         event_type: Some("ticket.created".to_owned()),
-        outcome: TrialOutcome::Submitted(Mapped {
+        outcome: TrialOutcome::Submitted(MappedRun {
             text: "It breaks".to_owned(),
             subject: "anna".to_owned(),
             conversation_key: Some("7".to_owned()),

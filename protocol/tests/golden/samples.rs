@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::control::{Refused, RefusedCode};
+use deskgate_protocol::control::{RefusedCode, SessionRefusal};
 use deskgate_protocol::conversation::{Conversation, ConversationState};
 use deskgate_protocol::delivery::{CallbackEvent, Delivery, DeliveryErrorCode, DeliveryState};
 use deskgate_protocol::management::*;
@@ -63,8 +63,8 @@ pub(crate) fn input() -> Input {
     Input { text: "What stands in the folder?".to_owned(), more: more.as_object().expect("an object").clone() }
 }
 
-pub(crate) fn refused() -> Refused {
-    Refused {
+pub(crate) fn refused() -> SessionRefusal {
+    SessionRefusal {
         code: RefusedCode::VersionMismatch,
         message: "Upgrade the device.".to_owned(),
         should_retry: true,
@@ -75,8 +75,8 @@ pub(crate) fn refused() -> Refused {
     }
 }
 
-pub(crate) fn refused_in_short() -> Refused {
-    Refused { should_retry: false, retry_after_s: None, device_version: None, upgrade: None, ..refused() }
+pub(crate) fn refused_in_short() -> SessionRefusal {
+    SessionRefusal { should_retry: false, retry_after_s: None, device_version: None, upgrade: None, ..refused() }
 }
 
 pub(crate) fn management_error() -> ManagementError {

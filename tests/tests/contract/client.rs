@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::site::{Site, beside, tool};
+use crate::fixture::{ContractFixture, beside, tool};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_generated_python_client_does_the_whole_journey() {
-    let site = Site::open().await;
+    let site = ContractFixture::open().await;
     let document = format!("{}/api/v1/openapi.json", site.base_url);
     let arguments =
         ["generate", "--url", &document, "--meta", "none", "--output-path", "deskgate_client", "--fail-on-warning"];

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::site::Site;
+use crate::fixture::ContractFixture;
 
 /// One block of code in a guide.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ fn examples(name: &str, text: &str) -> Vec<Example> {
 }
 
 impl Example {
-    async fn run(&self, site: &Site) {
+    async fn run(&self, site: &ContractFixture) {
         let (program, ending, arguments): (_, _, &[&str]) = match self.language.as_str() {
             "sh" => ("bash", "sh", &["-euo", "pipefail"]),
             "python" => ("python3", "py", &[]),
@@ -77,7 +77,7 @@ fn guides() -> Vec<PathBuf> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_example_in_the_guides_does_what_it_says() {
-    let site = Site::open().await;
+    let site = ContractFixture::open().await;
     let mut count = 0;
     for path in guides() {
         let name = path.file_name().expect("a file").to_string_lossy().into_owned();

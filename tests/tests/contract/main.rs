@@ -2,6 +2,6 @@
 //! generated client does the whole journey, and a machine looks for what the document does not say.
 
 mod client;
+mod fixture;
 mod guides;
 mod schemathesis;
-mod site;

@@ -1,10 +1,10 @@
 //! Schemathesis reads the document, makes requests that fit it and requests that do not, and compares.
 
-use crate::site::{Site, beside, tool};
+use crate::fixture::{ContractFixture, beside, tool};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_machine_that_reads_the_document_finds_nothing_that_is_not_so() {
-    let site = Site::open().await;
+    let site = ContractFixture::open().await;
     let document = format!("{}/api/v1/openapi.json", site.base_url);
     let config = beside("schemathesis.toml");
     let printed = site.run(&tool("schemathesis"), &["--config-file", &config, "run", &document]).await;

@@ -1,28 +1,28 @@
 //! Pausing and enabling access to everything that this computer published.
 
-use deskgate_tests::{Browser, Device};
+use deskgate_tests::{Browser, TestDevice};
 use serde_json::json;
 
 use crate::enabled;
 
-const FOCUS: &str = "document.activeElement.textContent.trim()";
+const FOCUSED_TEXT_JS: &str = "document.activeElement.textContent.trim()";
 
 #[tokio::test]
 async fn access_is_paused_and_enabled_in_a_dialog_and_by_keys_alone() {
     let Some(browser) = Browser::start().await else { return };
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     device.cli(&["access", "enable"]).await.ok();
     let page = browser.signed_in(&device).await;
 
     page.click("header >> text=Access enabled").await;
-    page.sees("dialog >> text=Pause access?").await;
-    assert_eq!(page.evaluate(FOCUS).await, json!("Cancel"), "who presses Enter at once changes nothing");
+    page.wait_for_visible("dialog >> text=Pause access?").await;
+    assert_eq!(page.evaluate(FOCUSED_TEXT_JS).await, json!("Cancel"), "who presses Enter at once changes nothing");
     page.click("dialog >> text=Cancel").await;
-    page.misses("dialog").await;
+    page.wait_for_hidden("dialog").await;
     assert!(enabled(&device).await);
     page.click("header >> text=Access enabled").await;
     page.click("dialog button >> text=Pause access").await;
-    page.sees("header >> text=Access paused").await;
+    page.wait_for_visible("header >> text=Access paused").await;
     assert!(!enabled(&device).await);
 
     // By keys alone, from the top of a fresh page.
@@ -31,24 +31,24 @@ async fn access_is_paused_and_enabled_in_a_dialog_and_by_keys_alone() {
     while page.evaluate("document.activeElement.getAttribute('href')").await != json!("/access") {
         page.press("Tab").await;
         steps += 1;
-        assert!(steps < 10, "the way to it is long: {}", page.evaluate(FOCUS).await);
+        assert!(steps < 10, "the way to it is long: {}", page.evaluate(FOCUSED_TEXT_JS).await);
     }
     page.press("Enter").await;
-    page.sees("dialog >> text=Enable access?").await;
+    page.wait_for_visible("dialog >> text=Enable access?").await;
     page.press("Escape").await;
-    page.misses("dialog").await;
+    page.wait_for_hidden("dialog").await;
     assert_eq!(page.evaluate("document.activeElement.getAttribute('href')").await, json!("/access"), "focus came back");
     assert!(!enabled(&device).await);
     page.press("Enter").await;
-    page.sees("dialog >> text=Enable access?").await;
-    assert_eq!(page.evaluate(FOCUS).await, json!("Cancel"));
+    page.wait_for_visible("dialog >> text=Enable access?").await;
+    assert_eq!(page.evaluate(FOCUSED_TEXT_JS).await, json!("Cancel"));
     page.press("Tab").await;
-    assert_eq!(page.evaluate(FOCUS).await, json!("Enable access"));
+    assert_eq!(page.evaluate(FOCUSED_TEXT_JS).await, json!("Enable access"));
     page.press("Enter").await;
-    page.sees("header >> text=Access enabled").await;
+    page.wait_for_visible("header >> text=Access enabled").await;
     assert!(enabled(&device).await);
 
     // A change that was made elsewhere is seen without anybody's doing.
     device.cli(&["access", "pause"]).await.ok();
-    page.sees("header >> text=Access paused").await;
+    page.wait_for_visible("header >> text=Access paused").await;
 }

@@ -1,16 +1,16 @@
 //! An application from its creation to its place under Removed, and forms that fail.
 
-use deskgate_tests::browser::Page;
-use deskgate_tests::{Browser, Device, Folder};
+use deskgate_tests::browser::BrowserPage;
+use deskgate_tests::{Browser, Folder, TestDevice};
 use serde_json::json;
 
-use crate::{FIELDS, text};
+use crate::{FIELDS_JS, text};
 
 /// Longer than any test: what is not stopped never ends.
-const HOURS: u64 = 3_600_000;
+const ENDLESS_RUN_MS: u64 = 3_600_000;
 
 /// The key that the page shows, which then is shown no more.
-async fn stored(page: &Page) -> String {
+async fn stored(page: &BrowserPage) -> String {
     let key = page.text("#key").await;
     assert!(key.starts_with("dgk_"), "{key}");
     page.click("button >> text=Close").await;
@@ -18,7 +18,7 @@ async fn stored(page: &Page) -> String {
     assert_eq!(page.evaluate("document.querySelector('input[type=checkbox]').validity.valid").await, json!(false));
     page.tick("text=I have stored it", true).await;
     page.click("button >> text=Close").await;
-    page.sees("#keys").await;
+    page.wait_for_visible("#keys").await;
     assert!(!page.url().await.contains('?'), "nothing of the form stays in the address");
     assert!(!page.text("body").await.contains(&key), "it is shown once");
     key
@@ -27,22 +27,22 @@ async fn stored(page: &Page) -> String {
 #[tokio::test]
 async fn an_application_is_created_keyed_disabled_and_removed() {
     let Some(browser) = Browser::start().await else { return };
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     let page = browser.signed_in(&device).await;
     page.click("nav >> text=Applications").await;
     page.click("text=New application").await;
     page.fill("#name", "Billing").await;
     page.click("text=Create application").await;
-    page.sees("h1 >> text=Key created").await;
+    page.wait_for_visible("h1 >> text=Key created").await;
     let first = stored(&page).await;
     // Something is under way when it is disabled.
     let folder = Folder::new();
-    let slow = folder.slow_answer(HOURS, "never");
+    let slow = folder.slow_answer(ENDLESS_RUN_MS, "never");
     let endpoint_id = device.add_service("Billing", "Ask", &folder, &["--model", &slow]).await;
     device.cli(&["access", "enable"]).await.ok();
     let backend = device.caller_here(&first, &endpoint_id).await;
     let run_id = backend.submit("Take your time.").await;
-    backend.state(&run_id, "running").await;
+    backend.wait_for_state(&run_id, "running").await;
     let address = page.url().await.trim_end_matches('?').to_owned();
 
     page.click("text=New key").await;
@@ -66,40 +66,40 @@ async fn an_application_is_created_keyed_disabled_and_removed() {
     page.click(&format!("{row} >> text=Roll…")).await;
     page.tick("dialog input[value=now]", true).await;
     page.click("dialog button >> text=Roll key").await;
-    page.sees("h1 >> text=Key created").await;
+    page.wait_for_visible("h1 >> text=Key created").await;
     let rolled = stored(&page).await;
     assert!(rolled != narrow && narrow != first);
-    page.misses(&format!("{row} >> text=Roll…")).await;
+    page.wait_for_hidden(&format!("{row} >> text=Roll…")).await;
 
     // The end of another key is no confirmation.
     page.click("tr:has-text('Good') >> nth=0 >> text=Revoke…").await;
     page.fill("dialog #confirm", "nope").await;
     page.click("dialog button >> text=Revoke key").await;
-    page.sees("[role=alert] >> text=Nothing was changed").await;
+    page.wait_for_visible("[role=alert] >> text=Nothing was changed").await;
     let asked = page.text("label[for=confirm] strong").await;
     page.fill("#confirm", &asked).await;
     page.click("button >> text=Revoke key").await;
-    page.sees("tr >> text=Revoked").await;
+    page.wait_for_visible("tr >> text=Revoked").await;
     assert_eq!(page.url().await, address);
 
     page.click("text=Disable application…").await;
     page.fill("dialog #confirm", "billing").await;
     page.click("dialog button >> text=Disable application").await;
-    page.sees("[role=alert] >> text=Nothing was changed").await;
+    page.wait_for_visible("[role=alert] >> text=Nothing was changed").await;
     page.fill("#confirm", "Billing").await;
     page.click("button >> text=Disable application").await;
     // The page hears by itself that the run has ended, and then lets it be completed. If the run ended while the application
     // was being disabled, there is nothing left to complete.
-    page.sees("#state form button:enabled, #state a[href$='/remove']").await;
+    page.wait_for_visible("#state form button:enabled, #state a[href$='/remove']").await;
     if page.count("#state form button:enabled").await > 0 {
         page.click("button:enabled >> text=Complete disabling").await;
     }
-    page.sees("#state >> text=Disabled").await;
+    page.wait_for_visible("#state >> text=Disabled").await;
     page.click("text=Remove from list…").await;
     page.click("dialog button >> text=Remove from list").await;
-    page.sees("h1 >> text=Removed").await;
+    page.wait_for_visible("h1 >> text=Removed").await;
     page.click("main >> text=Billing").await;
-    page.sees("text=This is its history").await;
+    page.wait_for_visible("text=This is its history").await;
     assert_eq!(
         page.count("main form, main a.button:not([href$=\".jsonl\"])").await,
         0,
@@ -110,13 +110,13 @@ async fn an_application_is_created_keyed_disabled_and_removed() {
 #[tokio::test]
 async fn a_form_that_fails_keeps_every_field_and_says_what_is_wrong() {
     let Some(browser) = Browser::start().await else { return };
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     device.cli(&["app", "create", "Billing"]).await.ok();
     let page = browser.signed_in(&device).await;
     page.goto("/applications/new").await;
     page.fill("#name", "Billing").await;
     page.click("text=Create application").await;
-    page.sees("[role=alert]").await;
+    page.wait_for_visible("[role=alert]").await;
     assert_eq!(page.evaluate("document.querySelector('#name').value").await, json!("Billing"));
     assert_eq!(page.evaluate("document.querySelector('#name').getAttribute('aria-invalid')").await, json!("true"));
 
@@ -128,10 +128,10 @@ async fn a_form_that_fails_keeps_every_field_and_says_what_is_wrong() {
     page.fill("#subject", "customer-7").await;
     page.fill("#expires", "2099-12-24").await;
     page.fill("#networks", "10.0.0.0/8, not a range").await;
-    let before = page.evaluate(FIELDS).await;
+    let before = page.evaluate(FIELDS_JS).await;
     page.click("text=Create key").await;
-    page.sees("[role=alert]").await;
-    assert_eq!(page.evaluate(FIELDS).await, before);
+    page.wait_for_visible("[role=alert]").await;
+    assert_eq!(page.evaluate(FIELDS_JS).await, before);
     let listed = device.cli(&["key", "list", "--app", "Billing"]).await.ok();
     assert_eq!(listed["keys"].as_array().map(Vec::len), Some(1), "{listed}");
 }

@@ -1,16 +1,16 @@
 //! The inbox, as somebody sees it who had it open all the time.
 
 use deskgate_protocol::Timestamp;
-use deskgate_tests::browser::Page;
-use deskgate_tests::{Browser, Device, Folder, until};
+use deskgate_tests::browser::BrowserPage;
+use deskgate_tests::{Browser, Folder, TestDevice, until};
 use serde_json::{Value, json};
 
 use crate::{text, writer, written};
 
 /// How late an open page may show a request: far more than it takes, so that a busy computer is no failure.
-const LATE_MS: i64 = 5_000;
+const MAX_DELAY_MS: i64 = 5_000;
 
-async fn the_only_request(device: &Device) -> Value {
+async fn the_only_request(device: &TestDevice) -> Value {
     until("a request to wait", async || {
         let listed = device.cli(&["approvals", "list"]).await.ok();
         match listed["approvals"].as_array().map(Vec::as_slice) {
@@ -22,8 +22,8 @@ async fn the_only_request(device: &Device) -> Value {
 }
 
 /// Waits for the card of a request, and returns how long after the question it was there.
-async fn shown(page: &Page, device: &Device) -> i64 {
-    let seen = page.sees("[data-card] >> text=reply.txt").await;
+async fn shown(page: &BrowserPage, device: &TestDevice) -> i64 {
+    let seen = page.wait_for_visible("[data-card] >> text=reply.txt").await;
     let request = the_only_request(device).await;
     let asked: Timestamp = text(&request, "/asked_at").parse().expect("a time");
     seen - asked.0.as_millisecond()
@@ -32,17 +32,17 @@ async fn shown(page: &Page, device: &Device) -> i64 {
 #[tokio::test]
 async fn an_open_inbox_shows_a_request_at_once_and_every_answer_counts() {
     let Some(browser) = Browser::start().await else { return };
-    let (device, folder) = (Device::built_in().await, Folder::new());
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
     let backend = writer(&device, &folder).await;
     let page = browser.signed_in(&device).await;
     page.goto("/approvals").await;
-    page.sees("text=Nothing waits for you").await;
-    page.sees("#live >> text=live").await;
+    page.wait_for_visible("text=Nothing waits for you").await;
+    page.wait_for_visible("#live >> text=live").await;
 
     let run_id = backend.submit("Answer.").await;
     let late = shown(&page, &device).await;
     println!("the page showed the request {late} ms after it was asked");
-    assert!(late < LATE_MS, "{late} ms");
+    assert!(late < MAX_DELAY_MS, "{late} ms");
     assert!(page.evaluate("document.title").await.as_str().expect("text").starts_with("(1) "));
     let card = page.text("[data-card]").await;
     for part in ["Write", "shop", "I save it.", "nobody verified", "+Dear customer"] {
@@ -54,8 +54,8 @@ async fn an_open_inbox_shows_a_request_at_once_and_every_answer_counts() {
     assert_eq!(page.evaluate("document.activeElement.textContent").await, json!("Allow this once"));
     assert_eq!(written(&folder), None);
     page.press("Enter").await;
-    page.sees("text=Nothing waits for you").await;
-    assert_eq!(text(&backend.ended(&run_id).await, "/state"), "succeeded");
+    page.wait_for_visible("text=Nothing waits for you").await;
+    assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
     assert_eq!(written(&folder).as_deref(), Some("Dear customer\n"));
 
     std::fs::remove_file(folder.path().join("reply.txt")).expect("it was written");
@@ -64,19 +64,19 @@ async fn an_open_inbox_shows_a_request_at_once_and_every_answer_counts() {
     page.click("summary >> text=Deny and tell the assistant why").await;
     page.fill("[data-card] input[name=reason]", "Ask Ms Meier first.").await;
     page.click("[data-deny]").await;
-    page.sees("text=Nothing waits for you").await;
-    let run = backend.ended(&run_id).await;
+    page.wait_for_visible("text=Nothing waits for you").await;
+    let run = backend.wait_for_end(&run_id).await;
     assert!(text(&run, "/result/text").contains("Ask Ms Meier first."), "{run}");
     assert_eq!(written(&folder), None);
     page.click("text=Decided").await;
-    page.sees("[data-card] >> text=Ask Ms Meier first.").await;
+    page.wait_for_visible("[data-card] >> text=Ask Ms Meier first.").await;
     assert_eq!(page.count("[data-card]").await, 2);
 }
 
 #[tokio::test]
 async fn a_request_that_was_decided_elsewhere_goes_away_and_a_late_answer_is_told_so() {
     let Some(browser) = Browser::start().await else { return };
-    let (device, folder) = (Device::built_in().await, Folder::new());
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
     let backend = writer(&device, &folder).await;
     let page = browser.signed_in(&device).await;
     page.goto("/approvals").await;
@@ -90,10 +90,10 @@ async fn a_request_that_was_decided_elsewhere_goes_away_and_a_late_answer_is_tol
 
     let request = the_only_request(&device).await;
     device.cli(&["approvals", "deny", text(&request, "/approval_id")]).await.ok();
-    page.sees("text=Nothing waits for you").await;
+    page.wait_for_visible("text=Nothing waits for you").await;
     assert_eq!(page.count("[data-card]").await, 0);
     deaf.click("[data-allow]").await;
-    deaf.sees("[role=alert]").await;
-    assert_eq!(text(&backend.ended(&run_id).await, "/state"), "succeeded");
+    deaf.wait_for_visible("[role=alert]").await;
+    assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
     assert_eq!(written(&folder), None, "the first answer counts");
 }

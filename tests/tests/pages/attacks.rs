@@ -3,20 +3,20 @@
 
 use std::collections::BTreeSet;
 
-use deskgate_tests::Device;
+use deskgate_tests::TestDevice;
 
-use crate::by_hand::{Answer, Hand, exchange};
 use crate::enabled;
+use crate::raw_http::{RawResponse, RawSession, exchange};
 
-fn refused(answer: &Answer, case: &str) {
+fn refused(answer: &RawResponse, case: &str) {
     assert!(answer.status >= 400, "{case}: {answer:?}");
     assert!(!answer.body.contains("name=\"token\""), "{case}: no form of a session: {}", answer.body);
 }
 
 #[tokio::test]
 async fn what_no_owner_sends_changes_nothing_and_what_an_owner_sees_holds_no_secret() {
-    let (device, sibling) = tokio::join!(Device::built_in(), Device::built_in());
-    let (hand, theirs) = (Hand::signed_in(&device).await, Hand::signed_in(&sibling).await);
+    let (device, sibling) = tokio::join!(TestDevice::built_in(), TestDevice::built_in());
+    let (hand, theirs) = (RawSession::signed_in(&device).await, RawSession::signed_in(&sibling).await);
     it_answers_to_its_own_address_and_to_no_name_that_leads_to_it(&hand).await;
     only_its_own_pages_change_something_and_only_with_the_session_s_token(&device, &hand).await;
     no_form_of_any_page_is_taken_from_elsewhere_or_without_the_token(&device, &hand).await;
@@ -26,7 +26,7 @@ async fn what_no_owner_sends_changes_nothing_and_what_an_owner_sees_holds_no_sec
     no_page_shows_a_secret(&device, &hand).await;
 }
 
-async fn it_answers_to_its_own_address_and_to_no_name_that_leads_to_it(hand: &Hand) {
+async fn it_answers_to_its_own_address_and_to_no_name_that_leads_to_it(hand: &RawSession) {
     let (port, cookie) = (hand.address.port(), &hand.cookie);
     let named = async |host: &str| {
         let request = format!("GET /access HTTP/1.1\r\n{host}Cookie: {cookie}\r\n\r\n");
@@ -72,7 +72,7 @@ async fn it_answers_to_its_own_address_and_to_no_name_that_leads_to_it(hand: &Ha
     assert_eq!((localhost.status, localhost.header("location")), (308, there.as_str()), "the one other origin is left");
 }
 
-async fn only_its_own_pages_change_something_and_only_with_the_session_s_token(device: &Device, hand: &Hand) {
+async fn only_its_own_pages_change_something_and_only_with_the_session_s_token(device: &TestDevice, hand: &RawSession) {
     device.cli(&["access", "enable"]).await.ok();
     let own = format!("Origin: http://{}\r\n", hand.address);
     let neighbour = format!("Origin: http://127.0.0.1:{}\r\n", hand.address.port() + 1);
@@ -120,7 +120,7 @@ fn actions(page: &str) -> impl Iterator<Item = &str> {
     forms.filter_map(|rest| rest.split('"').next())
 }
 
-async fn no_form_of_any_page_is_taken_from_elsewhere_or_without_the_token(device: &Device, hand: &Hand) {
+async fn no_form_of_any_page_is_taken_from_elsewhere_or_without_the_token(device: &TestDevice, hand: &RawSession) {
     device.cli(&["app", "create", "Shop"]).await.ok();
     let look = async || (device.cli(&["app", "list"]).await.ok(), device.cli(&["provider", "list"]).await.ok());
     let before = look().await;
@@ -135,14 +135,14 @@ async fn no_form_of_any_page_is_taken_from_elsewhere_or_without_the_token(device
             assert_eq!(hand.post(action, headers, &token).await.status, 403, "{action} {headers}");
         }
         assert_eq!(hand.post(action, &hand.own(), "name=Shop").await.status, 403, "{action} without the token");
-        let stranger = Hand { address: hand.address, cookie: String::new(), token: String::new() };
+        let stranger = RawSession { address: hand.address, cookie: String::new(), token: String::new() };
         assert_eq!(stranger.post(action, &hand.own(), &token).await.status, 401, "{action} without a session");
     }
     assert_eq!(look().await, before, "nothing was changed");
     assert_eq!(hand.get("/access").await.status, 200, "the session goes on");
 }
 
-async fn a_link_leads_nowhere_but_to_its_own_pages(device: &Device, hand: &Hand) {
+async fn a_link_leads_nowhere_but_to_its_own_pages(device: &TestDevice, hand: &RawSession) {
     for (to, leads) in [
         ("/runs", "/runs"),
         ("/approvals%23apr_0", "/approvals#apr_0"),
@@ -161,11 +161,11 @@ async fn a_link_leads_nowhere_but_to_its_own_pages(device: &Device, hand: &Hand)
     }
 }
 
-async fn the_session_of_a_second_agent_is_none_here(own: &Hand, theirs: &Hand) {
+async fn the_session_of_a_second_agent_is_none_here(own: &RawSession, theirs: &RawSession) {
     let (name, _) = own.cookie.split_once('=').expect("a name");
     let (_, value) = theirs.cookie.split_once('=').expect("a value");
     for cookie in [theirs.cookie.clone(), format!("{name}={value}"), format!("{name}="), String::new()] {
-        let stranger = Hand { address: own.address, cookie: cookie.clone(), token: theirs.token.clone() };
+        let stranger = RawSession { address: own.address, cookie: cookie.clone(), token: theirs.token.clone() };
         for path in ["/", "/access", "/live", "/runs"] {
             let answer = stranger.get(path).await;
             refused(&answer, &cookie);
@@ -175,12 +175,12 @@ async fn the_session_of_a_second_agent_is_none_here(own: &Hand, theirs: &Hand) {
         refused(&stranger.post("/access", &stranger.own(), &form).await, &cookie);
     }
     let both = format!("{}; {}", theirs.cookie, own.cookie);
-    let both = Hand { cookie: both, address: own.address, token: own.token.clone() };
+    let both = RawSession { cookie: both, address: own.address, token: own.token.clone() };
     assert_eq!(both.get("/access").await.status, 200, "its own is found beside the other");
 }
 
-async fn every_answer_says_what_a_browser_may_do_with_it_and_none_opens_it_to_other_origins(hand: &Hand) {
-    let stranger = Hand { address: hand.address, cookie: String::new(), token: String::new() };
+async fn every_answer_says_what_a_browser_may_do_with_it_and_none_opens_it_to_other_origins(hand: &RawSession) {
+    let stranger = RawSession { address: hand.address, cookie: String::new(), token: String::new() };
     let mut answers: Vec<_> = hand.every_page().await.into_iter().collect();
     for path in ["/style.css", "/script.js", "/icon.svg", "/sign-in", "/live", "/nowhere", "/runs/run_x", "/%00"] {
         answers.push((path.to_owned(), hand.get(path).await));
@@ -215,7 +215,7 @@ async fn every_answer_says_what_a_browser_may_do_with_it_and_none_opens_it_to_ot
     assert!(answers.len() > 25, "{}", answers.len());
 }
 
-async fn no_page_shows_a_secret(device: &Device, hand: &Hand) {
+async fn no_page_shows_a_secret(device: &TestDevice, hand: &RawSession) {
     let created = device.cli(&["app", "create", "Billing"]).await.ok();
     let provider_key = "sk-canary-of-the-pages-0123456789";
     let file = device.folder().join("provider-key");

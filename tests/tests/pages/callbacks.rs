@@ -1,32 +1,32 @@
 //! Where an application's events go, from the first address to what was sent again.
 
-use deskgate_tests::{Browser, Device};
+use deskgate_tests::{Browser, TestDevice};
 use serde_json::json;
 
-use crate::{FIELDS, text};
+use crate::{FIELDS_JS, text};
 
 #[tokio::test]
 async fn a_callback_is_set_tested_and_what_failed_is_sent_again() {
     let Some(browser) = Browser::start().await else { return };
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     device.cli(&["app", "create", "Billing"]).await.ok();
     let page = browser.signed_in(&device).await;
     page.goto("/deliveries").await;
-    page.sees("text=Nothing was delivered yet").await;
+    page.wait_for_visible("text=Nothing was delivered yet").await;
     page.goto("/applications").await;
     page.click("main >> text=Billing").await;
     page.click("text=Events and callbacks").await;
-    page.sees("text=Nothing is sent.").await;
+    page.wait_for_visible("text=Nothing is sent.").await;
 
     // A form that fails keeps what was in it.
     page.fill("#url", "https://localhost/hook").await;
     page.tick("input[value='run.started']", true).await;
-    let filled = page.evaluate(FIELDS).await;
+    let filled = page.evaluate(FIELDS_JS).await;
     browser.tolerate(Some("Failed to load resource")).await;
     page.click("button >> text=Set callback").await;
-    page.sees("[role=alert] >> text=callbacks go to public systems only").await;
+    page.wait_for_visible("[role=alert] >> text=callbacks go to public systems only").await;
     browser.tolerate(None).await;
-    assert_eq!(page.evaluate(FIELDS).await, filled);
+    assert_eq!(page.evaluate(FIELDS_JS).await, filled);
     assert_eq!(page.evaluate("document.querySelector('#url').getAttribute('aria-invalid')").await, json!("true"));
 
     // Nobody ever has a name under invalid (RFC 6761).
@@ -36,10 +36,10 @@ async fn a_callback_is_set_tested_and_what_failed_is_sent_again() {
     assert!(secret.starts_with("whsec_"), "{secret}");
     page.tick("text=I have stored it", true).await;
     page.click("button >> text=Close").await;
-    page.sees("#state >> text=Blocked").await;
+    page.wait_for_visible("#state >> text=Blocked").await;
     assert!(!page.text("body").await.contains(&secret), "it is shown once");
     page.click("button >> text=Add hooks.invalid to the allowed hosts").await;
-    page.sees("#state >> text=On").await;
+    page.wait_for_visible("#state >> text=On").await;
     let allowed = device.cli(&["allowlist", "show"]).await.ok();
     assert_eq!(allowed["hosts"], json!(["hooks.invalid"]));
     let shown = device.cli(&["callback", "show", "Billing"]).await.ok();
@@ -47,21 +47,21 @@ async fn a_callback_is_set_tested_and_what_failed_is_sent_again() {
     assert!(types.contains(&json!("run.started")) && types.len() == 5, "{shown}");
 
     page.click("button >> text=Send a test event").await;
-    page.sees("#attempts >> text=its name leads nowhere").await;
+    page.wait_for_visible("#attempts >> text=its name leads nowhere").await;
     let listed = device.cli(&["deliveries", "list"]).await.ok();
     assert_eq!(text(&listed, "/deliveries/0/type"), "webhook.test");
     page.click("text=Send again…").await;
-    page.sees("dialog[open] >> text=with the same event ID").await;
+    page.wait_for_visible("dialog[open] >> text=with the same event ID").await;
     page.click("dialog button >> text=Send again").await;
     // What comes of it shows without a step of anybody's.
-    page.sees("#attempts tbody tr:nth-child(2)").await;
+    page.wait_for_visible("#attempts tbody tr:nth-child(2)").await;
 
     page.goto("/deliveries").await;
     page.click("text=Recover failed since…").await;
     page.click("button >> text=Count them").await;
-    page.sees("[role=status] >> text=1 delivery of Billing failed").await;
+    page.wait_for_visible("[role=status] >> text=1 delivery of Billing failed").await;
     page.click("button >> text=Send them again").await;
-    page.sees("#deliveries >> text=webhook.test").await;
+    page.wait_for_visible("#deliveries >> text=webhook.test").await;
 
     page.goto("/applications").await;
     page.click("main >> text=Billing").await;
@@ -72,16 +72,16 @@ async fn a_callback_is_set_tested_and_what_failed_is_sent_again() {
     assert!(rolled.starts_with("whsec_") && rolled != secret);
     page.tick("text=I have stored it", true).await;
     page.click("button >> text=Close").await;
-    page.sees("#state >> text=Two secrets sign").await;
+    page.wait_for_visible("#state >> text=Two secrets sign").await;
     page.click("button >> text=Switch off").await;
-    page.sees("#state >> text=You switched it off.").await;
+    page.wait_for_visible("#state >> text=You switched it off.").await;
     assert_eq!(device.cli(&["callback", "show", "Billing"]).await.ok()["callback"]["off"], "owner");
 
     page.goto("/deliveries/hosts").await;
     browser.tolerate(Some("Failed to load resource")).await;
     page.fill("#hosts", "hooks.invalid, *.example.com").await;
     page.click("button >> text=Save").await;
-    page.sees("[role=alert] >> text=wildcards are not possible").await;
+    page.wait_for_visible("[role=alert] >> text=wildcards are not possible").await;
     browser.tolerate(None).await;
     page.fill("#hosts", "").await;
     page.click("button >> text=Save").await;

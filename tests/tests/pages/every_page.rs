@@ -1,17 +1,17 @@
 //! Every page that links lead to, and those that only trouble leads to, is fit for everybody: in light and dark, wide and narrow.
 
-use deskgate_tests::browser::{Look, Page};
-use deskgate_tests::{Browser, Device, Folder};
+use deskgate_tests::browser::{BrowserPage, WindowOptions};
+use deskgate_tests::{Browser, Folder, TestDevice};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::by_hand::{Hand, kind};
-use crate::judge::Judge;
+use crate::accessibility::AccessibilityChecker;
+use crate::raw_http::{RawSession, kind};
 use crate::{text, writer};
 
 /// Looks at all that links lead to.
-async fn all(judge: &mut Judge, page: &Page, device: &Device) {
-    let hand = Hand::signed_in(device).await;
+async fn all(judge: &mut AccessibilityChecker, page: &BrowserPage, device: &TestDevice) {
+    let hand = RawSession::signed_in(device).await;
     let mut names: Vec<String> = Vec::new();
     for (path, answer) in hand.every_page().await {
         // A file is saved, not shown.
@@ -19,7 +19,7 @@ async fn all(judge: &mut Judge, page: &Page, device: &Device) {
             continue;
         }
         page.goto(&path).await;
-        page.sees("h1").await;
+        page.wait_for_visible("h1").await;
         let kind = kind(&path);
         let of_its_kind = names.iter().filter(|name| **name == kind).count();
         judge.judge(page, &format!("{} {}", if path == "/" { "overview" } else { &kind }, of_its_kind + 1)).await;
@@ -30,37 +30,37 @@ async fn all(judge: &mut Judge, page: &Page, device: &Device) {
 #[tokio::test]
 async fn every_page_of_a_fresh_computer_is_fit_for_everybody() {
     let Some(browser) = Browser::start().await else { return };
-    let mut device = Device::built_in().await;
+    let mut device = TestDevice::built_in().await;
     let page = browser.signed_in(&device).await;
-    let mut judge = Judge::of("fresh");
+    let mut judge = AccessibilityChecker::of("fresh");
     all(&mut judge, &page, &device).await;
 
     // Where only trouble leads to.
     let link = device.page_link().await;
-    let stranger = browser.window(Look::default()).await;
+    let stranger = browser.window(WindowOptions::default()).await;
     let origin = page.origin().await;
     stranger.goto(&format!("{origin}/")).await;
     judge.judge(&stranger, "sign-in").await;
     // Chromium says so of every page that comes under a name without HTTPS.
     browser.tolerate(Some("Cross-Origin-Opener-Policy")).await;
     stranger.goto(&origin.replace("127.0.0.1", "rebound.example")).await;
-    stranger.sees("h1 >> text=Not at this address").await;
+    stranger.wait_for_visible("h1 >> text=Not at this address").await;
     let margin = stranger.evaluate("getComputedStyle(document.querySelector('main')).maxWidth").await;
     assert_ne!(margin, json!("none"), "what tells of the mistake has its style");
     judge.judge(&stranger, "wrong-host").await;
     browser.tolerate(None).await;
     stranger.goto(&link).await;
-    stranger.sees("h1 >> text=Overview").await;
+    stranger.wait_for_visible("h1 >> text=Overview").await;
     stranger.goto(&link).await;
-    stranger.sees("[role=alert]").await;
+    stranger.wait_for_visible("[role=alert]").await;
     judge.judge(&stranger, "used-up").await;
     page.goto("/nowhere").await;
     judge.judge(&page, "nowhere").await;
     page.goto("/").await;
-    page.sees("#live >> text=● live").await;
+    page.wait_for_visible("#live >> text=● live").await;
     browser.tolerate(Some("Failed to load resource")).await;
     device.stop(Signal::TERM).await;
-    page.sees("#live >> text=Not live since").await;
+    page.wait_for_visible("#live >> text=Not live since").await;
     judge.judge(&page, "agent-stopped").await;
     judge.sentence(10);
 }
@@ -68,7 +68,7 @@ async fn every_page_of_a_fresh_computer_is_fit_for_everybody() {
 #[tokio::test]
 async fn every_page_of_a_computer_in_use_is_fit_for_everybody() {
     let Some(browser) = Browser::start().await else { return };
-    let (device, folder) = (Device::built_in().await, Folder::new());
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
     let backend = writer(&device, &folder).await;
     let talk = backend.conversation("case 4711").await;
     device.cli(&["allowlist", "set", "hooks.invalid"]).await.ok();
@@ -85,31 +85,31 @@ async fn every_page_of_a_computer_in_use_is_fit_for_everybody() {
     device.cli(&["app", "complete-disabling", "Helpdesk"]).await.ok();
     device.cli(&["app", "remove", "Helpdesk", "--yes"]).await.ok();
     let page = browser.signed_in(&device).await;
-    let mut judge = Judge::of("in-use");
+    let mut judge = AccessibilityChecker::of("in-use");
 
     let run_id = backend.submit("Answer <b>this</b>.").await;
-    backend.state(&run_id, "awaiting_approval").await;
+    backend.wait_for_state(&run_id, "awaiting_approval").await;
     page.goto("/approvals").await;
     page.click("[data-allow]").await;
-    backend.ended(&run_id).await;
+    backend.wait_for_end(&run_id).await;
     // What is there and was not read is not written over, so nobody would be asked.
     std::fs::remove_file(folder.path().join("reply.txt")).expect("it was written");
     let message = backend.say(&talk, 1, "Take your time.").await.expect("answered");
-    backend.state(text(&message.body, "/run_id"), "awaiting_approval").await;
+    backend.wait_for_state(text(&message.body, "/run_id"), "awaiting_approval").await;
     all(&mut judge, &page, &device).await;
 
     page.goto("/applications/new").await;
     page.fill("#name", "shop").await;
     page.click("text=Create application").await;
-    page.sees("[role=alert]").await;
+    page.wait_for_visible("[role=alert]").await;
     judge.judge(&page, "failed-form").await;
     page.fill("#name", "News").await;
     page.click("text=Create application").await;
-    page.sees("#key").await;
+    page.wait_for_visible("#key").await;
     judge.judge(&page, "key-created").await;
     page.goto("/").await;
     page.click("header a[href='/access']").await;
-    page.sees("dialog[open]").await;
+    page.wait_for_visible("dialog[open]").await;
     assert_eq!(page.evaluate("document.querySelector('dialog').open").await, json!(true));
     judge.judge(&page, "dialog").await;
     judge.sentence(20);

@@ -1,16 +1,16 @@
 //! From the sign-in link of a fresh agent to a finished test run, as a newcomer goes who follows the overview's first steps.
 
-use deskgate_tests::browser::{Look, Page};
-use deskgate_tests::{Browser, Device, Folder};
+use deskgate_tests::browser::{BrowserPage, WindowOptions};
+use deskgate_tests::{Browser, Folder, TestDevice};
 
 use crate::{agree, choose, enabled, text};
 
 /// What the scripted assistant is asked, and what is in its answer.
-const QUESTION: &str = "Which order is due on Friday?";
-const ANSWER: &str = "4711";
+const QUESTION_TEXT: &str = "Which order is due on Friday?";
+const ANSWER_TEXT: &str = "4711";
 
 /// The one run there is, by the command line's word.
-async fn the_run_is_done(device: &Device) {
+async fn the_run_is_done(device: &TestDevice) {
     let listed = device.cli(&["runs", "list"]).await.ok();
     let [run] = &listed["runs"].as_array().expect("a list")[..] else { panic!("{listed}") };
     assert_eq!(text(run, "/state"), "succeeded", "{run}");
@@ -22,13 +22,13 @@ async fn the_run_is_done(device: &Device) {
 #[tokio::test]
 async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_mouse() {
     let Some(browser) = Browser::start().await else { return };
-    let (device, folder) = (Device::built_in().await, Folder::new());
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
     let page = browser.signed_in(&device).await;
 
     page.click("#steps >> text=New application").await;
     page.fill("#name", "Billing").await;
     page.click("text=Create application").await;
-    page.sees("h1 >> text=Key created").await;
+    page.wait_for_visible("h1 >> text=Key created").await;
     page.tick("text=I have stored it", true).await;
     page.click("text=Close").await;
 
@@ -37,27 +37,27 @@ async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_mouse() {
     page.fill("#name", "Orders").await;
     page.fill("#working_directory", folder.path().to_str().expect("a plain name")).await;
     page.click("text=Save draft").await;
-    page.sees("h1 >> text=Orders").await;
+    page.wait_for_visible("h1 >> text=Orders").await;
 
     page.click("nav >> text=Overview").await;
     page.click("#steps a >> text=Check and publish").await;
     page.click("button >> text=Check capabilities").await;
-    page.sees("#checks >> text=PASS").await;
+    page.wait_for_visible("#checks >> text=PASS").await;
     page.click("a >> text=Publish…").await;
     page.click("dialog button >> text=Publish").await;
-    page.sees("#state >> text=Service ID").await;
+    page.wait_for_visible("#state >> text=Service ID").await;
     page.click("#state >> text=Enable access…").await;
     page.click("dialog button >> text=Enable access").await;
 
-    page.sees("header >> text=Access enabled").await;
+    page.wait_for_visible("header >> text=Access enabled").await;
     page.click("#steps a >> text=Try it").await;
-    page.fill("#input", QUESTION).await;
+    page.fill("#input", QUESTION_TEXT).await;
     page.click("text=Start a test run").await;
     // Nobody loads the page again.
-    page.sees("#state >> text=Succeeded").await;
-    page.sees("#result >> text=orders.txt").await;
+    page.wait_for_visible("#state >> text=Succeeded").await;
+    page.wait_for_visible("#result >> text=orders.txt").await;
     page.click("nav >> text=Overview").await;
-    page.sees("#runs >> text=Succeeded").await;
+    page.wait_for_visible("#runs >> text=Succeeded").await;
     assert_eq!(page.count("#steps").await, 0, "all of it is done");
     the_run_is_done(&device).await;
 }
@@ -65,80 +65,80 @@ async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_mouse() {
 #[tokio::test]
 async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_keys_alone() {
     let Some(browser) = Browser::start().await else { return };
-    let (device, folder) = (Device::built_in().await, Folder::new());
-    let page = browser.window(Look::default()).await;
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
+    let page = browser.window(WindowOptions::default()).await;
     page.goto(&device.page_link().await).await;
-    page.sees("h1 >> text=Overview").await;
-    page.sees("#live >> text=● live").await;
+    page.wait_for_visible("h1 >> text=Overview").await;
+    page.wait_for_visible("#live >> text=● live").await;
 
     choose(&page, "link", "New application").await;
-    page.sees("h1 >> text=New application").await;
+    page.wait_for_visible("h1 >> text=New application").await;
     page.has_focus("textbox", "Name").await;
     page.types("Billing").await;
     page.press("Enter").await;
-    page.sees("h1 >> text=Key created").await;
+    page.wait_for_visible("h1 >> text=Key created").await;
     page.tab_to("checkbox", "I have stored it.").await;
     page.press("Space").await;
     choose(&page, "button", "Close").await;
 
-    page.sees("h1 >> text=Billing").await;
+    page.wait_for_visible("h1 >> text=Billing").await;
     choose(&page, "link", "New service").await;
-    page.sees("h1 >> text=New service").await;
+    page.wait_for_visible("h1 >> text=New service").await;
     page.has_focus("textbox", "Name").await;
     page.types("Orders").await;
     page.tab_to("textbox", "Folder").await;
     page.types(folder.path().to_str().expect("a plain name")).await;
     choose(&page, "button", "Save and check").await;
-    page.sees("#checks >> text=PASS").await;
+    page.wait_for_visible("#checks >> text=PASS").await;
     choose(&page, "link", "Publish…").await;
     agree(&page, "Publish Orders?", "Publish").await;
-    page.sees("#state >> text=Service ID").await;
+    page.wait_for_visible("#state >> text=Service ID").await;
 
     question_is_left_where_it_was_asked(&device, &page).await;
     choose(&page, "link", "Enable access…").await;
     agree(&page, "Enable access?", "Enable access").await;
-    page.sees("h1 >> text=Overview").await;
+    page.wait_for_visible("h1 >> text=Overview").await;
     choose(&page, "link", "Try it").await;
-    page.sees("#try").await;
+    page.wait_for_visible("#try").await;
     page.tab_to("textbox", "What a caller would send").await;
-    page.types(QUESTION).await;
+    page.types(QUESTION_TEXT).await;
     choose(&page, "button", "Start a test run").await;
-    page.sees("#state >> text=Succeeded").await;
-    page.sees(&format!("#result >> text={ANSWER}")).await;
+    page.wait_for_visible("#state >> text=Succeeded").await;
+    page.wait_for_visible(&format!("#result >> text={ANSWER_TEXT}")).await;
     the_run_is_done(&device).await;
     focus_stays_when_what_has_it_is_replaced(&device, &page).await;
 }
 
 /// Escape leaves a question, and focus is again on what opened it, also when that was replaced meanwhile.
-async fn question_is_left_where_it_was_asked(device: &Device, page: &Page) {
+async fn question_is_left_where_it_was_asked(device: &TestDevice, page: &BrowserPage) {
     choose(page, "link", "Enable access…").await;
-    page.sees("dialog >> text=Enable access?").await;
+    page.wait_for_visible("dialog >> text=Enable access?").await;
     page.press("Escape").await;
-    page.misses("dialog").await;
+    page.wait_for_hidden("dialog").await;
     page.has_focus("link", "Enable access…").await;
 
     page.reload().await;
-    page.sees("#live >> text=● live").await;
+    page.wait_for_visible("#live >> text=● live").await;
     choose(page, "link", "Access paused").await;
-    page.sees("dialog >> text=Enable access?").await;
+    page.wait_for_visible("dialog >> text=Enable access?").await;
     device.cli(&["access", "enable"]).await.ok();
-    page.sees("header >> text=Access enabled").await;
+    page.wait_for_visible("header >> text=Access enabled").await;
     page.press("Escape").await;
-    page.misses("dialog").await;
+    page.wait_for_hidden("dialog").await;
     page.has_focus("link", "Access enabled").await;
     device.cli(&["access", "pause"]).await.ok();
-    page.sees("header >> text=Access paused").await;
+    page.wait_for_visible("header >> text=Access paused").await;
     page.has_focus("link", "Access paused").await;
 }
 
-async fn focus_stays_when_what_has_it_is_replaced(device: &Device, page: &Page) {
+async fn focus_stays_when_what_has_it_is_replaced(device: &TestDevice, page: &BrowserPage) {
     page.tab_to("link", "Overview").await;
     page.press("Enter").await;
-    page.sees("#live >> text=● live").await;
+    page.wait_for_visible("#live >> text=● live").await;
     page.tab_to("link", "Access enabled").await;
     for (command, shown) in [("pause", "paused"), ("enable", "enabled")] {
         device.cli(&["access", command]).await.ok();
-        page.sees(&format!("header >> text=Access {shown}")).await;
+        page.wait_for_visible(&format!("header >> text=Access {shown}")).await;
         page.has_focus("link", &format!("Access {shown}")).await;
     }
 }

@@ -1,8 +1,8 @@
 //! A hosted gateway: its user signs in through the pages of an issuer that others wrote, and works over that line.
 
-use deskgate_tests::issuer::{CLIENT, Issuer};
+use deskgate_tests::issuer::{CLIENT_ID, Issuer};
 use deskgate_tests::wait::{until, until_within};
-use deskgate_tests::{Browser, Device, Folder, GatewayProcess, Postgres};
+use deskgate_tests::{Browser, Folder, GatewayProcess, Postgres, TestDevice};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs::Permissions;
@@ -14,14 +14,14 @@ use tempfile::TempDir;
 use crate::text;
 
 /// A minute is enough for an issuer's tokens of twenty seconds.
-const LONG: Duration = Duration::from_secs(90);
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(90);
 
 fn address(gateway: &GatewayProcess) -> String {
     format!("http://{}", gateway.http().get())
 }
 
 /// Begins a sign-in on the command line, and has this person finish it in the browser.
-async fn sign_in(device: &Device, issuer: &Issuer, browser: &Browser, name: &str) {
+async fn sign_in(device: &TestDevice, issuer: &Issuer, browser: &Browser, name: &str) {
     let invitation = device.cli(&["connection", "sign-in", "--no-wait"]).await.ok();
     issuer.accept(browser, text(&invitation, "/verification_uri_complete"), name).await;
     until("the sign-in to be noticed", async || {
@@ -32,16 +32,16 @@ async fn sign_in(device: &Device, issuer: &Issuer, browser: &Browser, name: &str
 }
 
 /// A device that is connected to the hosted gateway with this person's account.
-async fn connected(gateway: &GatewayProcess, issuer: &Issuer, browser: &Browser, name: &str) -> Device {
-    let device = Device::for_remote().await;
+async fn connected(gateway: &GatewayProcess, issuer: &Issuer, browser: &Browser, name: &str) -> TestDevice {
+    let device = TestDevice::for_remote().await;
     let address = address(gateway);
     device.cli(&["connection", "save", "--mode", "hosted", "--gateway-address", &address]).await.ok();
     sign_in(&device, issuer, browser, name).await;
-    device.connected().await;
+    device.wait_until_connected().await;
     device
 }
 
-async fn problems(device: &Device) -> Vec<String> {
+async fn problems(device: &TestDevice) -> Vec<String> {
     let report = device.cli(&["doctor"]).await.value;
     let problems = report["problems"].as_array().expect("a list");
     problems.iter().map(|problem| problem["code"].as_str().expect("a code").to_owned()).collect()
@@ -53,34 +53,34 @@ async fn somebody_signs_in_in_a_browser_and_a_run_finishes_over_the_hosted_line(
     let Some(issuer) = Issuer::start(600).await else { return };
     let postgres = Postgres::shared().await;
     let gateway = issuer.gateway(&postgres).await;
-    let device = Device::for_remote().await;
+    let device = TestDevice::for_remote().await;
     let page = browser.signed_in(&device).await;
 
     page.goto("/connection?mode=hosted").await;
-    page.sees("#account >> text=Nobody is signed in").await;
+    page.wait_for_visible("#account >> text=Nobody is signed in").await;
     page.fill("#gateway-address", "http://gateway.example.com").await;
     browser.tolerate(Some("Failed to load resource")).await;
     page.click("button >> text=Sign in").await;
-    page.sees("text=tokens travel over https").await;
+    page.wait_for_visible("text=tokens travel over https").await;
     page.fill("#gateway-address", &address(&gateway)).await;
     page.click("button >> text=Sign in").await;
-    page.sees("#account >> text=A sign-in waits for you").await;
+    page.wait_for_visible("#account >> text=A sign-in waits for you").await;
     let code = page.text("#user-code").await;
     let complete = page.evaluate("document.querySelector('#account a[href*=user_code]').href").await;
     assert!(complete.as_str().expect("an address").starts_with(issuer.url()), "{complete}");
     assert!(complete.as_str().expect("an address").contains(&code), "{code} in {complete}");
-    assert!(page.judge(None).await.is_empty());
+    assert!(page.accessibility_findings(None).await.is_empty());
     issuer.accept(&browser, complete.as_str().expect("an address"), "ada").await;
     // Without a step of anybody's on this page.
-    page.sees("#account >> text=Signed in with an account of").await;
+    page.wait_for_visible("#account >> text=Signed in with an account of").await;
     page.click("button >> text=Test connection").await;
-    page.sees("#tested >> text=The gateway let this device in").await;
+    page.wait_for_visible("#tested >> text=The gateway let this device in").await;
     page.click("button.main >> text=Save").await;
-    page.sees("text=Saved, and in force").await;
-    let status = device.connected().await;
+    page.wait_for_visible("text=Saved, and in force").await;
+    let status = device.wait_until_connected().await;
     assert_eq!(status["mode"], "hosted");
-    page.sees("#line >> text=Hosted gateway").await;
-    assert!(page.judge(None).await.is_empty());
+    page.wait_for_visible("#line >> text=Hosted gateway").await;
+    assert!(page.accessibility_findings(None).await.is_empty());
 
     let listed = gateway.admin(&["device", "list"]).await.ok();
     let account = format!("ada at {}", issuer.url());
@@ -89,7 +89,7 @@ async fn somebody_signs_in_in_a_browser_and_a_run_finishes_over_the_hosted_line(
     assert_eq!(listed["devices"][0]["name"], status["device_name"], "{listed}");
     let folder = Folder::new();
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
-    let run = backend.ended(&backend.submit("what stands here?").await).await;
+    let run = backend.wait_for_end(&backend.submit("what stands here?").await).await;
     assert_eq!(run["state"], "succeeded", "{run}");
 
     // Neither half writes a token down where it does not belong.
@@ -97,20 +97,20 @@ async fn somebody_signs_in_in_a_browser_and_a_run_finishes_over_the_hosted_line(
     assert!(!logs.contains("eyJ"), "a token is in a log");
 
     device.cli(&["connection", "sign-out"]).await.ok();
-    let down = device.line_is("disconnected").await;
+    let down = device.wait_for_line_state("disconnected").await;
     assert!(text(&down, "/line/why").contains("sign-in"), "{down}");
     assert_eq!(down["line"]["next_attempt_at"], Value::Null, "only a person can help: {down}");
-    assert_eq!(issuer.revoked(), 1);
+    assert_eq!(issuer.revocation_count(), 1);
     assert!(problems(&device).await.contains(&"signed_out".to_owned()));
     page.goto("/connection").await;
-    page.sees("#account >> text=Nobody is signed in").await;
+    page.wait_for_visible("#account >> text=Nobody is signed in").await;
 
     // The device is ada's, whoever signs in on it.
     sign_in(&device, &issuer, &browser, "eve").await;
-    let refused = device.line_is("refused").await;
+    let refused = device.wait_for_line_state("refused").await;
     assert_eq!(refused["line"]["refused"]["code"], "other_account", "{refused}");
     sign_in(&device, &issuer, &browser, "ada").await;
-    device.connected().await;
+    device.wait_until_connected().await;
 }
 
 #[tokio::test]
@@ -122,18 +122,18 @@ async fn a_line_outlasts_its_tokens_and_an_issuer_that_is_away_for_a_while() {
     let device = connected(&gateway, &issuer, &browser, "ada").await;
     let since = device.status().await["line"]["since"].clone();
     let refreshes = async |times: usize| {
-        until_within(LONG, "newer tokens", async || {
-            let refreshed = issuer.refreshed();
+        until_within(TOKEN_TIMEOUT, "newer tokens", async || {
+            let refreshed = issuer.refresh_count();
             if refreshed >= times { Ok(()) } else { Err(format!("{refreshed} of {times}")) }
         })
         .await;
     };
     // Longer than two tokens last.
     refreshes(4).await;
-    assert_eq!(device.connected().await["line"]["since"], since, "the same line");
+    assert_eq!(device.wait_until_connected().await["line"]["since"], since, "the same line");
 
-    issuer.be_away(true).await;
-    until_within(LONG, "the issuer to be missed", async || {
+    issuer.set_unavailable(true).await;
+    until_within(TOKEN_TIMEOUT, "the issuer to be missed", async || {
         let problems = problems(&device).await;
         let account = device.cli(&["connection", "account"]).await.stdout;
         if account.contains("does not answer") { Ok(()) } else { Err(format!("{problems:?} {account}")) }
@@ -142,11 +142,11 @@ async fn a_line_outlasts_its_tokens_and_an_issuer_that_is_away_for_a_while() {
     assert_eq!(device.status().await["line"]["since"], since, "the line is up all the same");
     let folder = Folder::new();
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
-    issuer.be_away(false).await;
-    let before = issuer.refreshed();
+    issuer.set_unavailable(false).await;
+    let before = issuer.refresh_count();
     refreshes(before + 2).await;
-    assert_eq!(device.connected().await["line"]["since"], since, "the same line");
-    let run = backend.ended(&backend.submit("what stands here?").await).await;
+    assert_eq!(device.wait_until_connected().await["line"]["since"], since, "the same line");
+    let run = backend.wait_for_end(&backend.submit("what stands here?").await).await;
     assert_eq!(run["state"], "succeeded", "{run}");
 }
 
@@ -170,20 +170,20 @@ async fn the_line_stands_on_tls_and_whoever_shows_another_certificate_is_given_n
     let (other, _) = certificate(folder.path(), "other");
     let settings = [
         format!("hosted.issuer={}", issuer.url()),
-        format!("hosted.client_id={CLIENT}"),
+        format!("hosted.client_id={CLIENT_ID}"),
         format!("server.tls.cert_file={}", shown.display()),
         format!("server.tls.key_file={}", key.display()),
     ];
     let gateway = GatewayProcess::start(&postgres, &settings.each_ref().map(String::as_str)).await;
 
-    let mut device = Device::for_remote().await;
+    let mut device = TestDevice::for_remote().await;
     device.stop(Signal::TERM).await;
-    device.trusts(&shown);
+    device.trust_certificate(&shown);
     device.start().await;
     let address = format!("https://{}", gateway.http().get());
     device.cli(&["connection", "save", "--mode", "hosted", "--gateway-address", &address]).await.ok();
     sign_in(&device, &issuer, &browser, "ada").await;
-    let status = device.connected().await;
+    let status = device.wait_until_connected().await;
     assert_eq!(status["mode"], "hosted", "{status}");
     // What is published goes to the gateway over that line.
     let place = Folder::new();
@@ -191,17 +191,17 @@ async fn the_line_stands_on_tls_and_whoever_shows_another_certificate_is_given_n
 
     // The same address, and somebody else's certificate: as somebody between the two would have.
     device.stop(Signal::TERM).await;
-    device.trusts(&other);
+    device.trust_certificate(&other);
     device.start().await;
-    let down = device.line_is("disconnected").await;
+    let down = device.wait_for_line_state("disconnected").await;
     assert!(text(&down, "/line/why").contains("certificate"), "{down}");
-    let refreshed = issuer.refreshed();
+    let refreshed = issuer.refresh_count();
     let problems = problems(&device).await;
     assert!(!problems.contains(&"signed_out".to_owned()), "nobody was signed out by that: {problems:?}");
-    assert_eq!(issuer.refreshed(), refreshed);
+    assert_eq!(issuer.refresh_count(), refreshed);
 
     device.stop(Signal::TERM).await;
-    device.trusts(&shown);
+    device.trust_certificate(&shown);
     device.start().await;
-    device.connected().await;
+    device.wait_until_connected().await;
 }

@@ -4,23 +4,23 @@ use std::os::unix::fs::PermissionsExt;
 
 use deskgate_protocol::ids::KeyId;
 use deskgate_protocol::secret::{ApplicationKey, ControlToken};
-use deskgate_tests::browser::Page;
-use deskgate_tests::{Browser, Device, Notifier, until};
+use deskgate_tests::browser::BrowserPage;
+use deskgate_tests::{Browser, Notifier, TestDevice, until};
 use serde_json::json;
 
-use crate::judge::Judge;
-use crate::{FIELDS, enabled, text, writer};
+use crate::accessibility::AccessibilityChecker;
+use crate::{FIELDS_JS, enabled, text, writer};
 
 /// Of some server's key.
-const PIN: &str = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
+const HOST_KEY_PIN: &str = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
 
 #[tokio::test]
 async fn each_mode_of_the_connection_keeps_its_own_draft_and_another_mode_pauses_access() {
     let Some(browser) = Browser::start().await else { return };
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     device.cli(&["access", "enable"]).await.ok();
     let page = browser.signed_in(&device).await;
-    let mut judge = Judge::of("connection");
+    let mut judge = AccessibilityChecker::of("connection");
     page.goto("/connection").await;
     drafts_are_kept_apart(&page).await;
     a_save_that_fails_keeps_every_field(&page, &mut judge).await;
@@ -31,77 +31,77 @@ async fn each_mode_of_the_connection_keeps_its_own_draft_and_another_mode_pauses
 
     remote(&page).await;
     page.click("button >> text=Save >> nth=0").await;
-    page.sees("[role=status] >> text=Saved, and in force").await;
-    page.sees("header >> text=Remote gateway").await;
+    page.wait_for_visible("[role=status] >> text=Saved, and in force").await;
+    page.wait_for_visible("header >> text=Remote gateway").await;
     judge.judge(&page, "nobody-there").await;
     page.click(".tabs >> text=Built-in").await;
-    page.sees("text=pauses access until you enable it again").await;
+    page.wait_for_visible("text=pauses access until you enable it again").await;
     page.click("button >> text=Save >> nth=0").await;
-    page.sees("header >> text=Built-in, connected").await;
-    page.sees("header >> text=Access paused").await;
+    page.wait_for_visible("header >> text=Built-in, connected").await;
+    page.wait_for_visible("header >> text=Access paused").await;
     assert!(!enabled(&device).await);
     judge.sentence(4);
 }
 
 /// Fills the form of a remote gateway where nobody is.
-async fn remote(page: &Page) {
+async fn remote(page: &BrowserPage) {
     page.fill("#ssh-address", "127.0.0.1:9").await;
-    page.fill("#host-key", PIN).await;
+    page.fill("#host-key", HOST_KEY_PIN).await;
     page.fill("#control-token", ControlToken::generate().reveal()).await;
 }
 
-async fn drafts_are_kept_apart(page: &Page) {
+async fn drafts_are_kept_apart(page: &BrowserPage) {
     page.fill("#listen", "127.0.0.1:18080").await;
     page.click("text=Save draft").await;
-    page.sees("[role=status] >> text=The draft is kept").await;
+    page.wait_for_visible("[role=status] >> text=The draft is kept").await;
     page.click(".tabs >> text=Remote").await;
     page.fill("#ssh-address", "gateway.example:7822").await;
     page.click("text=Save draft").await;
-    page.sees("[role=status] >> text=The draft is kept").await;
+    page.wait_for_visible("[role=status] >> text=The draft is kept").await;
     assert_eq!(page.count(".tabs .mark >> text=draft").await, 2);
     page.click(".tabs >> text=Built-in").await;
-    page.sees("#listen").await;
+    page.wait_for_visible("#listen").await;
     assert_eq!(page.evaluate("document.querySelector('#listen').value").await, json!("127.0.0.1:18080"));
     page.click(".tabs >> text=Remote").await;
-    page.sees("#ssh-address").await;
+    page.wait_for_visible("#ssh-address").await;
     assert_eq!(page.evaluate("document.querySelector('#ssh-address').value").await, json!("gateway.example:7822"));
 }
 
-async fn a_save_that_fails_keeps_every_field(page: &Page, judge: &mut Judge) {
+async fn a_save_that_fails_keeps_every_field(page: &BrowserPage, judge: &mut AccessibilityChecker) {
     page.fill("#ssh-address", "no host at all").await;
     page.fill("#host-key", "SHA1:old").await;
     page.fill("#control-socket", "relative.sock").await;
-    let before = page.evaluate(FIELDS).await;
+    let before = page.evaluate(FIELDS_JS).await;
     page.click("button >> text=Save >> nth=0").await;
-    page.sees("[role=alert] >> a[href='#host-key']").await;
-    assert_eq!(page.evaluate(FIELDS).await, before);
+    page.wait_for_visible("[role=alert] >> a[href='#host-key']").await;
+    assert_eq!(page.evaluate(FIELDS_JS).await, before);
     // A key that belongs to a backend is named, and is nowhere any more.
     let key = ApplicationKey::generate(KeyId::new());
     page.fill("#control-token", key.reveal()).await;
     page.click("button >> text=Save >> nth=0").await;
-    page.sees("#control-token-wrong >> text=application key").await;
+    page.wait_for_visible("#control-token-wrong >> text=application key").await;
     assert!(!page.evaluate("document.documentElement.outerHTML").await.to_string().contains(key.reveal()));
     judge.judge(page, "failed-form").await;
 }
 
-async fn a_test_says_how_far_it_came(page: &Page, judge: &mut Judge) {
+async fn a_test_says_how_far_it_came(page: &BrowserPage, judge: &mut AccessibilityChecker) {
     page.fill("#control-socket", "/run/gate.sock").await;
     remote(page).await;
     page.click("text=Test connection").await;
-    page.sees("#tested [role=alert]").await;
+    page.wait_for_visible("#tested [role=alert]").await;
     judge.judge(page, "tested").await;
 }
 
-async fn a_draft_is_discarded_after_a_question(page: &Page, judge: &mut Judge) {
+async fn a_draft_is_discarded_after_a_question(page: &BrowserPage, judge: &mut AccessibilityChecker) {
     page.click("text=Discard draft…").await;
-    page.sees("dialog >> text=Discard the draft?").await;
+    page.wait_for_visible("dialog >> text=Discard the draft?").await;
     judge.judge(page, "discard-dialog").await;
     page.click("dialog >> text=Keep it").await;
-    page.misses("dialog").await;
+    page.wait_for_hidden("dialog").await;
     assert_eq!(page.evaluate("document.querySelector('#ssh-address').value").await, json!("127.0.0.1:9"));
     page.click("text=Discard draft…").await;
     page.click("dialog button >> text=Discard draft").await;
-    page.sees("[role=status] >> text=The draft is gone").await;
+    page.wait_for_visible("[role=status] >> text=The draft is gone").await;
     assert_eq!(page.evaluate("document.querySelector('#ssh-address').value").await, json!(""));
     assert_eq!(page.count(".tabs .mark >> text=draft").await, 1, "the other mode's stays");
 }
@@ -109,43 +109,43 @@ async fn a_draft_is_discarded_after_a_question(page: &Page, judge: &mut Judge) {
 #[tokio::test]
 async fn settings_are_kept_and_a_problem_of_health_comes_goes_and_comes_back_by_itself() {
     let Some(browser) = Browser::start().await else { return };
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     let page = browser.signed_in(&device).await;
-    let mut judge = Judge::of("upkeep");
+    let mut judge = AccessibilityChecker::of("upkeep");
     settings(&page, &mut judge).await;
     health(&device, &page, &mut judge).await;
     judge.sentence(5);
 }
 
-async fn settings(page: &Page, judge: &mut Judge) {
+async fn settings(page: &BrowserPage, judge: &mut AccessibilityChecker) {
     page.goto("/settings").await;
     page.fill("#device-name", "The office desk").await;
     page.fill("#slots", "a few").await;
     page.tick("input[name=theme][value=dark]", true).await;
-    let before = page.evaluate(FIELDS).await;
+    let before = page.evaluate(FIELDS_JS).await;
     page.click("button >> text=Save >> nth=0").await;
-    page.sees("[role=alert] >> a[href='#slots']").await;
-    assert_eq!(page.evaluate(FIELDS).await, before);
+    page.wait_for_visible("[role=alert] >> a[href='#slots']").await;
+    assert_eq!(page.evaluate(FIELDS_JS).await, before);
     judge.judge(page, "settings-failed-form").await;
     page.fill("#slots", "3").await;
     page.click("button >> text=Save >> nth=0").await;
-    page.sees("[role=status] >> text=✔").await;
-    page.sees("header >> text=The office desk").await;
-    page.sees("text=Start the agent again for the other number").await;
+    page.wait_for_visible("[role=status] >> text=✔").await;
+    page.wait_for_visible("header >> text=The office desk").await;
+    page.wait_for_visible("text=Start the agent again for the other number").await;
     let paper = "getComputedStyle(document.body).backgroundColor";
     let dark = page.evaluate(paper).await;
     judge.judge(page, "settings-saved").await;
     page.tick("input[name=theme][value=system]", true).await;
     page.click("button >> text=Save >> nth=0").await;
-    page.sees("[role=status] >> text=✔").await;
+    page.wait_for_visible("[role=status] >> text=✔").await;
     assert_ne!(page.evaluate(paper).await, dark, "against the system's light");
     page.tick("input[name=hide-details]", true).await;
     page.click("#notifications >> text=Save").await;
-    page.sees("[role=status] >> text=✔").await;
+    page.wait_for_visible("[role=status] >> text=✔").await;
     assert_eq!(page.evaluate("document.querySelector('[name=hide-details]').checked").await, json!(true));
 }
 
-async fn health(device: &Device, page: &Page, judge: &mut Judge) {
+async fn health(device: &TestDevice, page: &BrowserPage, judge: &mut AccessibilityChecker) {
     let key = device.folder().join("key");
     std::fs::write(&key, "sk-canary-0123456789").expect("writable");
     let key = key.to_str().expect("a plain name");
@@ -153,43 +153,43 @@ async fn health(device: &Device, page: &Page, judge: &mut Judge) {
     let file = device.home().join("providers/work.json");
     let mode = |mode| std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("ours");
     page.goto("/health").await;
-    page.sees("text=Nothing is wrong").await;
-    page.sees("#live >> text=● live").await;
+    page.wait_for_visible("text=Nothing is wrong").await;
+    page.wait_for_visible("#live >> text=● live").await;
     mode(0o644);
     // Who looks next, here the command line, tells the open page too.
     device.cli(&["doctor"]).await;
-    page.sees("#problems article >> text=A private file is open to others").await;
-    page.sees("nav .count").await;
+    page.wait_for_visible("#problems article >> text=A private file is open to others").await;
+    page.wait_for_visible("nav .count").await;
     judge.judge(page, "health-problem").await;
     page.goto("/").await;
-    page.sees("#banner >> text=A private file is open to others").await;
+    page.wait_for_visible("#banner >> text=A private file is open to others").await;
     judge.judge(page, "banner").await;
     page.click("#banner >> text=What to do").await;
     page.click("button >> text=Leave out for a day").await;
-    page.sees("text=Left out by your wish").await;
+    page.wait_for_visible("text=Left out by your wish").await;
     assert_eq!((page.count("#problems article").await, page.count("nav .count").await), (0, 0));
     judge.judge(page, "health-left-out").await;
     page.click("text=Mention it again").await;
-    page.sees("#problems article").await;
+    page.wait_for_visible("#problems article").await;
     mode(0o600);
     device.cli(&["doctor"]).await;
-    page.sees("text=Nothing is wrong").await;
+    page.wait_for_visible("text=Nothing is wrong").await;
 
     page.fill("#log", "nothing holds this").await;
     page.click("button >> text=Filter").await;
-    page.sees("#log-lines .empty").await;
+    page.wait_for_visible("#log-lines .empty").await;
     page.click("text=Download support bundle…").await;
-    page.sees("h1 >> text=Download a support bundle?").await;
+    page.wait_for_visible("h1 >> text=Download a support bundle?").await;
     assert!(page.count("main li").await > 3, "it says what it holds");
     page.click("text=Back to Health").await;
     page.click("button >> text=Run all checks").await;
-    page.sees("text=Nothing is wrong").await;
+    page.wait_for_visible("text=Nothing is wrong").await;
 }
 
 #[tokio::test]
 async fn a_click_on_a_notification_leads_to_the_request_itself() {
     let Some(browser) = Browser::start().await else { return };
-    let (device, folder) = (Device::built_in().await, deskgate_tests::Folder::new());
+    let (device, folder) = (TestDevice::built_in().await, deskgate_tests::Folder::new());
     let notifier = Notifier::start(&device).await;
     let opened = device.folder().join("opened.html");
     std::fs::create_dir(device.programs()).expect("a fresh folder");
@@ -198,7 +198,7 @@ async fn a_click_on_a_notification_leads_to_the_request_itself() {
     std::fs::set_permissions(&opener, PermissionsExt::from_mode(0o755)).expect("ours");
     let backend = writer(&device, &folder).await;
     let run_id = backend.submit("Answer.").await;
-    backend.state(&run_id, "awaiting_approval").await;
+    backend.wait_for_state(&run_id, "awaiting_approval").await;
     until("the notification", async || {
         let shown = notifier.shown().await;
         if shown.as_array().is_some_and(|shown| shown.len() == 1) { Ok(()) } else { Err(shown.to_string()) }
@@ -212,19 +212,19 @@ async fn a_click_on_a_notification_leads_to_the_request_itself() {
     .await;
     let link = file.split("url=").nth(1).and_then(|rest| rest.split('"').next()).expect("it leads on");
 
-    let page = browser.window(deskgate_tests::browser::Look::default()).await;
+    let page = browser.window(deskgate_tests::browser::WindowOptions::default()).await;
     page.goto(link).await;
-    page.sees("[data-card]:target >> text=reply.txt").await;
+    page.wait_for_visible("[data-card]:target >> text=reply.txt").await;
     let listed = device.cli(&["approvals", "list"]).await.ok();
     let request = text(&listed, "/approvals/0/approval_id").to_owned();
     assert!(page.url().await.ends_with(&format!("/approvals#{request}")), "{}", page.url().await);
     assert_eq!(page.evaluate("document.activeElement.id").await, json!(request), "its keys count from here");
     page.click("[data-card]:target [data-allow]").await;
-    assert_eq!(text(&backend.ended(&run_id).await, "/state"), "succeeded");
+    assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
 
     // By hand to any page, and to none of another's.
     let link = device.plain_cli(&["open", "--print", "runs"]).await.stdout;
     page.goto(link.trim()).await;
-    page.sees("h1 >> text=Runs").await;
+    page.wait_for_visible("h1 >> text=Runs").await;
     assert_eq!(device.plain_cli(&["open", "--print", "//evil.example/"]).await.exit, 2);
 }

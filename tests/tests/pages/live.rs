@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use deskgate_tests::{Browser, Device, until};
+use deskgate_tests::{Browser, TestDevice, until};
 use rustix::process::Signal;
 
 use crate::enabled;
@@ -12,37 +12,37 @@ async fn a_page_keeps_its_content_while_the_agent_is_away_and_is_fresh_when_it_i
     let Some(browser) = Browser::start().await else { return };
     // While it is away, agents of other tests may take the usual ports; so it has another one.
     let usual: Vec<_> = (7420..7440).filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok()).collect();
-    let mut device = Device::built_in().await;
+    let mut device = TestDevice::built_in().await;
     drop(usual);
     device.cli(&["app", "create", "Billing"]).await.ok();
     let page = browser.signed_in(&device).await;
     page.goto("/applications").await;
-    page.sees("#live >> text=● live").await;
+    page.wait_for_visible("#live >> text=● live").await;
 
     browser.tolerate(Some("Failed to load resource")).await;
     device.stop(Signal::TERM).await;
-    page.sees("#live >> text=Not live since").await;
-    page.sees("main >> text=Billing").await;
+    page.wait_for_visible("#live >> text=Not live since").await;
+    page.wait_for_visible("main >> text=Billing").await;
     device.start().await;
-    device.connected().await;
-    page.sees("#live >> text=● live").await;
+    device.wait_until_connected().await;
+    page.wait_for_visible("#live >> text=● live").await;
     browser.tolerate(None).await;
-    page.sees("header >> text=connected").await;
+    page.wait_for_visible("header >> text=connected").await;
     // It is live again, and not only says so.
     let before = enabled(&device).await;
     device.cli(&["access", if before { "pause" } else { "enable" }]).await.ok();
-    page.sees(if before { "header >> text=Access paused" } else { "header >> text=Access enabled" }).await;
+    page.wait_for_visible(if before { "header >> text=Access paused" } else { "header >> text=Access enabled" }).await;
 }
 
 /// Answers come half a second late, as on a busy computer, so that the second change falls into the first one's refresh.
 #[tokio::test]
 async fn a_change_during_a_refresh_is_shown_too() {
     let Some(browser) = Browser::start().await else { return };
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     device.cli(&["access", "enable"]).await.ok();
     let page = browser.signed_in(&device).await;
-    page.sees("#live >> text=● live").await;
-    page.sees("header >> text=Access enabled").await;
+    page.wait_for_visible("#live >> text=● live").await;
+    page.wait_for_visible("header >> text=Access enabled").await;
     page.evaluate(
         "(() => { const real = fetch; window.answered = 0;
             window.fetch = async (...asked) => {
@@ -60,13 +60,13 @@ async fn a_change_during_a_refresh_is_shown_too() {
     })
     .await;
     device.cli(&["access", "enable"]).await.ok();
-    page.sees("header >> text=Access enabled").await;
+    page.wait_for_visible("header >> text=Access enabled").await;
 }
 
 #[tokio::test]
 async fn two_agents_in_one_browser_do_not_disturb_each_other() {
     let Some(browser) = Browser::start().await else { return };
-    let (one, other) = tokio::join!(Device::built_in(), Device::built_in());
+    let (one, other) = tokio::join!(TestDevice::built_in(), TestDevice::built_in());
     for device in [&one, &other] {
         device.cli(&["access", "enable"]).await.ok();
     }
@@ -75,13 +75,13 @@ async fn two_agents_in_one_browser_do_not_disturb_each_other() {
     second.enter(&other).await;
     assert_ne!(first.origin().await, second.origin().await);
     first.reload().await;
-    first.sees("h1 >> text=Overview").await;
+    first.wait_for_visible("h1 >> text=Overview").await;
     assert_eq!(first.cookies().await.len(), 2, "a cookie knows no port, so each has a name of its own");
 
     first.click("header >> text=Access enabled").await;
     first.click("dialog button >> text=Pause access").await;
-    first.sees("header >> text=Access paused").await;
+    first.wait_for_visible("header >> text=Access paused").await;
     second.reload().await;
-    second.sees("header >> text=Access enabled").await;
+    second.wait_for_visible("header >> text=Access enabled").await;
     assert_eq!((enabled(&one).await, enabled(&other).await), (false, true));
 }

@@ -1,25 +1,25 @@
 //! The management pages, in a real browser and by hand-written requests, against the real agent.
 
 mod access;
+mod accessibility;
 mod applications;
 mod approvals;
 mod attacks;
-mod by_hand;
 mod callbacks;
-mod elsewhere;
+mod cross_origin;
 mod every_page;
 mod first_success;
 mod hosted;
 mod journeys;
-mod judge;
 mod live;
+mod raw_http;
+mod run_states;
 mod services;
 mod signing_in;
-mod states;
 mod webhooks;
 
-use deskgate_tests::browser::Page;
-use deskgate_tests::{Backend, Device, Folder};
+use deskgate_tests::browser::BrowserPage;
+use deskgate_tests::{Backend, Folder, TestDevice};
 use serde_json::{Value, json};
 
 /// A member of a JSON document that is text.
@@ -28,28 +28,28 @@ fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
 }
 
 /// A service that writes `reply.txt` when it is allowed to, and answers with what it was told.
-async fn writer(device: &Device, folder: &Folder) -> Backend {
+async fn writer(device: &TestDevice, folder: &Folder) -> Backend {
     let write = json!({ "tool": "Write", "arguments": { "file_path": "reply.txt", "content": "Dear customer\n" } });
     let model = folder.script("writer", json!([{ "text": "I save it." }, write, { "text": "{{last_tool_result}}" }]));
     device.publish_here("shop", folder, &["--model", &model, "--tools", "Read,Write"]).await
 }
 
 /// Presses Tab until a link or a button has focus, and then Enter.
-async fn choose(page: &Page, role: &str, name: &str) {
+async fn choose(page: &BrowserPage, role: &str, name: &str) {
     page.tab_to(role, name).await;
     page.press("Enter").await;
 }
 
 /// Says yes to the question that is open: focus begins on Cancel, and comes to the answer.
-async fn agree(page: &Page, question: &str, answer: &str) {
-    page.sees(&format!("dialog >> text={question}")).await;
+async fn agree(page: &BrowserPage, question: &str, answer: &str) {
+    page.wait_for_visible(&format!("dialog >> text={question}")).await;
     // Who presses Enter at once changes nothing.
     page.has_focus("link", "Cancel").await;
     choose(page, "button", answer).await;
 }
 
 /// Everything that somebody can fill in, with what is in it, as text.
-const FIELDS: &str =
+const FIELDS_JS: &str =
     "JSON.stringify([...document.querySelectorAll('main form :is(input, textarea, select):not([type=hidden])')]
     .map((field) => [field.name, field.type, field.value, field.checked]))";
 
@@ -58,6 +58,6 @@ fn written(folder: &Folder) -> Option<String> {
 }
 
 /// Whether access is enabled, by the command line's word.
-async fn enabled(device: &Device) -> bool {
+async fn enabled(device: &TestDevice) -> bool {
     device.status().await["access"]["enabled"].as_bool().expect("it is connected")
 }

@@ -1,21 +1,21 @@
 //! A service from its first draft to its second version, and the providers that it may name.
 
-use deskgate_tests::browser::Page;
-use deskgate_tests::{Browser, Device, Folder};
+use deskgate_tests::browser::BrowserPage;
+use deskgate_tests::{Browser, Folder, TestDevice};
 use serde_json::{Value, json};
 
-use crate::judge::Judge;
-use crate::{FIELDS, text};
+use crate::accessibility::AccessibilityChecker;
+use crate::{FIELDS_JS, text};
 
-const KEY: &str = "sk-ant-canary-of-the-pages-0123456789";
+const PROVIDER_KEY: &str = "sk-ant-canary-of-the-pages-0123456789";
 
 #[tokio::test]
 async fn a_service_is_drafted_mended_published_and_edited_again() {
     let Some(browser) = Browser::start().await else { return };
-    let (device, folder) = (Device::built_in().await, Folder::new());
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
     device.cli(&["app", "create", "Billing"]).await.ok();
     let page = browser.signed_in(&device).await;
-    let mut judge = Judge::of("services");
+    let mut judge = AccessibilityChecker::of("services");
     page.goto("/applications").await;
     page.click("main >> text=Billing").await;
     page.click("text=New service").await;
@@ -23,8 +23,8 @@ async fn a_service_is_drafted_mended_published_and_edited_again() {
     what_fails_its_check_cannot_be_published(&page, &mut judge).await;
     page.fill("#working_directory", folder.path().to_str().expect("a plain name")).await;
     page.click("text=Save and check").await;
-    page.sees("#checks >> text=PASS").await;
-    page.misses("#checks >> text=FAIL").await;
+    page.wait_for_visible("#checks >> text=PASS").await;
+    page.wait_for_hidden("#checks >> text=FAIL").await;
     publish(&page, &mut judge).await;
     let first = service(&device).await;
     assert_eq!(first["published"]["version"], 1, "{first}");
@@ -35,13 +35,13 @@ async fn a_service_is_drafted_mended_published_and_edited_again() {
 }
 
 /// The only service, as the command line shows it.
-async fn service(device: &Device) -> Value {
+async fn service(device: &TestDevice) -> Value {
     let listed = device.cli(&["service", "list"]).await.ok();
     let [service] = &listed["services"].as_array().expect("a list")[..] else { panic!("{listed}") };
     service.clone()
 }
 
-async fn a_draft_that_is_none_keeps_every_field(page: &Page, judge: &mut Judge) {
+async fn a_draft_that_is_none_keeps_every_field(page: &BrowserPage, judge: &mut AccessibilityChecker) {
     page.fill("#name", "Orders").await;
     page.fill("#description", "Answers questions\nabout orders.").await;
     page.fill("#working_directory", "relative/path").await;
@@ -49,10 +49,10 @@ async fn a_draft_that_is_none_keeps_every_field(page: &Page, judge: &mut Judge) 
     page.tick("input[name=unasked][value=Write]", true).await;
     page.fill("#rules", "permit everything").await;
     page.fill("#max_turns", "many").await;
-    let before = page.evaluate(FIELDS).await;
+    let before = page.evaluate(FIELDS_JS).await;
     page.click("text=Save draft").await;
-    page.sees("[role=alert] >> text=Nothing was saved").await;
-    assert_eq!(page.evaluate(FIELDS).await, before);
+    page.wait_for_visible("[role=alert] >> text=Nothing was saved").await;
+    assert_eq!(page.evaluate(FIELDS_JS).await, before);
     let invalid = page.evaluate("[...document.querySelectorAll('[aria-invalid=true]')].map((field) => field.id)").await;
     assert_eq!(invalid, json!(["working_directory", "rules", "max_turns"]));
     // Each sentence at the top leads to its field.
@@ -63,64 +63,72 @@ async fn a_draft_that_is_none_keeps_every_field(page: &Page, judge: &mut Judge) 
     judge.judge(page, "failed-form").await;
 }
 
-async fn what_fails_its_check_cannot_be_published(page: &Page, judge: &mut Judge) {
+async fn what_fails_its_check_cannot_be_published(page: &BrowserPage, judge: &mut AccessibilityChecker) {
     page.fill("#rules", "").await;
     page.fill("#max_turns", "10").await;
     let folder = Folder::new();
     page.fill("#working_directory", folder.path().to_str().expect("a plain name")).await;
     page.click("text=Save draft").await;
-    page.sees("#checks >> text=Not checked yet").await;
+    page.wait_for_visible("#checks >> text=Not checked yet").await;
     folder.vanish();
     page.click("text=Check capabilities").await;
-    page.sees("#checks >> text=FAIL").await;
-    page.sees("#state >> text=failed").await;
+    page.wait_for_visible("#checks >> text=FAIL").await;
+    page.wait_for_visible("#state >> text=failed").await;
     assert_eq!(page.count("#state button:disabled >> text=Publish").await, 1);
     judge.judge(page, "failed-check").await;
 }
 
-async fn publish(page: &Page, judge: &mut Judge) {
+async fn publish(page: &BrowserPage, judge: &mut AccessibilityChecker) {
     page.click("#state a >> text=Publish…").await;
-    page.sees("dialog >> text=Publish Orders?").await;
+    page.wait_for_visible("dialog >> text=Publish Orders?").await;
     judge.judge(page, "publish-dialog").await;
     page.click("dialog button >> text=Publish").await;
-    page.sees("#endpoint-id").await;
+    page.wait_for_visible("#endpoint-id").await;
 }
 
-async fn a_new_draft_stands_beside_what_is_published(device: &Device, page: &Page, judge: &mut Judge) {
+async fn a_new_draft_stands_beside_what_is_published(
+    device: &TestDevice,
+    page: &BrowserPage,
+    judge: &mut AccessibilityChecker,
+) {
     page.fill("#instructions", "Answer in one sentence.").await;
     page.click("text=Save draft").await;
-    page.sees("#changes >> text=Answer in one sentence.").await;
-    page.sees("#state >> text=this draft not").await;
+    page.wait_for_visible("#changes >> text=Answer in one sentence.").await;
+    page.wait_for_visible("#state >> text=this draft not").await;
     judge.judge(page, "edited-again").await;
     let edited = service(device).await;
     assert_eq!(edited["published"]["version"], 1, "callers keep what is published: {edited}");
     page.click("text=Check capabilities").await;
     page.click("#state a >> text=Publish…").await;
-    page.sees("dialog >> text=It replaces version 1").await;
+    page.wait_for_visible("dialog >> text=It replaces version 1").await;
     page.click("dialog button >> text=Publish").await;
-    page.sees("#state >> text=Version 2 is published").await;
+    page.wait_for_visible("#state >> text=Version 2 is published").await;
     assert_eq!(page.count("#changes").await, 0);
 }
 
-async fn what_was_changed_elsewhere_is_not_written_over(device: &Device, page: &Page, judge: &mut Judge) {
+async fn what_was_changed_elsewhere_is_not_written_over(
+    device: &TestDevice,
+    page: &BrowserPage,
+    judge: &mut AccessibilityChecker,
+) {
     let draft_id = text(&service(device).await, "/draft_id").to_owned();
     page.fill("#description", "Mine.").await;
     device.cli(&["service", "edit", &draft_id, "--description", "Theirs."]).await.ok();
     page.click("text=Save draft").await;
-    page.sees("[role=alert] >> text=changed elsewhere").await;
+    page.wait_for_visible("[role=alert] >> text=changed elsewhere").await;
     assert_eq!(page.evaluate("document.querySelector('#description').value").await, json!("Mine."));
     assert_eq!(service(device).await["draft"]["description"], "Theirs.");
     judge.judge(page, "changed-elsewhere").await;
     page.click("text=Save draft").await;
-    page.sees("#changes >> text=Mine.").await;
+    page.wait_for_visible("#changes >> text=Mine.").await;
 }
 
 #[tokio::test]
 async fn a_provider_names_a_wrong_secret_and_keeps_its_own() {
     let Some(browser) = Browser::start().await else { return };
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     let page = browser.signed_in(&device).await;
-    let mut judge = Judge::of("providers");
+    let mut judge = AccessibilityChecker::of("providers");
     page.goto("/settings").await;
     page.click("main >> text=Model providers and their keys").await;
     page.click("text=New provider").await;
@@ -129,37 +137,37 @@ async fn a_provider_names_a_wrong_secret_and_keeps_its_own() {
     let wrong = deskgate_protocol::secret::ControlToken::generate();
     page.fill("#key", wrong.reveal()).await;
     page.click("text=Save provider").await;
-    page.sees("[role=alert] >> text=control token").await;
+    page.wait_for_visible("[role=alert] >> text=control token").await;
     assert!(!page.evaluate("document.documentElement.outerHTML").await.to_string().contains(wrong.reveal()));
     assert_eq!(page.evaluate("document.querySelector('#base_url').value").await, json!("http://127.0.0.1:9"));
     judge.judge(&page, "wrong-secret").await;
-    page.fill("#key", KEY).await;
+    page.fill("#key", PROVIDER_KEY).await;
     page.click("text=Save provider").await;
-    page.sees("h1 >> text=Model providers").await;
+    page.wait_for_visible("h1 >> text=Model providers").await;
     let saved = || std::fs::read_to_string(device.home().join("providers/work.json")).expect("it was saved");
-    assert!(saved().contains(KEY));
+    assert!(saved().contains(PROVIDER_KEY));
 
     page.click("main >> text=work").await;
-    page.sees("text=saved · leave blank to keep").await;
-    assert!(!page.evaluate("document.documentElement.outerHTML").await.to_string().contains(KEY));
+    page.wait_for_visible("text=saved · leave blank to keep").await;
+    assert!(!page.evaluate("document.documentElement.outerHTML").await.to_string().contains(PROVIDER_KEY));
     judge.judge(&page, "saved").await;
     page.click("text=Save provider").await;
-    page.sees("h1 >> text=Model providers").await;
-    assert!(saved().contains(KEY), "a blank field keeps it");
+    page.wait_for_visible("h1 >> text=Model providers").await;
+    assert!(saved().contains(PROVIDER_KEY), "a blank field keeps it");
     // Nor does it go to another address.
     page.click("main >> text=work").await;
     page.fill("#base_url", "http://127.0.0.1:10").await;
     page.click("text=Save provider").await;
-    page.sees("[role=alert]").await;
-    assert!(saved().contains("127.0.0.1:9"), "{}", saved().replace(KEY, "…"));
+    page.wait_for_visible("[role=alert]").await;
+    assert!(saved().contains("127.0.0.1:9"), "{}", saved().replace(PROVIDER_KEY, "…"));
     judge.judge(&page, "another-address").await;
 
     page.goto("/providers").await;
     page.click("text=Remove…").await;
-    page.sees("dialog >> text=No service names it.").await;
+    page.wait_for_visible("dialog >> text=No service names it.").await;
     judge.judge(&page, "remove-dialog").await;
     page.click("dialog button >> text=Remove provider").await;
-    page.sees("text=No model provider yet").await;
+    page.wait_for_visible("text=No model provider yet").await;
     assert!(!device.home().join("providers/work.json").exists());
     judge.sentence(4);
 }

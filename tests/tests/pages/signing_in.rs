@@ -1,7 +1,7 @@
 //! A browser signs in by a link that is good once.
 
-use deskgate_tests::browser::Look;
-use deskgate_tests::{Browser, Device};
+use deskgate_tests::browser::WindowOptions;
+use deskgate_tests::{Browser, TestDevice};
 use serde_json::json;
 
 use crate::{enabled, text};
@@ -9,15 +9,16 @@ use crate::{enabled, text};
 #[tokio::test]
 async fn a_link_signs_one_browser_in_and_nobody_afterwards() {
     let Some(browser) = Browser::start().await else { return };
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     let link = device.page_link().await;
-    let (first, second) = (browser.window(Look::default()).await, browser.window(Look::default()).await);
+    let (first, second) =
+        (browser.window(WindowOptions::default()).await, browser.window(WindowOptions::default()).await);
 
     first.goto(&link).await;
-    first.sees("h1 >> text=Overview").await;
+    first.wait_for_visible("h1 >> text=Overview").await;
     assert!(link.starts_with(&first.url().await), "the code is in the address no more: {}", first.url().await);
     first.reload().await;
-    first.sees("h1 >> text=Overview").await;
+    first.wait_for_visible("h1 >> text=Overview").await;
     let [cookie] = &first.cookies().await[..] else { panic!("{:?}", first.cookies().await) };
     assert!(text(cookie, "/name").starts_with("ui_"), "{cookie}");
     assert_eq!((&cookie["httpOnly"], &cookie["sameSite"]), (&json!(true), &json!("Strict")), "{cookie}");
@@ -25,40 +26,40 @@ async fn a_link_signs_one_browser_in_and_nobody_afterwards() {
     assert_eq!(first.evaluate("document.cookie").await, json!(""), "no script reads it");
 
     second.goto(&link).await;
-    second.sees("[role=alert] >> text=used up").await;
+    second.wait_for_visible("[role=alert] >> text=used up").await;
     assert_eq!(second.cookies().await, Vec::<serde_json::Value>::new());
     let origin = first.origin().await;
     second.goto(&format!("{origin}/applications")).await;
-    second.sees("h1 >> text=Open from your computer").await;
+    second.wait_for_visible("h1 >> text=Open from your computer").await;
 
     // What a browser does that loads a link ahead: it looks, and sends nothing.
     let link = device.page_link().await;
-    let ahead = browser.window(Look { script: Some(false), ..Look::default() }).await;
+    let ahead = browser.window(WindowOptions { script: Some(false), ..WindowOptions::default() }).await;
     ahead.goto(&link).await;
-    ahead.sees("text=Continue").await;
+    ahead.wait_for_visible("text=Continue").await;
     assert_eq!(ahead.cookies().await, Vec::<serde_json::Value>::new());
     let code = link.split_once("code=").expect("the link has a code").1;
     second.click("summary >> text=I have a link code").await;
     second.fill("#code", code).await;
     second.click("button >> text=Continue").await;
-    second.sees("h1 >> text=Overview").await;
+    second.wait_for_visible("h1 >> text=Overview").await;
     ahead.click("text=Continue").await;
-    ahead.sees("[role=alert] >> text=used up").await;
+    ahead.wait_for_visible("[role=alert] >> text=used up").await;
     first.goto("/").await;
 }
 
 #[tokio::test]
 async fn without_its_script_everything_works_but_what_is_live() {
     let Some(browser) = Browser::start().await else { return };
-    let device = Device::built_in().await;
-    let page = browser.window(Look { script: Some(false), ..Look::default() }).await;
+    let device = TestDevice::built_in().await;
+    let page = browser.window(WindowOptions { script: Some(false), ..WindowOptions::default() }).await;
     page.goto(&device.page_link().await).await;
     page.click("text=Continue").await;
-    page.sees("h1 >> text=Overview").await;
+    page.wait_for_visible("h1 >> text=Overview").await;
     let before = enabled(&device).await;
     page.click("header a[href='/access']").await;
     page.click("form.question button").await;
-    page.sees("h1 >> text=Overview").await;
+    page.wait_for_visible("h1 >> text=Overview").await;
     assert_eq!(enabled(&device).await, !before);
     page.goto("/applications").await;
     page.click("text=New application").await;
@@ -69,5 +70,5 @@ async fn without_its_script_everything_works_but_what_is_live() {
     page.click("text=Close").await;
     page.click("text=Revoke…").await;
     page.click("a >> text=Cancel").await;
-    page.sees("h1 >> text=Billing").await;
+    page.wait_for_visible("h1 >> text=Billing").await;
 }

@@ -1,6 +1,6 @@
 //! What the server's administrator does to applications, runs and devices, by the real command line.
 
-use deskgate_tests::{Device, Folder, GatewayProcess, Postgres};
+use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice};
 use serde_json::{Value, json};
 
 use crate::text;
@@ -9,13 +9,13 @@ use crate::text;
 async fn the_administrator_lists_all_applications_and_runs_in_pages_and_ends_one_by_its_accepted_risk() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let (one, other) = (Device::paired_with(&gateway).await, Device::paired_with(&gateway).await);
+    let (one, other) = (TestDevice::paired_with(&gateway).await, TestDevice::paired_with(&gateway).await);
     let (folder, device_id) = (Folder::new(), one.device_id().await);
     let slow = folder.slow_answer(600_000, "never");
     let shop = one.publish(&gateway, "shop", &folder, &["--model", &slow, "--concurrency", "1"]).await;
     other.publish(&gateway, "desk", &folder, &[]).await;
     let started = shop.submit("Take your time.").await;
-    shop.state(&started, "running").await;
+    shop.wait_for_state(&started, "running").await;
     let queued = shop.submit("And then this.").await;
 
     let mut names = Vec::new();
@@ -44,7 +44,7 @@ async fn the_administrator_lists_all_applications_and_runs_in_pages_and_ends_one
 
     // One run: what has not begun at once, what has only by its accepted risk.
     gateway.admin(&["run", "cancel", &queued]).await.ok();
-    assert_eq!(text(&shop.ended(&queued).await, "/stop/requested_by"), "administrator");
+    assert_eq!(text(&shop.wait_for_end(&queued).await, "/stop/requested_by"), "administrator");
     let refused = gateway.admin(&["run", "cancel", &started]).await;
     assert_eq!(refused.exit, 6, "{}", refused.stderr);
     let wrong = gateway.admin(&["run", "cancel", &started, "--accept-risk", "anything"]).await;
@@ -75,13 +75,13 @@ async fn the_administrator_lists_all_applications_and_runs_in_pages_and_ends_one
 async fn disabling_waits_for_a_desktop_that_is_away_and_is_completed_when_it_was_there() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let mut device = Device::paired_with(&gateway).await;
+    let mut device = TestDevice::paired_with(&gateway).await;
     let (folder, device_id) = (Folder::new(), device.device_id().await);
     let slow = folder.slow_answer(600_000, "never");
     let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow]).await;
     let run_id = backend.submit("Take your time.").await;
     device.log().line(&["execution began", &run_id]).await;
-    device.line().freeze();
+    device.proxy().freeze();
     let disabling = gateway.admin(&["app", "disable", "shop", "--accept-risk", "interrupt-runs"]).await.ok();
     assert_eq!((text(&disabling, "/state"), &disabling["outstanding"]["runs_to_stop"]), ("disabling", &json!(1)));
     let early = gateway.admin(&["app", "complete-disabling", "shop"]).await;

@@ -1,7 +1,7 @@
 //! What was disabled never works again, and goes when everything of it has ended.
 
 use deskgate_tests::visitor::Visitor;
-use deskgate_tests::{Device, Folder, GatewayProcess, Postgres};
+use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice};
 use serde_json::{Value, json};
 
 use crate::text;
@@ -10,7 +10,7 @@ use crate::text;
 async fn an_application_is_disabled_and_removed_once_its_run_that_nobody_knew_the_end_of_has_ended() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let (mut device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let (mut device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
     let write = json!({ "tool": "Write", "arguments": { "file_path": "reply.txt", "content": "Dear customer\n" } });
     let model = folder.script("writer", json!([write, { "delay_ms": 600_000 }, { "text": "written" }]));
     let arguments = ["--model", &model, "--tools", "Read,Write", "--allow", "Write"];
@@ -23,8 +23,8 @@ async fn an_application_is_disabled_and_removed_once_its_run_that_nobody_knew_th
     .await;
     device.kill_9();
     device.start().await;
-    device.connected().await;
-    device.standing(&run_id, "awaiting_reconciliation").await;
+    device.wait_until_connected().await;
+    device.wait_for_standing(&run_id, "awaiting_reconciliation").await;
 
     // Nobody is there to be asked, so nothing is done; the question came with its numbers.
     let asked = device.cli(&["app", "disable", "shop"]).await;
@@ -58,14 +58,14 @@ async fn an_application_is_disabled_and_removed_once_its_run_that_nobody_knew_th
 
 #[tokio::test]
 async fn what_a_removed_application_did_is_exported_line_by_line_by_command_and_page_alike() {
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     let folder = Folder::new();
     // One run with more events than a reply holds of it, and more runs than a reply holds.
     let look = json!({ "tool": "Glob", "arguments": { "pattern": "*" } });
     let steps: Vec<Value> = (0..24).map(|_| look.clone()).chain([json!({ "text": "looked" })]).collect();
     let backend = device.publish_here("shop", &folder, &["--model", &folder.script("looker", json!(steps))]).await;
     let looked = backend.submit("Look around.").await;
-    assert_eq!(text(&backend.ended(&looked).await, "/state"), "succeeded");
+    assert_eq!(text(&backend.wait_for_end(&looked).await, "/state"), "succeeded");
     for number in 0..27 {
         let run_id = backend.submit(&format!("again {number}")).await;
         device.cli(&["runs", "stop", &run_id, "--wait", "60s"]).await.ok();

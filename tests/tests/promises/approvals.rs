@@ -1,19 +1,19 @@
 //! What waits for the desktop's owner, decided on their command line.
 
-use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres, until};
+use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice, until};
 use serde_json::{Value, json};
 
 use crate::text;
 
 /// A service that writes `reply.txt` when it is allowed to, and says what it was told.
-async fn writer(device: &Device, gateway: &GatewayProcess, folder: &Folder, arguments: &[&str]) -> Backend {
+async fn writer(device: &TestDevice, gateway: &GatewayProcess, folder: &Folder, arguments: &[&str]) -> Backend {
     let write = json!({ "tool": "Write", "arguments": { "file_path": "reply.txt", "content": "Dear customer\n" } });
     let model = folder.script("writer", json!([{ "text": "I save it." }, write, { "text": "{{last_tool_result}}" }]));
     device.publish(gateway, "shop", folder, &[&["--model", &model, "--tools", "Read,Write"], arguments].concat()).await
 }
 
 /// The one request that waits.
-pub(crate) async fn waiting(device: &Device) -> Value {
+pub(crate) async fn waiting(device: &TestDevice) -> Value {
     until("a request to wait", async || {
         let listed = device.cli(&["approvals", "list"]).await.ok();
         match listed["approvals"].as_array().map(Vec::as_slice) {
@@ -32,15 +32,15 @@ fn written(folder: &Folder) -> Option<String> {
 async fn a_person_sees_the_whole_call_and_their_yes_lets_it_run_once() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let (device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let (device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
     let backend = writer(&device, &gateway, &folder, &[]).await;
     let run_id = backend.submit("Answer.").await;
     let request = waiting(&device).await;
     assert_eq!((text(&request, "/tool"), text(&request, "/run_id")), ("Write", run_id.as_str()));
     assert_eq!(text(&request, "/subject"), "customer-1", "for whom it was submitted");
     assert!(device.plain_cli(&["approvals", "list"]).await.stdout.contains("customer-1"));
-    backend.state(&run_id, "awaiting_approval").await;
-    device.standing(&run_id, "awaiting_approval").await;
+    backend.wait_for_state(&run_id, "awaiting_approval").await;
+    device.wait_for_standing(&run_id, "awaiting_approval").await;
     let id = text(&request, "/approval_id");
     let shown = device.plain_cli(&["approvals", "show", id]).await;
     for part in
@@ -50,7 +50,7 @@ async fn a_person_sees_the_whole_call_and_their_yes_lets_it_run_once() {
     }
     assert_eq!(written(&folder), None);
     device.cli(&["approvals", "approve", id]).await.ok();
-    assert_eq!(text(&backend.ended(&run_id).await, "/state"), "succeeded");
+    assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
     assert_eq!(written(&folder).as_deref(), Some("Dear customer\n"));
     let log = device.cli(&["approvals", "log", "--run", &run_id]).await.ok();
     let what: Vec<_> = log["entries"].as_array().expect("a list").iter().map(|row| text(row, "/what")).collect();
@@ -63,7 +63,7 @@ async fn a_person_sees_the_whole_call_and_their_yes_lets_it_run_once() {
 async fn of_two_people_who_decide_at_once_one_has_decided_and_the_other_learns_it() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let (device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let (device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
     let backend = writer(&device, &gateway, &folder, &[]).await;
     let run_id = backend.submit("Answer.").await;
     let request = waiting(&device).await;
@@ -74,7 +74,7 @@ async fn of_two_people_who_decide_at_once_one_has_decided_and_the_other_learns_i
     let mut codes = [yes.exit, no.exit];
     codes.sort_unstable();
     assert_eq!(codes, [0, 6], "{} {}", yes.stderr, no.stderr);
-    let run = backend.ended(&run_id).await;
+    let run = backend.wait_for_end(&run_id).await;
     match yes.exit {
         0 => assert!(written(&folder).is_some()),
         _ => {
@@ -90,10 +90,10 @@ async fn of_two_people_who_decide_at_once_one_has_decided_and_the_other_learns_i
 async fn a_denied_path_is_refused_without_asking_and_may_end_the_run() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let (device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let (device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
     let rules = ["--allow", "Write", "--deny", "Write:reply.txt", "--on-denial", "end"];
     let backend = writer(&device, &gateway, &folder, &rules).await;
-    let run = backend.ended(&backend.submit("Answer.").await).await;
+    let run = backend.wait_for_end(&backend.submit("Answer.").await).await;
     assert_eq!((text(&run, "/error/code"), text(&run, "/error/effects")), ("approval_denied", "none"), "{run}");
     assert_eq!(written(&folder), None);
 }
@@ -102,17 +102,17 @@ async fn a_denied_path_is_refused_without_asking_and_may_end_the_run() {
 async fn a_service_whose_run_waits_for_a_person_keeps_its_own_runs_in_the_queue_and_no_others() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let (device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let (device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
     let backend = writer(&device, &gateway, &folder, &[]).await;
     let first = backend.submit("Answer.").await;
-    device.standing(&first, "awaiting_approval").await;
+    device.wait_for_standing(&first, "awaiting_approval").await;
     // More than the device has slots.
     let mut behind = Vec::new();
     for _ in 0..6 {
         behind.push(backend.submit("Answer too.").await);
     }
     let other = device.publish(&gateway, "news", &folder, &["--tools", "Read"]).await;
-    assert_eq!(text(&other.ended(&other.submit("What is here?").await).await, "/state"), "succeeded");
+    assert_eq!(text(&other.wait_for_end(&other.submit("What is here?").await).await, "/state"), "succeeded");
     for run_id in &behind {
         let run = backend.run(run_id).await;
         assert_eq!(text(&run, "/state"), "queued");
@@ -125,17 +125,17 @@ async fn a_service_whose_run_waits_for_a_person_keeps_its_own_runs_in_the_queue_
 async fn a_stop_waits_for_no_decision_and_the_run_asks_anew_when_the_agent_is_back() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let (mut device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let (mut device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
     let backend = writer(&device, &gateway, &folder, &[]).await;
     let run_id = backend.submit("Answer.").await;
     let mut new = waiting(&device).await;
     // More often than a run may be cut off.
     for _ in 0..3 {
         let old = new;
-        device.standing(&run_id, "awaiting_approval").await;
+        device.wait_for_standing(&run_id, "awaiting_approval").await;
         let stopped = device.plain_cli(&["stop"]).await;
         assert!(stopped.exit == 0 && stopped.stdout.contains(&run_id), "{}{}", stopped.stdout, stopped.stderr);
-        assert!(device.has_stopped().await.success());
+        assert!(device.wait_for_exit().await.success());
         device.start().await;
         new = waiting(&device).await;
         assert_ne!(text(&new, "/approval_id"), text(&old, "/approval_id"));
@@ -143,6 +143,6 @@ async fn a_stop_waits_for_no_decision_and_the_run_asks_anew_when_the_agent_is_ba
         assert_eq!((late.exit, written(&folder)), (6, None), "{}", late.stderr);
     }
     device.cli(&["approvals", "approve", text(&new, "/approval_id")]).await.ok();
-    assert_eq!(text(&backend.ended(&run_id).await, "/state"), "succeeded");
+    assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
     assert_eq!(written(&folder).as_deref(), Some("Dear customer\n"));
 }

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use deskgate_tests::{Device, Folder, GatewayProcess, Postgres, until};
+use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -16,14 +16,14 @@ fn place(gateway: &GatewayProcess, name: &str) -> String {
 async fn a_restored_gateway_executes_nothing_again_that_ran_since_and_says_of_what_it_does_not_know_the_end() {
     let postgres = Postgres::shared().await;
     let mut gateway = GatewayProcess::start(&postgres, &[]).await;
-    let device = Device::paired_with(&gateway).await;
+    let device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let slow = folder.slow_answer(4000, "done");
     let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow, "--concurrency", "1"]).await;
     let ended = backend.submit("Before.").await;
-    backend.ended(&ended).await;
+    backend.wait_for_end(&ended).await;
     let running = backend.submit("Now.").await;
-    backend.state(&running, "running").await;
+    backend.wait_for_state(&running, "running").await;
     let queued = backend.submit("Then.").await;
 
     let backup = place(&gateway, "backup");
@@ -36,10 +36,10 @@ async fn a_restored_gateway_executes_nothing_again_that_ran_since_and_says_of_wh
 
     // The world goes on: what the backup shows as queued and running is executed.
     for run_id in [&running, &queued] {
-        assert_eq!(text(&backend.ended(run_id).await, "/state"), "succeeded");
+        assert_eq!(text(&backend.wait_for_end(run_id).await, "/state"), "succeeded");
     }
     let later = backend.submit("After the backup.").await;
-    backend.ended(&later).await;
+    backend.wait_for_end(&later).await;
 
     let restore = ["backup", "restore", &backup];
     let busy = gateway.command_line(&restore).await;
@@ -62,11 +62,11 @@ async fn a_restored_gateway_executes_nothing_again_that_ran_since_and_says_of_wh
     assert_eq!(restored["runs_in_doubt"], 2, "{restored}");
 
     gateway.restart().await;
-    device.connected().await;
+    device.wait_until_connected().await;
     assert_eq!(text(&backend.run(&ended).await, "/state"), "succeeded", "what had ended is as it was");
     // A run that is accepted now is executed, and those of before are not, although there is room.
     let fresh = backend.submit("And now.").await;
-    assert_eq!(text(&backend.ended(&fresh).await, "/state"), "succeeded");
+    assert_eq!(text(&backend.wait_for_end(&fresh).await, "/state"), "succeeded");
     for run_id in [&running, &queued] {
         let run = backend.run(run_id).await;
         assert_eq!(text(&run, "/state"), "awaiting_reconciliation", "{run}");
@@ -77,14 +77,14 @@ async fn a_restored_gateway_executes_nothing_again_that_ran_since_and_says_of_wh
     assert_eq!(events.last().map(String::as_str), Some("run.awaiting_reconciliation"), "{events:?}");
     // The administrator ends one by an accepted risk; its effects stay possible.
     gateway.admin(&["run", "cancel", &queued, "--accept-risk", "interrupt-runs", "--wait", "30s"]).await.ok();
-    assert_eq!(text(&backend.ended(&queued).await, "/state"), "cancelled");
+    assert_eq!(text(&backend.wait_for_end(&queued).await, "/state"), "cancelled");
 }
 
 #[tokio::test]
 async fn a_run_that_nobody_had_been_given_before_the_backup_waits_for_a_word_and_ends_by_a_stop_unexecuted() {
     let postgres = Postgres::shared().await;
     let mut gateway = GatewayProcess::start(&postgres, &[]).await;
-    let mut device = Device::paired_with(&gateway).await;
+    let mut device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
     device.stop(Signal::TERM).await;
@@ -97,15 +97,15 @@ async fn a_run_that_nobody_had_been_given_before_the_backup_waits_for_a_word_and
     assert_eq!(gateway.command_line(&risky).await.ok()["runs_in_doubt"], 1);
     gateway.restart().await;
     device.start().await;
-    device.connected().await;
+    device.wait_until_connected().await;
 
     // There is room, and what is accepted now shows that the device is given work again.
     let fresh = backend.submit("And this?").await;
-    assert_eq!(text(&backend.ended(&fresh).await, "/state"), "succeeded");
+    assert_eq!(text(&backend.wait_for_end(&fresh).await, "/state"), "succeeded");
     assert_eq!(text(&backend.run(&run_id).await, "/state"), "awaiting_reconciliation");
 
     backend.stop(&run_id).await;
-    let run = backend.ended(&run_id).await;
+    let run = backend.wait_for_end(&run_id).await;
     assert_eq!((text(&run, "/state"), device.executions(&run_id)), ("cancelled", 0), "{run}");
 }
 
@@ -113,7 +113,7 @@ async fn a_run_that_nobody_had_been_given_before_the_backup_waits_for_a_word_and
 async fn a_device_that_still_holds_a_run_of_the_backup_does_not_go_on_with_it_behind_the_gateways_back() {
     let postgres = Postgres::shared().await;
     let mut gateway = GatewayProcess::start(&postgres, &[]).await;
-    let device = Device::paired_with(&gateway).await;
+    let device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let slow = folder.slow_answer(600_000, "never");
     let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow]).await;
@@ -124,7 +124,7 @@ async fn a_device_that_still_holds_a_run_of_the_backup_does_not_go_on_with_it_be
     gateway.stop(Signal::TERM).await;
     gateway.command_line(&["backup", "restore", &backup, "--accept-risk", "replace-database"]).await.ok();
     gateway.restart().await;
-    device.connected().await;
+    device.wait_until_connected().await;
     until("the device to let go of it", async || {
         let runs = device.status().await["work"]["runs"].clone();
         if runs == json!([]) { Ok(()) } else { Err(runs.to_string()) }
@@ -137,10 +137,10 @@ async fn a_device_that_still_holds_a_run_of_the_backup_does_not_go_on_with_it_be
 #[tokio::test]
 async fn a_backup_of_a_private_cluster_is_made_while_it_works_verified_and_a_damaged_one_is_found_out() {
     let mut gateway = GatewayProcess::on_private_cluster(&[]).await;
-    let device = Device::paired_with(&gateway).await;
+    let device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
-    backend.ended(&backend.submit("What does order 4711 say?").await).await;
+    backend.wait_for_end(&backend.submit("What does order 4711 say?").await).await;
     let backup = place(&gateway, "backup");
     gateway.command_line(&["backup", "create", &backup]).await.ok();
     let again = gateway.command_line(&["backup", "create", &backup]).await;
@@ -174,7 +174,7 @@ async fn a_backup_of_a_private_cluster_is_made_while_it_works_verified_and_a_dam
 
 #[tokio::test]
 async fn a_backup_is_verified_beside_the_gateways_own_database_which_is_left_as_it_was() {
-    let postgres = Postgres::alone().await;
+    let postgres = Postgres::start_exclusive().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
     let backup = place(&gateway, "backup");
     gateway.command_line(&["backup", "create", &backup]).await.ok();
@@ -195,7 +195,7 @@ async fn a_backup_is_verified_beside_the_gateways_own_database_which_is_left_as_
 
 #[tokio::test]
 async fn an_account_that_may_not_make_databases_is_told_so_and_what_to_do() {
-    let postgres = Postgres::alone().await.as_owner_only().await;
+    let postgres = Postgres::start_exclusive().await.as_owner_only().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
     let backup = place(&gateway, "backup");
     gateway.command_line(&["backup", "create", &backup]).await.ok();

@@ -10,24 +10,24 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use deskgate_gateway::signing::{SigningSecret, is_signed};
-use deskgate_tests::island::{self, Names};
-use deskgate_tests::receiver::{Got, Receiver};
+use deskgate_tests::netns::{self, DnsServer};
+use deskgate_tests::receiver::{ReceivedRequest, Receiver};
 use deskgate_tests::wait::{until, until_within};
-use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres, others};
+use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice, third_party};
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
 
 /// A name, and an address that belongs to the public Internet everywhere but on the island.
-const HOST: &str = "hooks.example.com";
-const ADDRESS: &str = "93.184.216.34";
+const CALLBACK_HOST: &str = "hooks.example.com";
+const CALLBACK_ADDRESS: &str = "93.184.216.34";
 
 /// A lease of an attempt, and what a busy machine needs.
-const LEASED: Duration = Duration::from_secs(75);
+const LEASE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// What the receiver does with what comes.
 #[derive(Clone, Default)]
-enum Manner {
+enum ReceiverBehaviour {
     /// Confirms.
     #[default]
     Confirms,
@@ -38,38 +38,39 @@ enum Manner {
 }
 
 /// A receiver whose manner changes, and the identifiers of the events that it confirmed.
-struct Backoffice {
+struct CallbackReceiver {
     receiver: Receiver,
-    manner: Arc<Mutex<Manner>>,
+    manner: Arc<Mutex<ReceiverBehaviour>>,
     confirmed: Arc<Mutex<BTreeSet<String>>>,
 }
 
-impl Backoffice {
+impl CallbackReceiver {
     async fn start() -> Self {
-        let (manner, confirmed) = (Arc::<Mutex<Manner>>::default(), Arc::<Mutex<BTreeSet<String>>>::default());
+        let (manner, confirmed) =
+            (Arc::<Mutex<ReceiverBehaviour>>::default(), Arc::<Mutex<BTreeSet<String>>>::default());
         let (now, done) = (manner.clone(), confirmed.clone());
-        let answer = move |got: Got| {
+        let answer = move |got: ReceivedRequest| {
             let (manner, done) = (lock(&now).clone(), done.clone());
             async move {
                 match manner {
-                    Manner::Confirms => {}
-                    Manner::Hangs => std::future::pending().await,
-                    Manner::Waits(until) => until.notified().await,
+                    ReceiverBehaviour::Confirms => {}
+                    ReceiverBehaviour::Hangs => std::future::pending().await,
+                    ReceiverBehaviour::Waits(until) => until.notified().await,
                 }
                 lock(&done).insert(got.header("webhook-id").to_owned());
                 StatusCode::NO_CONTENT.into_response()
             }
         };
-        Self { receiver: Receiver::start(&[HOST], answer).await, manner, confirmed }
+        Self { receiver: Receiver::start(&[CALLBACK_HOST], answer).await, manner, confirmed }
     }
 
-    fn behaves(&self, manner: Manner) {
+    fn behaves(&self, manner: ReceiverBehaviour) {
         *lock(&self.manner) = manner;
     }
 
-    async fn receives(&self, count: usize) -> Vec<Got> {
+    async fn receives(&self, count: usize) -> Vec<ReceivedRequest> {
         until(&format!("{count} callbacks"), async || {
-            let got = self.receiver.got();
+            let got = self.receiver.requests();
             if got.len() >= count { Ok(got) } else { Err(format!("{} came", got.len())) }
         })
         .await
@@ -80,40 +81,40 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn json(got: &Got) -> Value {
+fn json(got: &ReceivedRequest) -> Value {
     serde_json::from_slice(&got.body).expect("a callback is JSON")
 }
 
-fn is_signed_by(secret: &str, got: &Got) -> bool {
+fn is_signed_by(secret: &str, got: &ReceivedRequest) -> bool {
     let secret = SigningSecret::parse(secret).expect("a secret");
     let [signature, id, at] = ["webhook-signature", "webhook-id", "webhook-timestamp"].map(|name| got.header(name));
     is_signed(signature, &[&secret], id, at, &got.body)
 }
 
 /// A gateway whose application has a callback, on an island.
-struct Site {
-    office: Backoffice,
+struct CallbackFixture {
+    office: CallbackReceiver,
     postgres: Postgres,
     gateway: GatewayProcess,
-    device: Device,
+    device: TestDevice,
     backend: Backend,
     secret: String,
-    _names: Names,
+    _names: DnsServer,
     _folder: Folder,
 }
 
-impl Site {
+impl CallbackFixture {
     async fn new() -> Self {
-        let names = Names::start().await;
-        names.lead(HOST, &[ADDRESS]);
-        let office = Backoffice::start().await;
+        let names = DnsServer::start().await;
+        names.set_addresses(CALLBACK_HOST, &[CALLBACK_ADDRESS]);
+        let office = CallbackReceiver::start().await;
         let postgres = Postgres::shared().await;
         let roots = format!("callbacks.ca_file={}", office.receiver.ca_file().display());
         let gateway = GatewayProcess::start(&postgres, &[&roots]).await;
-        let (device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+        let (device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
         let backend = device.publish(&gateway, "shop", &folder, &[]).await;
-        gateway.admin(&["allowlist", "add", HOST]).await.ok();
-        let url = format!("https://{HOST}/deskgate");
+        gateway.admin(&["allowlist", "add", CALLBACK_HOST]).await.ok();
+        let url = format!("https://{CALLBACK_HOST}/deskgate");
         let set = device.cli(&["callback", "set", "shop", "--url", &url, "--event", "run.succeeded"]).await.ok();
         let secret = set["secret"].as_str().expect("shown once").to_owned();
         Self { office, postgres, gateway, device, backend, secret, _names: names, _folder: folder }
@@ -127,7 +128,7 @@ impl Site {
 
     /// Waits until nothing is pending.
     async fn settled(&self) {
-        until_within(LEASED, "nothing to be pending", async || {
+        until_within(LEASE_TIMEOUT, "nothing to be pending", async || {
             let states = self.states().await;
             if states.iter().any(|state| state.contains("pending")) { Err(states.join(", ")) } else { Ok(()) }
         })
@@ -138,21 +139,21 @@ impl Site {
     async fn killed(&mut self) {
         self.gateway.kill_9();
         self.gateway.restart().await;
-        self.device.connected().await;
+        self.device.wait_until_connected().await;
     }
 }
 
 #[test]
 fn a_callback_arrives_over_tls_and_every_attempt_can_be_read_afterwards() {
-    island::on_one("callbacks::a_callback_arrives_over_tls_and_every_attempt_can_be_read_afterwards", async || {
-        let site = Site::new().await;
+    netns::run_test("callbacks::a_callback_arrives_over_tls_and_every_attempt_can_be_read_afterwards", async || {
+        let site = CallbackFixture::new().await;
         let tested = site.device.cli(&["callback", "test", "shop"]).await.ok();
         assert_eq!(tested["delivery"]["state"], "delivered", "{tested}");
         let run_id = site.backend.submit("What does order 4711 say?").await;
-        let run = site.backend.ended(&run_id).await;
+        let run = site.backend.wait_for_end(&run_id).await;
         let got = site.office.receives(2).await.swap_remove(1);
         assert!(is_signed_by(&site.secret, &got), "{got:?}");
-        assert_eq!((got.host.as_str(), got.line.as_str()), (HOST, "POST /deskgate"));
+        assert_eq!((got.host.as_str(), got.line.as_str()), (CALLBACK_HOST, "POST /deskgate"));
         let body = json(&got);
         assert_eq!((&body["type"], &body["data"]["run"]), (&"run.succeeded".into(), &run));
         site.settled().await;
@@ -168,17 +169,17 @@ fn a_callback_arrives_over_tls_and_every_attempt_can_be_read_afterwards() {
         // The list is the administrator's.
         let refused = site.device.cli(&["allowlist", "set", "evil.example.com"]).await;
         assert!(refused.exit == 6 && refused.stderr.contains("administrator"), "{}", refused.stderr);
-        assert_eq!(site.device.cli(&["allowlist", "show"]).await.ok()["hosts"], serde_json::json!([HOST]));
-        site.gateway.admin(&["allowlist", "remove", HOST]).await.ok();
+        assert_eq!(site.device.cli(&["allowlist", "show"]).await.ok()["hosts"], serde_json::json!([CALLBACK_HOST]));
+        site.gateway.admin(&["allowlist", "remove", CALLBACK_HOST]).await.ok();
         let blocked = site.device.cli(&["callback", "test", "shop"]).await;
         assert_eq!(blocked.exit, 1, "{}", blocked.stderr);
         assert_eq!(blocked.value["delivery"]["error_code"], "host_not_allowed");
-        assert_eq!(site.office.receiver.got().len(), 2);
+        assert_eq!(site.office.receiver.requests().len(), 2);
     });
 }
 
 /// What a library of others' says of a callback: the event's type, or `None` if it is not genuine.
-fn verified(mut library: Command, secret: &str, got: &Got, body: &str) -> Option<String> {
+fn verified(mut library: Command, secret: &str, got: &ReceivedRequest, body: &str) -> Option<String> {
     let names = ["webhook-id", "webhook-timestamp", "webhook-signature"];
     let headers: serde_json::Map<_, _> =
         names.into_iter().map(|name| (name.to_owned(), got.header(name).into())).collect();
@@ -194,12 +195,12 @@ fn verified(mut library: Command, secret: &str, got: &Got, body: &str) -> Option
 fn a_callback_is_genuine_to_the_libraries_of_others_also_while_two_secrets_are_good() {
     // There is no network on the island to install them from.
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let Some(place) = runtime.block_on(others::place()) else { return };
+    let Some(place) = runtime.block_on(third_party::install_dir()) else { return };
     drop(runtime);
-    island::on_one(
+    netns::run_test(
         "callbacks::a_callback_is_genuine_to_the_libraries_of_others_also_while_two_secrets_are_good",
         async || {
-            let site = Site::new().await;
+            let site = CallbackFixture::new().await;
             let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients");
             let npm = || {
                 let mut command = Command::new("node");
@@ -212,13 +213,13 @@ fn a_callback_is_genuine_to_the_libraries_of_others_also_while_two_secrets_are_g
                 command
             };
             let run_id = site.backend.submit("Wie heißt Frau Grün? ☺").await;
-            site.backend.ended(&run_id).await;
+            site.backend.wait_for_end(&run_id).await;
             let first = site.office.receives(1).await.swap_remove(0);
             let rolled = site.device.cli(&["callback", "secret", "shop"]).await.ok();
             let newer = rolled["secret"].as_str().expect("shown once");
             site.device.cli(&["callback", "test", "shop"]).await.ok();
             let second = site.office.receives(2).await.swap_remove(1);
-            let text = |got: &Got| String::from_utf8(got.body.to_vec()).expect("a callback is UTF-8");
+            let text = |got: &ReceivedRequest| String::from_utf8(got.body.to_vec()).expect("a callback is UTF-8");
             for library in [&npm as &dyn Fn() -> Command, &pypi] {
                 let genuine = verified(library(), &site.secret, &first, &text(&first));
                 assert_eq!(genuine.as_deref(), Some("run.succeeded"));
@@ -240,15 +241,15 @@ fn a_callback_is_genuine_to_the_libraries_of_others_also_while_two_secrets_are_g
 
 #[test]
 fn whenever_the_gateway_is_killed_every_event_arrives_and_is_known_by_its_identifier() {
-    island::on_one(
+    netns::run_test(
         "callbacks::whenever_the_gateway_is_killed_every_event_arrives_and_is_known_by_its_identifier",
         async || {
-            let mut site = Site::new().await;
+            let mut site = CallbackFixture::new().await;
             let mut runs = Vec::new();
 
             // Confirmed, and nobody wrote it down: the gateway is frozen before the answer, and killed after it.
             let answer = Arc::new(Notify::new());
-            site.office.behaves(Manner::Waits(answer.clone()));
+            site.office.behaves(ReceiverBehaviour::Waits(answer.clone()));
             runs.push(site.backend.submit("one").await);
             site.office.receives(1).await;
             site.gateway.process().signal(Signal::STOP);
@@ -260,10 +261,11 @@ fn whenever_the_gateway_is_killed_every_event_arrives_and_is_known_by_its_identi
             site.killed().await;
 
             // Claimed and sent, never answered.
-            site.office.behaves(Manner::Hangs);
+            site.office.behaves(ReceiverBehaviour::Hangs);
             let second = site.backend.submit("two").await;
             until("the second to be sent", async || {
-                let came = site.office.receiver.got().iter().any(|got| json(got)["data"]["run"]["run_id"] == *second);
+                let came =
+                    site.office.receiver.requests().iter().any(|got| json(got)["data"]["run"]["run_id"] == *second);
                 if came { Ok(()) } else { Err("not yet".to_owned()) }
             })
             .await;
@@ -271,17 +273,17 @@ fn whenever_the_gateway_is_killed_every_event_arrives_and_is_known_by_its_identi
             site.killed().await;
 
             // Queued, and killed at whatever moment that is.
-            site.office.behaves(Manner::Confirms);
+            site.office.behaves(ReceiverBehaviour::Confirms);
             for text in ["three", "four", "five"] {
                 let run_id = site.backend.submit(text).await;
-                site.backend.ended(&run_id).await;
+                site.backend.wait_for_end(&run_id).await;
                 site.killed().await;
                 runs.push(run_id);
             }
 
             site.settled().await;
             assert_eq!(site.states().await, ["5 delivered"]);
-            let got = site.office.receiver.got();
+            let got = site.office.receiver.requests();
             assert!(got.len() >= 7, "two of them were sent again: {}", got.len());
             assert!(got.iter().all(|got| is_signed_by(&site.secret, got)));
             for run_id in &runs {
@@ -300,7 +302,7 @@ fn whenever_the_gateway_is_killed_every_event_arrives_and_is_known_by_its_identi
 async fn an_administrator_sends_again_one_delivery_or_all_that_failed() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let device = Device::paired_with(&gateway).await;
+    let device = TestDevice::paired_with(&gateway).await;
     let made = device.cli(&["app", "create", "shop"]).await.ok();
     let app_id = made["application"]["app_id"].as_str().expect("a text");
     // No host is allowed, so nothing goes anywhere.
@@ -350,7 +352,7 @@ async fn an_administrator_sends_again_one_delivery_or_all_that_failed() {
 async fn whoever_listens_on_this_computer_gets_what_a_callback_would() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let (device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let (device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
     let (tell, mut told) = mpsc::unbounded_channel();
     let receive = move |headers: axum::http::HeaderMap, body: axum::body::Bytes| {

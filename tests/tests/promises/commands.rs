@@ -2,23 +2,23 @@
 
 use std::path::Path;
 
-use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres, process, until};
+use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice, process, until};
 use serde_json::json;
 
 use crate::text;
 
-struct Site {
+struct CommandFixture {
     _postgres: Postgres,
     gateway: GatewayProcess,
-    device: Device,
+    device: TestDevice,
     folder: Folder,
 }
 
-impl Site {
+impl CommandFixture {
     async fn new() -> Self {
         let postgres = Postgres::shared().await;
         let gateway = GatewayProcess::start(&postgres, &[]).await;
-        let device = Device::paired_with(&gateway).await;
+        let device = TestDevice::paired_with(&gateway).await;
         Self { _postgres: postgres, gateway, device, folder: Folder::new() }
     }
 
@@ -37,12 +37,12 @@ impl Site {
 
 #[tokio::test]
 async fn a_run_changes_its_folder_by_a_command_and_sees_nothing_of_the_agent() {
-    let site = Site::new().await;
+    let site = CommandFixture::new().await;
     let home = site.device.home().display().to_string();
     let command =
         format!("wc -l <orders.txt >lines.txt; ls {home} 2>&1 | grep -c 'No such file'; env | grep -c DESKGATE_");
     let backend = site.runs(&command).await;
-    let run = backend.ended(&backend.submit("Count.").await).await;
+    let run = backend.wait_for_end(&backend.submit("Count.").await).await;
     assert_eq!((text(&run, "/state"), text(&run, "/result/text")), ("succeeded", "1\n0\n\n(exit status 1)"), "{run}");
     assert_eq!(std::fs::read_to_string(site.folder.path().join("lines.txt")).expect("written").trim(), "0");
     let left = std::fs::read_dir(site.device.home().join("scratch")).expect("made").count();
@@ -50,7 +50,7 @@ async fn a_run_changes_its_folder_by_a_command_and_sees_nothing_of_the_agent() {
 }
 
 /// Five generations, each in a session of its own and deaf to a polite request, none of which ends by itself.
-const TREE: &str = "trap '' TERM HUP INT
+const PROCESS_TREE_SCRIPT: &str = "trap '' TERM HUP INT
 if [ $1 -gt 1 ]; then setsid sh ./tree.sh $(($1 - 1)) & fi
 while :; do sleep 60; done";
 
@@ -68,41 +68,41 @@ fn generations(folder: &Path) -> usize {
         let line = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
         line.starts_with(b"sh\0./tree.sh\0")
     };
-    process::naming(folder).iter().filter(works_here).count()
+    process::find_mentioning(folder).iter().filter(works_here).count()
 }
 
 #[tokio::test]
 async fn a_run_stopped_in_the_middle_of_five_generations_leaves_no_process_within_three_seconds() {
-    let site = Site::new().await;
-    site.folder.write("tree.sh", TREE);
+    let site = CommandFixture::new().await;
+    site.folder.write("tree.sh", PROCESS_TREE_SCRIPT);
     let backend = site.runs("sh ./tree.sh 5").await;
     let folder = site.folder.path();
     let run_id = backend.submit("Begin.").await;
     stand(&folder).await;
     let asked = std::time::Instant::now();
     let operation = backend.stop(&run_id).await;
-    until("no process to be left", async || match process::naming(&folder) {
+    until("no process to be left", async || match process::find_mentioning(&folder) {
         left if left.is_empty() => Ok(()),
         left => Err(format!("{left:?} are left")),
     })
     .await;
     assert!(asked.elapsed() < std::time::Duration::from_secs(3), "{:?}", asked.elapsed());
     assert_eq!(backend.outcome(&operation).await, json!({ "code": "stopped", "run_state": "cancelled" }));
-    let run = backend.ended(&run_id).await;
+    let run = backend.wait_for_end(&run_id).await;
     assert_eq!(text(&run, "/state"), "cancelled", "{run}");
 }
 
 #[tokio::test]
 async fn kill_9_of_the_agent_leaves_no_process_of_its_commands_and_its_next_start_no_file() {
-    let mut site = Site::new().await;
-    site.folder.write("tree.sh", TREE);
+    let mut site = CommandFixture::new().await;
+    site.folder.write("tree.sh", PROCESS_TREE_SCRIPT);
     let backend = site.runs("echo left >/tmp/left; sh ./tree.sh 5").await;
     let folder = site.folder.path();
     backend.submit("Begin.").await;
     stand(&folder).await;
     // The agent alone, not its group: nobody but the kernel ends what it has started.
     assert!(process::kill_9(site.device.process().id()));
-    until("no process to be left", async || match process::naming(&folder) {
+    until("no process to be left", async || match process::find_mentioning(&folder) {
         left if left.is_empty() => Ok(()),
         left => Err(format!("{left:?} are left")),
     })
@@ -122,11 +122,11 @@ async fn kill_9_of_the_agent_leaves_no_process_of_its_commands_and_its_next_star
 
 #[tokio::test]
 async fn without_a_sandbox_nothing_is_published_and_a_run_fails_with_sandbox_unavailable() {
-    let site = Site::new().await;
+    let site = CommandFixture::new().await;
     let backend = site.runs("echo never >never.txt").await;
     // What must be protected and cannot be: no command may run here from now on.
     std::os::unix::fs::symlink("/tmp", site.folder.path().join(".git")).expect("links");
-    let run = backend.ended(&backend.submit("Try.").await).await;
+    let run = backend.wait_for_end(&backend.submit("Try.").await).await;
     assert_eq!((text(&run, "/state"), text(&run, "/error/code")), ("failed", "sandbox_unavailable"), "{run}");
     assert_eq!(text(&run, "/error/effects"), "none", "{run}");
     assert!(!site.folder.path().join("never.txt").exists());
@@ -142,11 +142,11 @@ async fn without_a_sandbox_nothing_is_published_and_a_run_fails_with_sandbox_una
 
 #[tokio::test]
 async fn what_a_command_leaves_in_the_way_of_protection_is_named_with_what_to_do_by_the_log_and_the_check() {
-    let site = Site::new().await;
+    let site = CommandFixture::new().await;
     let backend = site.runs("mkdir -p lib && mkfifo lib/.git && echo left").await;
-    let run = backend.ended(&backend.submit("Leave it.").await).await;
+    let run = backend.wait_for_end(&backend.submit("Leave it.").await).await;
     assert_eq!((text(&run, "/state"), text(&run, "/result/text")), ("succeeded", "left"), "{run}");
-    let run = backend.ended(&backend.submit("Again.").await).await;
+    let run = backend.wait_for_end(&backend.submit("Again.").await).await;
     assert_eq!((text(&run, "/state"), text(&run, "/error/code")), ("failed", "sandbox_unavailable"), "{run}");
 
     let cause = "lib/.git in the working directory must be protected and cannot be: it is neither a folder nor a file";
@@ -156,6 +156,6 @@ async fn what_a_command_leaves_in_the_way_of_protection_is_named_with_what_to_do
     assert!(checked.stdout.contains(cause) && checked.stdout.contains(to_do), "{}{}", checked.stdout, checked.stderr);
 
     std::fs::remove_file(site.folder.path().join("lib/.git")).expect("stands");
-    let run = backend.ended(&backend.submit("Leave it again.").await).await;
+    let run = backend.wait_for_end(&backend.submit("Leave it again.").await).await;
     assert_eq!(text(&run, "/state"), "succeeded", "{run}");
 }

@@ -3,57 +3,57 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use deskgate_tests::backend::Answer;
-use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres};
+use deskgate_tests::backend::ApiResponse;
+use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::text;
 
-const QUOTES: &str = "{{earlier}}now: {{input}}";
+const QUOTING_TEMPLATE: &str = "{{earlier}}now: {{input}}";
 
 #[tokio::test]
 async fn a_message_sees_what_was_said_in_its_generation_also_after_the_device_was_killed() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let mut device = Device::paired_with(&gateway).await;
+    let mut device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
-    let model = folder.script("quotes", json!([{ "text": QUOTES }]));
+    let model = folder.script("quotes", json!([{ "text": QUOTING_TEMPLATE }]));
     let backend = device.publish(&gateway, "shop", &folder, &["--model", &model]).await;
     let talk = backend.conversation("case 4711").await;
     let other = backend.conversation("case 4712").await;
-    assert_eq!(backend.answer_to(&talk, 1, "one").await, "now: one");
+    assert_eq!(backend.say_and_wait(&talk, 1, "one").await, "now: one");
     device.kill_9();
     device.start().await;
-    assert_eq!(backend.answer_to(&talk, 1, "two").await, "user: one\nassistant: now: one\nnow: two");
-    assert_eq!(backend.answer_to(&other, 1, "one").await, "now: one", "another conversation");
+    assert_eq!(backend.say_and_wait(&talk, 1, "two").await, "user: one\nassistant: now: one\nnow: two");
+    assert_eq!(backend.say_and_wait(&other, 1, "one").await, "now: one", "another conversation");
 
     // The reset waits for the device, and is carried out once.
     let device_id = device.device_id().await;
-    device.line().cut();
-    gateway.device_is(&device_id, "offline").await;
+    device.proxy().cut();
+    gateway.wait_for_device_state(&device_id, "offline").await;
     let operation = backend.reset(&talk, 1).await.expect("answered").body;
     assert_eq!(text(&operation, "/state"), "pending", "{operation}");
     assert_eq!(backend.get(&format!("/conversations/{talk}")).await["state"], "resetting");
-    device.line().heal();
+    device.proxy().heal();
     assert_eq!(backend.outcome(&operation).await, json!({ "code": "reset", "new_generation": 2 }));
     let stale = backend.say(&talk, 1, "late").await.expect("answered");
     assert_eq!((stale.code(), &stale.body["current_generation"]), ("generation_mismatch", &json!(2)));
-    assert_eq!(backend.answer_to(&talk, 2, "anew").await, "now: anew");
-    assert_eq!(backend.answer_to(&other, 1, "two").await, "user: one\nassistant: now: one\nnow: two");
+    assert_eq!(backend.say_and_wait(&talk, 2, "anew").await, "now: anew");
+    assert_eq!(backend.say_and_wait(&other, 1, "two").await, "user: one\nassistant: now: one\nnow: two");
 }
 
 /// What one caller saw, and when it asked and was answered.
 #[derive(Clone, Debug)]
-struct Seen {
+struct Observation {
     asked: Instant,
     answered: Instant,
-    what: What,
+    kind: ObservationKind,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum What {
+enum ObservationKind {
     /// The generation was read, or named in a refusal.
     Generation(u64),
     /// A message was accepted in this generation.
@@ -63,34 +63,34 @@ enum What {
 }
 
 #[derive(Clone, Default)]
-struct History(Arc<Mutex<Vec<Seen>>>);
+struct ObservationLog(Arc<Mutex<Vec<Observation>>>);
 
-impl History {
-    fn note(&self, asked: Instant, what: What) {
-        self.0.lock().expect("no panic").push(Seen { asked, answered: Instant::now(), what });
+impl ObservationLog {
+    fn note(&self, asked: Instant, what: ObservationKind) {
+        self.0.lock().expect("no panic").push(Observation { asked, answered: Instant::now(), kind: what });
     }
 
     fn is_enough(&self) -> bool {
         let seen = self.0.lock().expect("no panic");
-        let messages = seen.iter().filter(|seen| matches!(seen.what, What::Accepted { .. })).count();
+        let messages = seen.iter().filter(|seen| matches!(seen.kind, ObservationKind::Accepted { .. })).count();
         // Who asks for a reset that is asked for already is told of that one.
         let resets: BTreeSet<_> = seen
             .iter()
-            .filter_map(|seen| match &seen.what {
-                What::Resetting { operation, .. } => Some(text(operation, "/operation_id")),
+            .filter_map(|seen| match &seen.kind {
+                ObservationKind::Resetting { operation, .. } => Some(text(operation, "/operation_id")),
                 _ => None,
             })
             .collect();
         messages >= 16 && resets.len() >= 4
     }
 
-    fn all(&self) -> Vec<Seen> {
+    fn all(&self) -> Vec<Observation> {
         self.0.lock().expect("no panic").clone()
     }
 }
 
 /// One caller: reads the generation, then says something, resets or stops, until enough was seen.
-async fn caller(backend: Backend, talk: String, history: History, number: usize) {
+async fn caller(backend: Backend, talk: String, history: ObservationLog, number: usize) {
     let mut generation = 1;
     for turn in 0..4000 {
         if history.is_enough() {
@@ -101,13 +101,13 @@ async fn caller(backend: Backend, talk: String, history: History, number: usize)
             0 => {
                 generation =
                     backend.get(&format!("/conversations/{talk}")).await["generation"].as_u64().expect("a number");
-                history.note(asked, What::Generation(generation));
+                history.note(asked, ObservationKind::Generation(generation));
                 continue;
             }
             1 => {
                 let answer = backend.reset(&talk, generation).await.expect("answered");
                 if answer.status.as_u16() == 202 {
-                    history.note(asked, What::Resetting { operation: answer.body, generation });
+                    history.note(asked, ObservationKind::Resetting { operation: answer.body, generation });
                     continue;
                 }
                 refused(&backend, &answer, &history, asked, &mut generation).await;
@@ -119,7 +119,7 @@ async fn caller(backend: Backend, talk: String, history: History, number: usize)
                     continue;
                 }
                 let run_id = answer.body["run_id"].as_str().expect("a run").to_owned();
-                history.note(asked, What::Accepted { run_id: run_id.clone(), generation });
+                history.note(asked, ObservationKind::Accepted { run_id: run_id.clone(), generation });
                 if turn % 3 == 0 {
                     backend.stop(&run_id).await;
                 }
@@ -128,7 +128,13 @@ async fn caller(backend: Backend, talk: String, history: History, number: usize)
     }
 }
 
-async fn refused(backend: &Backend, answer: &Answer, history: &History, asked: Instant, generation: &mut u64) {
+async fn refused(
+    backend: &Backend,
+    answer: &ApiResponse,
+    history: &ObservationLog,
+    asked: Instant,
+    generation: &mut u64,
+) {
     match answer.code() {
         "conversation_busy" => {
             if let Some(run_id) = answer.body["active_run_id"].as_str() {
@@ -137,7 +143,7 @@ async fn refused(backend: &Backend, answer: &Answer, history: &History, asked: I
         }
         "generation_mismatch" => {
             *generation = answer.body["current_generation"].as_u64().expect("the current one");
-            history.note(asked, What::Generation(*generation));
+            history.note(asked, ObservationKind::Generation(*generation));
         }
         other => panic!("{other}: {}", answer.body),
     }
@@ -147,13 +153,13 @@ async fn refused(backend: &Backend, answer: &Answer, history: &History, asked: I
 async fn under_messages_resets_and_stops_on_two_replicas_the_generation_never_goes_back() {
     let postgres = Postgres::shared().await;
     let (one, other) = (GatewayProcess::start(&postgres, &[]).await, GatewayProcess::start(&postgres, &[]).await);
-    let device = Device::paired_with(&one).await;
+    let device = TestDevice::paired_with(&one).await;
     let folder = Folder::new();
-    let model = folder.script("quotes", json!([{ "text": QUOTES }]));
+    let model = folder.script("quotes", json!([{ "text": QUOTING_TEMPLATE }]));
     let through_one = device.publish(&one, "shop", &folder, &["--model", &model, "--concurrency", "4"]).await;
     let backends = [through_one.clone(), through_one.through(other.http())];
     let talk = through_one.conversation("case 4711").await;
-    let history = History::default();
+    let history = ObservationLog::default();
     let mut callers = JoinSet::new();
     for number in 0..8 {
         callers.spawn(caller(backends[number % 2].clone(), talk.clone(), history.clone(), number));
@@ -170,16 +176,16 @@ async fn under_messages_resets_and_stops_on_two_replicas_the_generation_never_go
 }
 
 /// Checks what the callers saw, and returns the generation that must be the last.
-async fn check(seen: &[Seen], backend: &Backend) -> u64 {
+async fn check(seen: &[Observation], backend: &Backend) -> u64 {
     let mut accepted = BTreeMap::new();
     let mut resets = BTreeMap::new();
-    for Seen { what, .. } in seen {
+    for Observation { kind: what, .. } in seen {
         match what {
-            What::Generation(_) => {}
-            What::Accepted { run_id, generation } => {
+            ObservationKind::Generation(_) => {}
+            ObservationKind::Accepted { run_id, generation } => {
                 accepted.insert(run_id.clone(), *generation);
             }
-            What::Resetting { operation, generation } => {
+            ObservationKind::Resetting { operation, generation } => {
                 resets.insert(text(operation, "/operation_id").to_owned(), (operation.clone(), *generation));
             }
         }
@@ -195,10 +201,10 @@ async fn check(seen: &[Seen], backend: &Backend) -> u64 {
     closed.sort_unstable();
     assert_eq!(closed, (1..=closed.len() as u64).collect::<Vec<_>>(), "each generation was closed once");
     // Whoever asks after somebody was answered sees no older generation (I6).
-    let value = |seen: &Seen| match &seen.what {
-        What::Generation(generation) | What::Accepted { generation, .. } | What::Resetting { generation, .. } => {
-            *generation
-        }
+    let value = |seen: &Observation| match &seen.kind {
+        ObservationKind::Generation(generation)
+        | ObservationKind::Accepted { generation, .. }
+        | ObservationKind::Resetting { generation, .. } => *generation,
     };
     for earlier in seen {
         for later in seen.iter().filter(|later| later.asked > earlier.answered) {
@@ -208,7 +214,7 @@ async fn check(seen: &[Seen], backend: &Backend) -> u64 {
     // A message runs in the generation it named, alone (I7), and sees nothing of another generation.
     let mut spans = Vec::new();
     for (run_id, generation) in &accepted {
-        let run = backend.ended(run_id).await;
+        let run = backend.wait_for_end(run_id).await;
         assert_eq!(run["generation"].as_u64(), Some(*generation), "{run}");
         let moment = |name: &str| text(&run, name).parse::<deskgate_protocol::Timestamp>().expect("RFC 3339").0;
         spans.push((moment("/created_at"), moment("/finished_at"), run_id.clone()));

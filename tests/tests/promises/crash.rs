@@ -1,7 +1,7 @@
 //! kill -9 at the moments that hurt most.
 
 use deskgate_tests::backend::fresh_key;
-use deskgate_tests::{Device, Folder, GatewayProcess, Postgres, process};
+use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, process};
 use tokio::task::JoinSet;
 
 use crate::{everything_accepted_ended_once, text};
@@ -10,12 +10,12 @@ use crate::{everything_accepted_ended_once, text};
 async fn kill_9_of_the_gateway_between_202_and_offer_loses_nothing() {
     let postgres = Postgres::shared().await;
     let mut gateway = GatewayProcess::start(&postgres, &[]).await;
-    let device = Device::paired_with(&gateway).await;
+    let device = TestDevice::paired_with(&gateway).await;
     let device_id = device.device_id().await;
     let folder = Folder::new();
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
-    device.line().cut();
-    gateway.device_is(&device_id, "offline").await;
+    device.proxy().cut();
+    gateway.wait_for_device_state(&device_id, "offline").await;
     for _ in 0..20 {
         backend.submit("What does order 4711 say?").await;
     }
@@ -24,7 +24,7 @@ async fn kill_9_of_the_gateway_between_202_and_offer_loses_nothing() {
     for run_id in backend.accepted() {
         assert_eq!(backend.run(&run_id).await["state"], "waiting_for_device");
     }
-    device.line().heal();
+    device.proxy().heal();
     assert_eq!(backend.accepted().len(), 20);
     everything_accepted_ended_once(&backend, &device).await;
 }
@@ -33,26 +33,26 @@ async fn kill_9_of_the_gateway_between_202_and_offer_loses_nothing() {
 async fn kill_9_of_the_device_after_finish_is_journalled_and_before_it_is_acknowledged() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let mut device = Device::paired_with(&gateway).await;
+    let mut device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let slow = folder.slow_answer(3000, "the one answer");
     let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow]).await;
     let run_id = backend.submit("Take your time.").await;
-    backend.state(&run_id, "running").await;
+    backend.wait_for_state(&run_id, "running").await;
 
-    device.line().freeze();
+    device.proxy().freeze();
     device.log().line(&["execution ended", &run_id]).await;
     // The journal is written right after that line and shows in the status.
-    device.standing(&run_id, "finished").await;
+    device.wait_for_standing(&run_id, "finished").await;
     device.kill_9();
     // What the network held back is lost with it: the gateway never heard of the finish.
-    device.line().cut();
+    device.proxy().cut();
     assert_eq!(text(&backend.run(&run_id).await, "/state"), "running");
     // A second execution would give another answer.
     folder.slow_answer(3000, "another answer");
-    device.line().heal();
+    device.proxy().heal();
     device.start().await;
-    let run = backend.ended(&run_id).await;
+    let run = backend.wait_for_end(&run_id).await;
     assert_eq!(text(&run, "/result/text"), "the one answer", "{run}");
     everything_accepted_ended_once(&backend, &device).await;
     assert_eq!(device.executions(&run_id), 1);
@@ -61,7 +61,7 @@ async fn kill_9_of_the_device_after_finish_is_journalled_and_before_it_is_acknow
 #[tokio::test]
 async fn kill_9_of_gateway_device_and_postgres_at_once_loses_nothing() {
     let mut gateway = GatewayProcess::on_private_cluster(&[]).await;
-    let mut device = Device::paired_with(&gateway).await;
+    let mut device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let slow = folder.slow_answer(50, "done");
     let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow, "--concurrency", "4"]).await;
@@ -70,7 +70,7 @@ async fn kill_9_of_gateway_device_and_postgres_at_once_loses_nothing() {
         let backend = backend.clone();
         callers.spawn(async move {
             for _ in 0..25 {
-                backend.insist(&fresh_key(), "Work.").await;
+                backend.submit_until_accepted(&fresh_key(), "Work.").await;
             }
         });
     }

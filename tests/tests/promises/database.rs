@@ -1,16 +1,16 @@
 //! PostgreSQL goes away and comes back.
 
 use deskgate_tests::backend::fresh_key;
-use deskgate_tests::{Device, Folder, GatewayProcess, Postgres, until};
+use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, until};
 use tokio::task::JoinSet;
 
 use crate::{everything_accepted_ended_once, text};
 
 #[tokio::test]
 async fn kill_9_of_postgres_under_load_loses_nothing_and_executes_nothing_twice() {
-    let postgres = Postgres::alone().await;
+    let postgres = Postgres::start_exclusive().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let device = Device::paired_with(&gateway).await;
+    let device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let slow = folder.slow_answer(20, "done");
     let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow, "--concurrency", "4"]).await;
@@ -19,7 +19,7 @@ async fn kill_9_of_postgres_under_load_loses_nothing_and_executes_nothing_twice(
         let backend = backend.clone();
         callers.spawn(async move {
             for _ in 0..25 {
-                backend.insist(&fresh_key(), "Work.").await;
+                backend.submit_until_accepted(&fresh_key(), "Work.").await;
             }
         });
     }
@@ -45,14 +45,14 @@ async fn kill_9_of_postgres_under_load_loses_nothing_and_executes_nothing_twice(
 
 #[tokio::test]
 async fn without_its_database_the_gateway_says_503_and_goes_on_when_it_is_back() {
-    let postgres = Postgres::alone().await;
+    let postgres = Postgres::start_exclusive().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let device = Device::paired_with(&gateway).await;
+    let device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let slow = folder.slow_answer(4000, "done");
     let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow]).await;
     let before = backend.submit("before").await;
-    backend.state(&before, "running").await;
+    backend.wait_for_state(&before, "running").await;
     device.log().line(&["execution began", &before]).await;
 
     postgres.stop().await;
@@ -66,10 +66,10 @@ async fn without_its_database_the_gateway_says_503_and_goes_on_when_it_is_back()
     device.log().line(&["execution ended", &before]).await;
 
     postgres.start().await;
-    let meanwhile = backend.insist(&key, "meanwhile").await;
-    let after = backend.insist(&fresh_key(), "after").await;
+    let meanwhile = backend.submit_until_accepted(&key, "meanwhile").await;
+    let after = backend.submit_until_accepted(&fresh_key(), "after").await;
     for run_id in [&before, &meanwhile, &after] {
-        assert_eq!(text(&backend.ended(run_id).await, "/result/text"), "done");
+        assert_eq!(text(&backend.wait_for_end(run_id).await, "/result/text"), "done");
         assert_eq!(device.executions(run_id), 1);
     }
     everything_accepted_ended_once(&backend, &device).await;

@@ -1,17 +1,17 @@
 //! The line from clone to a finished run, in built-in mode and over SSH.
 
 use deskgate_tests::sshd::Sshd;
-use deskgate_tests::{Device, Folder, GatewayProcess, Postgres};
+use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice};
 
 use crate::text;
 
 #[tokio::test]
 async fn the_demo_path() {
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     let folder = Folder::new();
     let backend = device.publish_here("shop", &folder, &[]).await;
     let run_id = backend.submit("What does order 4711 say?").await;
-    let run = backend.ended(&run_id).await;
+    let run = backend.wait_for_end(&run_id).await;
     assert_eq!(run["state"], "succeeded", "{run}");
     let answer = text(&run, "/result/text");
     assert!(answer.contains("three green lamps"), "the result holds what stands in the folder: {answer}");
@@ -25,11 +25,11 @@ async fn the_demo_path() {
 async fn the_same_over_ssh_to_a_gateway_on_a_server() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let device = Device::paired_with(&gateway).await;
+    let device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
     let run_id = backend.submit("What does order 4711 say?").await;
-    let run = backend.ended(&run_id).await;
+    let run = backend.wait_for_end(&run_id).await;
     assert!(text(&run, "/result/text").contains("three green lamps"), "{run}");
     assert_eq!(device.executions(&run_id), 1);
 }
@@ -38,7 +38,7 @@ async fn the_same_over_ssh_to_a_gateway_on_a_server() {
 async fn the_same_through_debians_own_ssh_server() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let device = Device::for_remote().await;
+    let device = TestDevice::for_remote().await;
     let paired = device.pair(&gateway, &[]).await;
     let file = device.folder().join("identity.json");
     let printed = gateway.plain_admin(&["device", "add", file.to_str().unwrap(), "--print-authorized-keys"]).await;
@@ -60,10 +60,10 @@ async fn the_same_through_debians_own_ssh_server() {
         token.to_str().unwrap(),
     ];
     device.save(&connection).await.ok();
-    device.connected().await;
+    device.wait_until_connected().await;
 
     let folder = Folder::new();
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
-    let run = backend.ended(&backend.submit("What does order 4711 say?").await).await;
+    let run = backend.wait_for_end(&backend.submit("What does order 4711 say?").await).await;
     assert!(text(&run, "/result/text").contains("three green lamps"), "{run}");
 }

@@ -1,9 +1,9 @@
 //! A gateway that is told to stop says so first, and loses nothing.
 
-use deskgate_gateway::ops::ask::ask;
+use deskgate_gateway::ops::health_check::send_request;
 use deskgate_tests::backend::fresh_key;
-use deskgate_tests::gateway::SAME_SOCKET;
-use deskgate_tests::{Device, Folder, GatewayProcess, Postgres, until};
+use deskgate_tests::gateway::RELATIVE_SOCKET_SETTING;
+use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, until};
 use rustix::process::Signal;
 use tokio::task::JoinSet;
 
@@ -13,12 +13,12 @@ use crate::{everything_accepted_ended_once, text};
 async fn a_draining_gateway_refuses_new_work_answers_whoever_waits_and_a_second_signal_ends_it_at_once() {
     let postgres = Postgres::shared().await;
     let mut gateway = GatewayProcess::start(&postgres, &["server.drain_ms=60000"]).await;
-    let device = Device::paired_with(&gateway).await;
+    let device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let slow = folder.slow_answer(3000, "done");
     let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow]).await;
     let run_id = backend.submit("Take your time.").await;
-    backend.state(&run_id, "running").await;
+    backend.wait_for_state(&run_id, "running").await;
     let waiting = tokio::spawn({
         let (backend, run_id) = (backend.clone(), run_id.clone());
         async move { backend.read(&run_id, 60).await }
@@ -27,12 +27,12 @@ async fn a_draining_gateway_refuses_new_work_answers_whoever_waits_and_a_second_
     backend.run(&run_id).await;
 
     gateway.process().signal(Signal::TERM);
-    until("readiness to end", async || match ask(gateway.ops().get(), "/readyz?verbose").await {
+    until("readiness to end", async || match send_request(gateway.ops().get(), "/readyz?verbose").await {
         Err(said) if said.contains("[-] admission: this gateway is stopping") => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .await;
-    assert_eq!(ask(gateway.ops().get(), "/livez").await.as_deref(), Ok("ok"), "it lives until it has ended");
+    assert_eq!(send_request(gateway.ops().get(), "/livez").await.as_deref(), Ok("ok"), "it lives until it has ended");
     let refused = backend.try_submit(&fresh_key(), "More.").await.expect("the gateway answers");
     assert_eq!((refused.status.as_u16(), refused.code()), (503, "draining"), "{}", refused.body);
     assert_eq!(refused.headers["retry-after"], "1");
@@ -42,7 +42,7 @@ async fn a_draining_gateway_refuses_new_work_answers_whoever_waits_and_a_second_
     assert_eq!(backend.run(&run_id).await["run_id"], run_id.as_str(), "reading goes on");
 
     gateway.process().signal(Signal::TERM);
-    assert_eq!(gateway.has_stopped().await.code(), Some(130), "not everything was finished");
+    assert_eq!(gateway.wait_for_exit().await.code(), Some(130), "not everything was finished");
     gateway.restart().await;
     everything_accepted_ended_once(&backend, &device).await;
     assert_eq!(device.executions(&run_id), 1, "the device went on with what it had");
@@ -51,9 +51,9 @@ async fn a_draining_gateway_refuses_new_work_answers_whoever_waits_and_a_second_
 #[tokio::test]
 async fn while_one_of_two_gateways_is_replaced_no_submission_fails_that_is_tried_twice() {
     let postgres = Postgres::shared().await;
-    let mut one = GatewayProcess::start(&postgres, &[SAME_SOCKET, "server.drain_ms=300"]).await;
+    let mut one = GatewayProcess::start(&postgres, &[RELATIVE_SOCKET_SETTING, "server.drain_ms=300"]).await;
     let other = one.replica().await;
-    let device = Device::paired_with(&other).await;
+    let device = TestDevice::paired_with(&other).await;
     let folder = Folder::new();
     let backend = device.publish(&other, "shop", &folder, &["--concurrency", "4"]).await;
     let (first, second) = (backend.through(one.http()), backend.through(other.http()));

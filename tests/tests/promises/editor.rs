@@ -1,7 +1,7 @@
 //! What the desktop's owner does with services and providers on the management pages.
 
 use deskgate_tests::visitor::{Visitor, value};
-use deskgate_tests::{Device, Folder};
+use deskgate_tests::{Folder, TestDevice};
 use reqwest::StatusCode;
 use tokio::net::TcpListener;
 
@@ -35,7 +35,7 @@ fn with<'a>(fields: &[(&'a str, &'a str)], name: &str, value: &'a str) -> Vec<(&
 
 #[tokio::test]
 async fn a_service_is_described_checked_published_and_changed_on_its_page() {
-    let (device, folder) = (Device::built_in().await, Folder::new());
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
     let created = device.cli(&["app", "create", "Billing"]).await.ok();
     let app = created["application"]["app_id"].as_str().expect("an application").to_owned();
     let visitor = Visitor::of(&device).await;
@@ -68,7 +68,7 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     assert_eq!(none["services"], serde_json::json!([]), "nothing was saved by any of them");
 
     // Saved: a draft has no identifier that anybody could copy, and is not published by guessing the address.
-    let page = visitor.send(&new, &sound).await.done();
+    let page = visitor.send(&new, &sound).await.redirect_target();
     let draft = visitor.page(&page).await.text;
     assert!(!draft.contains("ep_0") && draft.contains("Inactive until this draft has been checked"), "{draft}");
     assert_eq!(visitor.page(&format!("{page}/publish")).await.status, StatusCode::CONFLICT);
@@ -81,12 +81,12 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     assert_eq!(saved["draft"]["approvals"]["expiry_s"], 7200);
     assert_eq!(saved["draft"]["limits"]["concurrency"], 4, "what only reads is not held back");
 
-    let checked = visitor.send(&format!("{page}/check"), &[]).await.done();
+    let checked = visitor.send(&format!("{page}/check"), &[]).await.redirect_target();
     assert_eq!(checked, format!("{page}#checks"));
     let question = visitor.page(&format!("{page}/publish")).await.text;
     assert!(question.contains("Anyone with a key of Billing can start this"), "{question}");
     let definition = value(&question, "definition");
-    visitor.send(&format!("{page}/publish"), &[("definition", &definition)]).await.done();
+    visitor.send(&format!("{page}/publish"), &[("definition", &definition)]).await.redirect_target();
     let published = device.cli(&["service", "show", "Reader"]).await.ok();
     let endpoint = published["endpoint_id"].as_str().expect("published").to_owned();
     assert!(visitor.page(&page).await.text.contains(&endpoint));
@@ -102,7 +102,7 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
         paused.text
     );
     device.cli(&["access", "enable"]).await.ok();
-    let run = visitor.send(&tried, &[("input", "What is in the folder?")]).await.done();
+    let run = visitor.send(&tried, &[("input", "What is in the folder?")]).await.redirect_target();
     let run_id = run.strip_prefix("/runs/").expect("a run's page");
     let ended = device.cli(&["runs", "show", run_id, "--wait", "40s"]).await.ok();
     assert_eq!(ended["run"]["state"], "succeeded", "{ended}");
@@ -113,13 +113,13 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     let was = value(&visitor.page(&page).await.text, "was");
     let other = with(&sound, "description", "Reads slowly.");
     let edited = [&other[..], &[("was", was.as_str()), ("then", "check")]].concat();
-    visitor.send(&page, &edited).await.done();
+    visitor.send(&page, &edited).await.redirect_target();
     let changed = visitor.page(&page).await.text;
     assert!(changed.contains("What this draft changes") && changed.contains("Reads slowly."), "{changed}");
     assert!(changed.contains("PASS") && !changed.contains("was PASS"), "it was checked as it is: {changed}");
     let was = value(&changed, "was");
     let unchecked = [&with(&other, "expiry", "3")[..], &[("was", was.as_str())]].concat();
-    visitor.send(&page, &unchecked).await.done();
+    visitor.send(&page, &unchecked).await.redirect_target();
     let outdated = visitor.page(&page).await.text;
     assert!(outdated.contains("was PASS") && outdated.contains("changed since"), "{outdated}");
     assert!(device.plain_cli(&["service", "show", "Reader"]).await.stdout.contains("changed since"));
@@ -136,7 +136,7 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
 
 #[tokio::test]
 async fn each_check_is_shown_as_soon_as_it_is_known() {
-    let (device, folder) = (Device::built_in().await, Folder::new());
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
     // A model that takes the question, and says nothing until it is let go.
     let model = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}/v1", model.local_addr().expect("bound"));
@@ -172,7 +172,7 @@ async fn each_check_is_shown_as_soon_as_it_is_known() {
 
 #[tokio::test]
 async fn a_provider_is_kept_on_its_page_and_its_key_never_comes_back() {
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     let visitor = Visitor::of(&device).await;
     let all = |name: &'static str, url: &'static str, key: &'static str| {
         [("name", name), ("kind", "openai"), ("base_url", url), ("key", key)]
@@ -189,13 +189,13 @@ async fn a_provider_is_kept_on_its_page_and_its_key_never_comes_back() {
     }
     let good = all("work", "https://models.example/v1", "sk-canary");
     assert_eq!(visitor.send_as_it_is("/providers/new", &good).await.status, StatusCode::FORBIDDEN);
-    assert_eq!(visitor.send("/providers/new", &good).await.done(), "/providers");
+    assert_eq!(visitor.send("/providers/new", &good).await.redirect_target(), "/providers");
     let form = visitor.page("/providers/work").await.text;
     assert!(form.contains("saved · leave blank to keep") && !form.contains("canary"), "{form}");
 
     // Blank keeps the key, but not for another place.
     let kept = [("kind", "openai"), ("base_url", "https://models.example/v1"), ("key", "")];
-    visitor.send("/providers/work", &kept).await.done();
+    visitor.send("/providers/work", &kept).await.redirect_target();
     let moved = visitor.send("/providers/work", &with(&kept, "base_url", "https://elsewhere.example/v1")).await;
     assert_eq!(moved.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", moved.text);
     let listed = || async { device.cli(&["provider", "list"]).await.ok()["providers"].clone() };
@@ -203,7 +203,7 @@ async fn a_provider_is_kept_on_its_page_and_its_key_never_comes_back() {
     assert_eq!((&provider["base_url"], &provider["has_key"]), (&"https://models.example/v1".into(), &true.into()));
 
     assert!(visitor.page("/providers/work/remove").await.text.contains("No service names it"));
-    visitor.send("/providers/work/remove", &[]).await.done();
+    visitor.send("/providers/work/remove", &[]).await.redirect_target();
     assert_eq!(listed().await, serde_json::json!([]));
     assert_eq!(visitor.page("/providers/work").await.status, StatusCode::NOT_FOUND);
 }

@@ -1,6 +1,6 @@
 //! A device that cannot do what was asked says so honestly.
 
-use deskgate_tests::{Device, Folder, GatewayProcess, Postgres};
+use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice};
 use rustix::process::Signal;
 
 use crate::{everything_accepted_ended_once, text};
@@ -9,7 +9,7 @@ use crate::{everything_accepted_ended_once, text};
 async fn a_device_that_lost_its_published_version_fails_the_run_with_definition_mismatch() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let mut device = Device::paired_with(&gateway).await;
+    let mut device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
     device.stop(Signal::TERM).await;
@@ -17,10 +17,10 @@ async fn a_device_that_lost_its_published_version_fails_the_run_with_definition_
     let mut fresh = device.with_the_same_key().await;
     let invitation = fresh.pair(&gateway, &[]).await;
     fresh.connect(gateway.ssh(), &invitation, &gateway.control_token_file()).await.ok();
-    fresh.connected().await;
+    fresh.wait_until_connected().await;
     // Its first line to a gateway paused access, as after every change of the mode.
     fresh.cli(&["access", "enable"]).await.ok();
-    let run = backend.ended(&backend.submit("What does order 4711 say?").await).await;
+    let run = backend.wait_for_end(&backend.submit("What does order 4711 say?").await).await;
     assert_eq!((text(&run, "/state"), text(&run, "/error/code")), ("failed", "definition_mismatch"), "{run}");
     assert_eq!(text(&run, "/error/effects"), "none", "{run}");
     for run_id in backend.accepted() {
@@ -32,11 +32,11 @@ async fn a_device_that_lost_its_published_version_fails_the_run_with_definition_
 async fn a_run_in_a_folder_that_vanished_fails_with_tool_error_and_the_check_says_so() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let device = Device::paired_with(&gateway).await;
+    let device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
     folder.vanish();
-    let run = backend.ended(&backend.submit("What does order 4711 say?").await).await;
+    let run = backend.wait_for_end(&backend.submit("What does order 4711 say?").await).await;
     assert_eq!((text(&run, "/state"), text(&run, "/error/code")), ("failed", "tool_error"), "{run}");
     assert_eq!(text(&run, "/error/effects"), "none", "{run}");
     let path = folder.path().display().to_string();
@@ -51,12 +51,12 @@ async fn a_run_in_a_folder_that_vanished_fails_with_tool_error_and_the_check_say
 async fn an_answer_beyond_the_limit_arrives_cut_and_says_so() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let device = Device::paired_with(&gateway).await;
+    let device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     // Two bytes a character: a limit in bytes falls into the middle of one.
     let long = folder.script("long", serde_json::json!([{ "text": format!("x{}", "é".repeat(1_500_000)) }]));
     let backend = device.publish(&gateway, "shop", &folder, &["--model", &long]).await;
-    let run = backend.ended(&backend.submit("Tell me everything.").await).await;
+    let run = backend.wait_for_end(&backend.submit("Tell me everything.").await).await;
     assert_eq!((text(&run, "/state"), text(&run, "/result/finish_reason")), ("succeeded", "length"), "the state");
     let answer = text(&run, "/result/text");
     assert!(answer.starts_with("xé") && answer.len() > 100_000, "{} bytes arrived", answer.len());

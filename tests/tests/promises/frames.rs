@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{
-    ByeCode, DELTA_LIMIT, DeviceFrame, GatewayFrame, MAX_FULL, ManagementResult, MessageDelta, Offer, RefusedCode,
-    RevokeCode,
+    ByeCode, DeviceFrame, GatewayFrame, MAX_DELTA_BYTES, MAX_FULL_SERVICES, ManagementResult, MessageDelta, Offer,
+    RefusedCode, RevokeCode,
 };
 use deskgate_protocol::frame::MAX_FRAME_BYTES;
-use deskgate_protocol::management::{AskedBy, Call, CreateApplication, PublishEndpoint, SetAccess};
+use deskgate_protocol::management::{AskedBy, CreateApplication, ManagementCall, PublishEndpoint, SetAccess};
 use deskgate_protocol::run::{FinishReason, Outcome, RunResult, Usage};
 use deskgate_protocol::secret::ControlToken;
 use deskgate_protocol::{EndpointId, Half, ProtocolRange, RunId, VERSION};
-use deskgate_tests::raw::{Persona, RawLine};
+use deskgate_tests::raw::{RawConnection, RawIdentity};
 use deskgate_tests::{Backend, GatewayProcess, Postgres};
 use tokio_tungstenite::tungstenite::Message;
 
@@ -25,7 +25,7 @@ async fn gateway(settings: &[&str]) -> (Postgres, GatewayProcess) {
 }
 
 /// Asks as the desktop would; every ping on the way is answered.
-async fn ask<C: Call>(line: &mut RawLine, call: C) -> C::Reply {
+async fn ask<C: ManagementCall>(line: &mut RawConnection, call: C) -> C::Reply {
     line.send(&DeviceFrame::Request { request_id: 7, by: AskedBy::Agent, request: call.into() }).await;
     loop {
         match line.next_answering_pings().await.expect("the line is open") {
@@ -39,12 +39,12 @@ async fn ask<C: Call>(line: &mut RawLine, call: C) -> C::Reply {
 }
 
 /// Publishes a service of which only the digest exists.
-pub(crate) async fn publish(line: &mut RawLine, gateway: &GatewayProcess) -> Backend {
+pub(crate) async fn publish(line: &mut RawConnection, gateway: &GatewayProcess) -> Backend {
     publish_as(line, gateway, "made by hand").await
 }
 
 /// The same by another name, with an application of that name.
-async fn publish_as(line: &mut RawLine, gateway: &GatewayProcess, name: &str) -> Backend {
+async fn publish_as(line: &mut RawConnection, gateway: &GatewayProcess, name: &str) -> Backend {
     let created = ask(line, CreateApplication { name: name.to_owned() }).await;
     let endpoint_id = EndpointId::new();
     let publication = PublishEndpoint {
@@ -60,7 +60,7 @@ async fn publish_as(line: &mut RawLine, gateway: &GatewayProcess, name: &str) ->
     Backend::new(gateway.http(), &created.key.text, &endpoint_id.to_string())
 }
 
-pub(crate) async fn next_offer(line: &mut RawLine) -> Offer {
+pub(crate) async fn next_offer(line: &mut RawConnection) -> Offer {
     match line.next_answering_pings().await {
         Some(GatewayFrame::Offer(offer)) => offer,
         other => panic!("no offer: {other:?}"),
@@ -79,14 +79,14 @@ pub(crate) fn run_id(text: &str) -> RunId {
 #[tokio::test]
 async fn a_device_of_another_version_is_refused_as_data_and_its_runs_wait_for_an_upgrade() {
     let (_postgres, gateway) = gateway(&[]).await;
-    let device = Persona::new(1);
+    let device = RawIdentity::new(1);
     let device_id = text(&device.pair(&gateway, "desk").await.ok(), "/device/device_id").to_owned();
-    let (mut line, _) = device.enter(&gateway, Vec::new()).await;
+    let (mut line, _) = device.connect(&gateway, Vec::new()).await;
     let backend = publish(&mut line, &gateway).await;
     drop(line);
-    gateway.device_is(&device_id, "offline").await;
+    gateway.wait_for_device_state(&device_id, "offline").await;
 
-    let newer = Persona { version: "9.0.0".to_owned(), ..device.clone() };
+    let newer = RawIdentity { version: "9.0.0".to_owned(), ..device.clone() };
     let refused = newer.is_refused(&gateway).await;
     assert_eq!((refused.code, refused.upgrade), (RefusedCode::VersionMismatch, Some(Half::Gateway)), "{refused:?}");
     assert_eq!((refused.gateway_version.as_str(), refused.device_version.as_deref()), (VERSION, Some("9.0.0")));
@@ -96,36 +96,36 @@ async fn a_device_of_another_version_is_refused_as_data_and_its_runs_wait_for_an
     let run = backend.run(&backend.submit("anything").await).await;
     assert_eq!(text(&run, "/state_reason/code"), "device_incompatible", "{run}");
 
-    let other_protocol = Persona { protocol: ProtocolRange { min: 7, max: 9 }, ..device.clone() };
+    let other_protocol = RawIdentity { protocol: ProtocolRange { min: 7, max: 9 }, ..device.clone() };
     let refused = other_protocol.is_refused(&gateway).await;
     assert_eq!((refused.code, refused.upgrade), (RefusedCode::VersionMismatch, Some(Half::Gateway)), "{refused:?}");
     // The right version comes in, and the refusal is forgotten.
-    let (_line, _) = device.enter(&gateway, Vec::new()).await;
-    gateway.device_is(&device_id, "connected").await;
+    let (_line, _) = device.connect(&gateway, Vec::new()).await;
+    gateway.wait_for_device_state(&device_id, "connected").await;
 }
 
 #[tokio::test]
 async fn whoever_cannot_prove_to_be_a_paired_device_is_refused() {
     let (_postgres, gateway) = gateway(&[]).await;
-    let refused = Persona::new(2).is_refused(&gateway).await;
+    let refused = RawIdentity::new(2).is_refused(&gateway).await;
     assert_eq!((refused.code, refused.should_retry), (RefusedCode::UnknownDevice, true), "{refused:?}");
 
-    let (friend, thief) = (Persona::new(3), Persona::new(4));
+    let (friend, thief) = (RawIdentity::new(3), RawIdentity::new(4));
     friend.pair(&gateway, "friend").await.ok();
-    let (mut line, challenge) = RawLine::challenged(&gateway).await;
+    let (mut line, challenge) = RawConnection::open_to_challenge(&gateway).await;
     let DeviceFrame::Hello(mut forged) = thief.hello(&challenge, Vec::new()) else { unreachable!("a hello") };
     forged.public_key = friend.public_key();
     line.send(&DeviceFrame::Hello(forged)).await;
     let Some(GatewayFrame::Refused(refused)) = line.next().await else { panic!("not refused") };
     assert_eq!(refused.code, RefusedCode::BadProof, "{refused:?}");
     // A proof made for another session is worth nothing in this one.
-    let (_, earlier) = RawLine::challenged(&gateway).await;
-    let (mut line, _) = RawLine::challenged(&gateway).await;
+    let (_, earlier) = RawConnection::open_to_challenge(&gateway).await;
+    let (mut line, _) = RawConnection::open_to_challenge(&gateway).await;
     line.send(&friend.hello(&earlier, Vec::new())).await;
     let Some(GatewayFrame::Refused(refused)) = line.next().await else { panic!("not refused") };
     assert_eq!(refused.code, RefusedCode::BadProof, "{refused:?}");
 
-    let (open, _) = friend.enter(&gateway, Vec::new()).await;
+    let (open, _) = friend.connect(&gateway, Vec::new()).await;
     gateway.admin(&["device", "revoke", "friend", "--accept-risk", "interrupt-runs"]).await.ok();
     let mut open = open;
     let goodbye = open.next_answering_pings().await;
@@ -134,17 +134,17 @@ async fn whoever_cannot_prove_to_be_a_paired_device_is_refused() {
     assert_eq!((refused.code, refused.should_retry), (RefusedCode::RevokedDevice, false), "{refused:?}");
 
     let other = ControlToken::generate();
-    assert_eq!(RawLine::open(&gateway, other.reveal()).await.err(), Some(401));
-    assert_eq!(RawLine::open(&gateway, "nonsense").await.err(), Some(401));
+    assert_eq!(RawConnection::open(&gateway, other.reveal()).await.err(), Some(401));
+    assert_eq!(RawConnection::open(&gateway, "nonsense").await.err(), Some(401));
 }
 
 #[tokio::test]
 async fn what_is_no_frame_ends_its_own_session_and_harms_nobody_else() {
     let (_postgres, gateway) = gateway(&[]).await;
-    let (honest, odd) = (Persona::new(5), Persona::new(6));
+    let (honest, odd) = (RawIdentity::new(5), RawIdentity::new(6));
     honest.pair(&gateway, "honest").await.ok();
     odd.pair(&gateway, "odd").await.ok();
-    let (mut bystander, _) = honest.enter(&gateway, Vec::new()).await;
+    let (mut bystander, _) = honest.connect(&gateway, Vec::new()).await;
 
     let too_large = format!("{{\"frame\":\"pong\",\"filler\":\"{}\"}}", "x".repeat(MAX_FRAME_BYTES));
     let firsts = [
@@ -155,7 +155,7 @@ async fn what_is_no_frame_ends_its_own_session_and_harms_nobody_else() {
         ("too large", Message::text(too_large.clone())),
     ];
     for (what, message) in firsts {
-        let (mut line, _) = RawLine::challenged(&gateway).await;
+        let (mut line, _) = RawConnection::open_to_challenge(&gateway).await;
         line.send_message(message).await;
         match line.next().await {
             Some(GatewayFrame::Refused(refused)) => assert_eq!(refused.code, RefusedCode::BadHello, "{what}"),
@@ -166,16 +166,16 @@ async fn what_is_no_frame_ends_its_own_session_and_harms_nobody_else() {
     }
 
     let hello_again = {
-        let (_, challenge) = RawLine::challenged(&gateway).await;
+        let (_, challenge) = RawConnection::open_to_challenge(&gateway).await;
         serde_json::to_string(&odd.hello(&challenge, Vec::new())).expect("plain data")
     };
     let too_long = DeviceFrame::Delta {
         run_id: RunId::new(),
         attempt: 1,
-        delta: MessageDelta { message_id: "msg_1".to_owned(), offset: 0, text: "x".repeat(DELTA_LIMIT + 1) },
+        delta: MessageDelta { message_id: "msg_1".to_owned(), offset: 0, text: "x".repeat(MAX_DELTA_BYTES + 1) },
     };
     let too_long = serde_json::to_string(&too_long).expect("plain data");
-    let crowd = DeviceFrame::Ready { slots: 1, full: vec![EndpointId::new(); MAX_FULL + 1] };
+    let crowd = DeviceFrame::Ready { slots: 1, full: vec![EndpointId::new(); MAX_FULL_SERVICES + 1] };
     let crowd = serde_json::to_string(&crowd).expect("plain data");
     let later = [
         ("not JSON", Message::text("]")),
@@ -189,7 +189,7 @@ async fn what_is_no_frame_ends_its_own_session_and_harms_nobody_else() {
         ("too large", Message::text(too_large)),
     ];
     for (what, message) in later {
-        let (mut line, _) = odd.enter(&gateway, Vec::new()).await;
+        let (mut line, _) = odd.connect(&gateway, Vec::new()).await;
         line.send_message(message).await;
         match line.next_answering_pings().await {
             Some(GatewayFrame::Bye { code: ByeCode::ProtocolViolation, .. }) => {}
@@ -207,10 +207,10 @@ async fn what_is_no_frame_ends_its_own_session_and_harms_nobody_else() {
 #[tokio::test]
 async fn a_frame_of_an_attempt_that_is_not_the_runs_changes_nothing() {
     let (_postgres, gateway) = gateway(&[]).await;
-    let (device, other) = (Persona::new(7), Persona::new(8));
+    let (device, other) = (RawIdentity::new(7), RawIdentity::new(8));
     device.pair(&gateway, "desk").await.ok();
     other.pair(&gateway, "other").await.ok();
-    let (mut line, _) = device.enter(&gateway, Vec::new()).await;
+    let (mut line, _) = device.connect(&gateway, Vec::new()).await;
     let backend = publish(&mut line, &gateway).await;
     let submitted = backend.submit("anything").await;
     line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
@@ -242,7 +242,7 @@ async fn a_frame_of_an_attempt_that_is_not_the_runs_changes_nothing() {
     let code = RevokeCode::UnknownRun;
     assert_eq!(line.next_answering_pings().await, Some(GatewayFrame::Revoke { run_id: nobodys, attempt: 1, code }));
     // Another device cannot end it either, even if it knows everything about it.
-    let (mut foreign, _) = other.enter(&gateway, Vec::new()).await;
+    let (mut foreign, _) = other.connect(&gateway, Vec::new()).await;
     foreign.send(&DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: answer("stolen") }).await;
     assert_eq!(foreign.next_answering_pings().await, Some(GatewayFrame::Revoke { run_id, attempt, code }));
     assert_eq!(text(&backend.run(&submitted).await, "/state"), "running");
@@ -252,16 +252,16 @@ async fn a_frame_of_an_attempt_that_is_not_the_runs_changes_nothing() {
         line.send(&DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: answer(text) }).await;
         assert_eq!(line.next_answering_pings().await, Some(GatewayFrame::Ack { run_id, attempt, through: 1 }));
     }
-    let run = backend.ended(&submitted).await;
+    let run = backend.wait_for_end(&submitted).await;
     assert_eq!(text(&run, "/result/text"), "the answer", "{run}");
 }
 
 #[tokio::test]
 async fn no_more_is_offered_than_there_is_room_for_and_what_is_not_taken_is_offered_again() {
     let (postgres, gateway) = gateway(&["control.offer_ms=1500"]).await;
-    let device = Persona::new(9);
+    let device = RawIdentity::new(9);
     device.pair(&gateway, "desk").await.ok();
-    let (mut line, _) = device.enter(&gateway, Vec::new()).await;
+    let (mut line, _) = device.connect(&gateway, Vec::new()).await;
     let backend = publish(&mut line, &gateway).await;
     for _ in 0..4 {
         backend.submit("anything").await;
@@ -295,9 +295,9 @@ async fn no_more_is_offered_than_there_is_room_for_and_what_is_not_taken_is_offe
 #[tokio::test]
 async fn while_a_service_is_full_its_runs_wait_untried_and_those_of_others_go_on() {
     let (_postgres, gateway) = gateway(&[]).await;
-    let device = Persona::new(11);
+    let device = RawIdentity::new(11);
     device.pair(&gateway, "desk").await.ok();
-    let (mut line, _) = device.enter(&gateway, Vec::new()).await;
+    let (mut line, _) = device.connect(&gateway, Vec::new()).await;
     let busy = publish(&mut line, &gateway).await;
     let other = publish_as(&mut line, &gateway, "another").await;
     let waiting = busy.submit("waits").await;
@@ -316,9 +316,9 @@ async fn while_a_service_is_full_its_runs_wait_untried_and_those_of_others_go_on
 async fn a_device_that_sends_but_does_not_read_is_away_after_two_heartbeats_and_gets_no_offers() {
     let heartbeat = Duration::from_millis(500);
     let (postgres, gateway) = gateway(&["control.heartbeat_ms=500", "control.lease_ms=60000"]).await;
-    let device = Persona::new(10);
+    let device = RawIdentity::new(10);
     let device_id = text(&device.pair(&gateway, "desk").await.ok(), "/device/device_id").to_owned();
-    let (mut line, _) = device.enter(&gateway, Vec::new()).await;
+    let (mut line, _) = device.connect(&gateway, Vec::new()).await;
     let backend = publish(&mut line, &gateway).await;
 
     // From here on nothing is read, and so no ping answered; but plenty is sent.

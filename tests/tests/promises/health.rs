@@ -4,21 +4,21 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use deskgate_tests::backend::client;
-use deskgate_tests::{Device, Folder, until};
+use deskgate_tests::{Folder, TestDevice, until};
 use serde_json::{Value, json};
 
 use crate::approvals::waiting;
 use crate::text;
 
 /// A browser that is signed in.
-struct Browser {
+struct SignedInClient {
     client: reqwest::Client,
     address: String,
     cookie: String,
 }
 
-impl Browser {
-    async fn of(device: &Device) -> Self {
+impl SignedInClient {
+    async fn of(device: &TestDevice) -> Self {
         let link = device.plain_cli(&["open", "--print"]).await.stdout.trim().to_owned();
         let (address, code) = link.split_once("/sign-in?code=").expect("a link");
         let redirect = reqwest::redirect::Policy::none();
@@ -58,7 +58,7 @@ fn codes(report: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn doctor_status_and_the_page_name_the_same_problem_until_the_owner_leaves_it_out() {
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     let sound = device.cli(&["doctor"]).await;
     assert_eq!((sound.exit, codes(&sound.value)), (0, vec![]), "{}", sound.stdout);
     assert!(sound.value["fine"].as_array().expect("a list").len() > 10);
@@ -77,7 +77,7 @@ async fn doctor_status_and_the_page_name_the_same_problem_until_the_owner_leaves
     let status = device.plain_cli(&["status"]).await.stdout;
     assert!(status.contains("A private file is open to others"), "{status}");
 
-    let browser = Browser::of(&device).await;
+    let browser = SignedInClient::of(&device).await;
     for (path, banner) in [("/health", false), ("/", true)] {
         let page = browser.page(path).await;
         assert!(page.contains("A private file is open to others") && !page.contains("canary"), "{page}");
@@ -104,7 +104,7 @@ async fn doctor_status_and_the_page_name_the_same_problem_until_the_owner_leaves
 
 #[tokio::test]
 async fn runs_that_access_keeps_waiting_are_told_of_and_an_unknown_code_is_no_problem() {
-    let (device, folder) = (Device::built_in().await, Folder::new());
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
     let script = folder.slow_answer(30_000, "late");
     let backend = device.publish_here("shop", &folder, &["--model", &script]).await;
     for _ in 0..5 {
@@ -122,7 +122,7 @@ async fn runs_that_access_keeps_waiting_are_told_of_and_an_unknown_code_is_no_pr
 
 #[tokio::test]
 async fn a_support_bundle_lists_what_it_holds_asks_first_and_holds_nothing_secret() {
-    let (mut device, folder) = (Device::built_in().await, Folder::new());
+    let (mut device, folder) = (TestDevice::built_in().await, Folder::new());
     folder.write("canary-file-name.txt", "canary-file-content");
     let key = device.folder().join("key");
     std::fs::write(&key, "sk-canary-0123456789").expect("writable");
@@ -152,7 +152,7 @@ async fn a_support_bundle_lists_what_it_holds_asks_first_and_holds_nothing_secre
     assert!(!file.exists());
     let with_agent = written(&device, &to, &file).await;
     assert!(with_agent.contains("a plain line") && with_agent.contains("Write") && with_agent.contains("problems"));
-    let browser = Browser::of(&device).await;
+    let browser = SignedInClient::of(&device).await;
     assert!(!browser.page("/health").await.contains("canary"), "the log on the page neither");
     let token = browser.token().await;
     let sent = browser.post("/health/bundle", &[("token", &token)]).await;
@@ -166,7 +166,7 @@ async fn a_support_bundle_lists_what_it_holds_asks_first_and_holds_nothing_secre
     assert!(without.contains("a plain line") && without.contains("deskgate.db"));
 }
 
-async fn written(device: &Device, to: &[&str], file: &Path) -> String {
+async fn written(device: &TestDevice, to: &[&str], file: &Path) -> String {
     device.cli(&[to, &["--yes"]].concat()).await.ok();
     assert_eq!(file.metadata().expect("written").permissions().mode() & 0o777, 0o600);
     let text = std::fs::read_to_string(file).expect("text");
@@ -180,7 +180,7 @@ async fn written(device: &Device, to: &[&str], file: &Path) -> String {
 
 #[tokio::test]
 async fn each_command_has_its_manual_page() {
-    let device = Device::new();
+    let device = TestDevice::new();
     let folder = device.folder().join("man");
     device.cli(&["man", folder.to_str().expect("a plain name")]).await.ok();
     let page = std::fs::read_to_string(folder.join("deskgate-approvals-approve.1")).expect("a page");
@@ -190,7 +190,7 @@ async fn each_command_has_its_manual_page() {
 
 #[tokio::test]
 async fn without_an_agent_doctor_says_so_first_and_looks_at_what_it_can() {
-    let mut device = Device::built_in().await;
+    let mut device = TestDevice::built_in().await;
     let folder = Folder::new();
     device.publish_here("shop", &folder, &[]).await;
     device.stop(rustix::process::Signal::TERM).await;
@@ -204,7 +204,7 @@ async fn without_an_agent_doctor_says_so_first_and_looks_at_what_it_can() {
     assert!(said.contains("SKIP"), "what only an agent knows is not called fine: {said}");
 
     device.start().await;
-    device.connected().await;
+    device.wait_until_connected().await;
     let running = device.cli(&["doctor"]).await;
     assert!(!codes(&running.value).contains(&"agent_down"), "{}", running.stdout);
 }

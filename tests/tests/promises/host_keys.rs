@@ -1,19 +1,19 @@
 //! A server that is not the pinned one is blocked, and both fingerprints stand side by side wherever it is told.
 
 use deskgate_tests::visitor::Visitor;
-use deskgate_tests::{Device, GatewayProcess, Postgres, until};
+use deskgate_tests::{GatewayProcess, Postgres, TestDevice, until};
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::text;
 
-const OTHER: &str = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
+const OTHER_FINGERPRINT: &str = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
 
 #[tokio::test]
 async fn an_unknown_or_changed_host_key_is_shown_beside_the_pinned_one_and_blocked_until_a_person_pins_it() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     let paired = device.pair(&gateway, &[]).await;
     let shown = text(&paired, "/invitation/host_key_fingerprint").to_owned();
     let own = device.cli(&["identity", "show"]).await.ok();
@@ -23,7 +23,7 @@ async fn an_unknown_or_changed_host_key_is_shown_beside_the_pinned_one_and_block
     let token = token.to_str().expect("a plain name");
     let fields = ["--ssh-address", &address, "--control-socket", &socket, "--token-file", token];
 
-    for (pin, pinned) in [("", json!([])), (OTHER, json!([OTHER]))] {
+    for (pin, pinned) in [("", json!([])), (OTHER_FINGERPRINT, json!([OTHER_FINGERPRINT]))] {
         let pin: &[&str] = if pin.is_empty() { &["--draft"] } else { &["--draft", "--host-key", pin] };
         device.save(&[&fields, pin].concat()).await.ok();
         let tested = device.cli(&["connection", "test", "--mode", "remote"]).await;
@@ -38,18 +38,19 @@ async fn an_unknown_or_changed_host_key_is_shown_beside_the_pinned_one_and_block
     };
     let unknown = visitor.send("/connection", &form("")).await.text;
     assert!(unknown.contains(&shown) && unknown.contains("nothing yet") && !unknown.contains("Blocked."), "{unknown}");
-    let changed = visitor.send("/connection", &form(OTHER)).await.text;
-    let says =
-        |page: &str| [OTHER, &shown, "Blocked.", "deskgate-gateway admin host-key"].iter().all(|it| page.contains(it));
+    let changed = visitor.send("/connection", &form(OTHER_FINGERPRINT)).await.text;
+    let says = |page: &str| {
+        [OTHER_FINGERPRINT, &shown, "Blocked.", "deskgate-gateway admin host-key"].iter().all(|it| page.contains(it))
+    };
     assert!(says(&changed) && !changed.contains(">Trust"), "{changed}");
 
-    device.save(&["--host-key", OTHER]).await.ok();
-    let status = device.line_is("disconnected").await;
-    assert_eq!(status["line"]["host_keys"], json!({ "pinned": [OTHER], "presented": shown }), "{status}");
+    device.save(&["--host-key", OTHER_FINGERPRINT]).await.ok();
+    let status = device.wait_for_line_state("disconnected").await;
+    assert_eq!(status["line"]["host_keys"], json!({ "pinned": [OTHER_FINGERPRINT], "presented": shown }), "{status}");
     let page = visitor.page("/connection").await.text;
     assert!(says(&page), "{page}");
     device.save(&["--host-key", &shown]).await.ok();
-    device.connected().await;
+    device.wait_until_connected().await;
     assert!(!visitor.page("/connection").await.text.contains("Shown by the server"));
 }
 
@@ -57,7 +58,7 @@ async fn an_unknown_or_changed_host_key_is_shown_beside_the_pinned_one_and_block
 async fn an_announced_host_key_takes_over_without_a_persons_work_and_blocks_only_whom_the_administrator_knew_of() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let (present, mut absent) = tokio::join!(Device::paired_with(&gateway), Device::paired_with(&gateway));
+    let (present, mut absent) = tokio::join!(TestDevice::paired_with(&gateway), TestDevice::paired_with(&gateway));
     for (device, name) in [(&present, "present"), (&absent, "absent")] {
         gateway.admin(&["device", "rename", &device.device_id().await, name]).await.ok();
     }
@@ -69,14 +70,14 @@ async fn an_announced_host_key_takes_over_without_a_persons_work_and_blocks_only
     let announced = gateway.admin(&["host-key", "announce"]).await.ok();
     let new = text(&announced, "/next/fingerprint").to_owned();
     assert_eq!(announced["next"]["not_told"], json!(["absent", "present"]), "{announced}");
-    present.line().cut();
-    present.line().heal();
+    present.proxy().cut();
+    present.proxy().heal();
     until("the next session tells it", async || {
         let told = gateway.admin(&["host-key"]).await.ok()["next"]["told"].clone();
         if told == json!(["present"]) { Ok(()) } else { Err(told.to_string()) }
     })
     .await;
-    let status = present.connected().await;
+    let status = present.wait_until_connected().await;
     assert_eq!(status["announced_host_keys"], json!([old, new]), "{status}");
 
     let refused = gateway.admin(&["host-key", "rotate"]).await;
@@ -84,8 +85,8 @@ async fn an_announced_host_key_takes_over_without_a_persons_work_and_blocks_only
     let rotated = gateway.admin(&["host-key", "rotate", "--accept-risk=block-devices"]).await.ok();
     assert_eq!((text(&rotated, "/fingerprint"), &rotated["next"]), (new.as_str(), &json!(null)));
 
-    present.line().cut();
-    present.line().heal();
+    present.proxy().cut();
+    present.proxy().heal();
     until("it has followed", async || {
         let status = present.status().await;
         if status["announced_host_keys"] == json!([new]) && status["line"]["state"] == "connected" {
@@ -95,8 +96,8 @@ async fn an_announced_host_key_takes_over_without_a_persons_work_and_blocks_only
     })
     .await;
     absent.start().await;
-    let status = absent.line_is("disconnected").await;
+    let status = absent.wait_for_line_state("disconnected").await;
     assert_eq!(status["line"]["host_keys"], json!({ "pinned": [old], "presented": new }), "{status}");
     absent.save(&["--host-key", &new]).await.ok();
-    absent.connected().await;
+    absent.wait_until_connected().await;
 }

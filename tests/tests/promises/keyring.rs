@@ -2,11 +2,11 @@
 
 use std::os::unix::fs::OpenOptionsExt;
 
-use deskgate_tests::device::Said;
+use deskgate_tests::device::CommandOutput;
 use deskgate_tests::keyring::Keyring;
-use deskgate_tests::model::{KEY, ModelServer};
+use deskgate_tests::model::{MODEL_KEY, ModelServer};
 use deskgate_tests::visitor::Visitor;
-use deskgate_tests::{Backend, Device, Folder};
+use deskgate_tests::{Backend, Folder, TestDevice};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -20,34 +20,34 @@ fn answers() -> Value {
     ])
 }
 
-async fn kept_in(device: &Device, place: &str) -> Said {
+async fn kept_in(device: &TestDevice, place: &str) -> CommandOutput {
     device.cli(&["settings", "set", "secrets", place]).await
 }
 
 /// Whether the provider's key is in its file.
-fn is_in_file(device: &Device) -> bool {
-    std::fs::read_to_string(device.home().join("providers/work.json")).expect("it is there").contains(KEY)
+fn is_in_file(device: &TestDevice) -> bool {
+    std::fs::read_to_string(device.home().join("providers/work.json")).expect("it is there").contains(MODEL_KEY)
 }
 
 async fn says_good_day(backend: &Backend) {
-    let run = backend.ended(&backend.submit("Hello").await).await;
+    let run = backend.wait_for_end(&backend.submit("Hello").await).await;
     assert_eq!(run["result"]["text"], "Good day", "{run}");
 }
 
 #[tokio::test]
 async fn keys_move_to_the_keyring_and_back_and_a_move_that_ends_in_the_middle_loses_none() {
     let Some(model) = ModelServer::start(answers()).await else { return };
-    let (device, folder) = (Device::built_in().await, Folder::new());
-    configure(&device, &model, "openai", "/v1", KEY).await;
-    let key_file = model.key_file(KEY);
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
+    configure(&device, &model, "openai", "/v1", MODEL_KEY).await;
+    let key_file = model.key_file(MODEL_KEY);
     let key_file = key_file.to_str().expect("a plain name");
     device.cli(&["mcp", "set", "crm", "--url", "https://tools.example.com/mcp", "--key-file", key_file]).await.ok();
 
     let none = kept_in(&device, "keyring").await;
     assert_eq!(none.exit, 6, "{}", none.stderr);
     assert!(none.stderr.contains("no keyring that answers") && is_in_file(&device), "{}", none.stderr);
-    let misread = kept_in(&device, KEY).await;
-    assert!(misread.exit == 2 && !(misread.stdout + &misread.stderr).contains(KEY), "no key is repeated");
+    let misread = kept_in(&device, MODEL_KEY).await;
+    assert!(misread.exit == 2 && !(misread.stdout + &misread.stderr).contains(MODEL_KEY), "no key is repeated");
 
     let keyring = Keyring::start(&device).await;
     let damaged = device.home().join("providers/zulu.json");
@@ -63,10 +63,10 @@ async fn keys_move_to_the_keyring_and_back_and_a_move_that_ends_in_the_middle_lo
     assert_eq!(text(&kept_in(&device, "keyring").await.ok(), "/key_place"), "keyring");
     assert_eq!(keyring.entries().await, 2, "the server's as well");
     let server = std::fs::read_to_string(device.home().join("mcp/crm.json")).expect("it is there");
-    assert!(!server.contains(KEY), "no key stays in a file");
+    assert!(!server.contains(MODEL_KEY), "no key stays in a file");
     let listed = device.cli(&["provider", "list"]).await.ok();
     assert_eq!(text(&listed, "/providers/0/key_place"), "keyring", "{listed}");
-    configure(&device, &model, "openai", "/v1", KEY).await;
+    configure(&device, &model, "openai", "/v1", MODEL_KEY).await;
     assert!(!is_in_file(&device) && keyring.entries().await == 2, "a new key goes there, and the old one is deleted");
     device.cli(&["mcp", "remove", "crm"]).await.ok();
     assert_eq!(keyring.entries().await, 1, "what is removed is removed there too");
@@ -75,15 +75,15 @@ async fn keys_move_to_the_keyring_and_back_and_a_move_that_ends_in_the_middle_lo
     assert_eq!(text(&kept_in(&device, "file").await.ok(), "/key_place"), "file");
     assert!(is_in_file(&device) && keyring.entries().await == 0, "nothing stays there");
     says_good_day(&backend).await;
-    assert!(!device.log().all().contains(KEY), "no key is logged");
+    assert!(!device.log().all().contains(MODEL_KEY), "no key is logged");
 }
 
 #[tokio::test]
 async fn one_key_moves_by_its_form_or_command_and_its_place_is_named_wherever_it_is_shown() {
     let Some(model) = ModelServer::start(answers()).await else { return };
-    let device = Device::built_in().await;
-    configure(&device, &model, "openai", "/v1", KEY).await;
-    let key_file = model.key_file(KEY);
+    let device = TestDevice::built_in().await;
+    configure(&device, &model, "openai", "/v1", MODEL_KEY).await;
+    let key_file = model.key_file(MODEL_KEY);
     let key_file = key_file.to_str().expect("a plain name");
     let visitor = Visitor::of(&device).await;
     let provider = device.cli(&["provider", "list"]).await.ok()["providers"][0].clone();
@@ -104,7 +104,7 @@ async fn one_key_moves_by_its_form_or_command_and_its_place_is_named_wherever_it
     assert!(away.exit == 6 && !device.home().join("mcp/crm.json").exists(), "{}", away.stderr);
 
     let keyring = Keyring::start(&device).await;
-    assert_eq!(visitor.send("/providers/work", &form("keyring")).await.done(), "/providers");
+    assert_eq!(visitor.send("/providers/work", &form("keyring")).await.redirect_target(), "/providers");
     assert!(!is_in_file(&device) && keyring.entries().await == 1);
     device.cli(&crm).await.ok();
     let servers = || async { device.cli(&["mcp", "list"]).await.ok()["servers"][0].clone() };
@@ -113,7 +113,7 @@ async fn one_key_moves_by_its_form_or_command_and_its_place_is_named_wherever_it
     assert!(visitor.page("/providers/work").await.text.contains("It is in the desktop&#39;s keyring"));
     assert!(visitor.page("/mcp").await.text.contains("saved in a file that only you can read"));
     assert!(visitor.page("/settings").await.text.contains("1 in the desktop's keyring"));
-    configure(&device, &model, "openai", "/v1", KEY).await;
+    configure(&device, &model, "openai", "/v1", MODEL_KEY).await;
     assert!(!is_in_file(&device) && keyring.entries().await == 1, "a key that is replaced stays where it was");
     let moved = device.plain_cli(&["mcp", "set", "crm", "--key-place", "keyring"]).await;
     assert!(moved.stdout.contains("with a key in the desktop's keyring"), "{}", moved.stdout);
@@ -126,22 +126,25 @@ async fn one_key_moves_by_its_form_or_command_and_its_place_is_named_wherever_it
     assert!(visitor.page("/health").await.text.contains("The keyring cannot be read"));
     let mut keyring = keyring;
     keyring.unlock().await;
-    assert_eq!(visitor.send("/settings/secrets", &[("secrets", "file")]).await.done(), "/settings?said=moved#secrets");
+    assert_eq!(
+        visitor.send("/settings/secrets", &[("secrets", "file")]).await.redirect_target(),
+        "/settings?said=moved#secrets"
+    );
     assert!(is_in_file(&device) && keyring.entries().await == 0, "every key is back");
 }
 
 #[tokio::test]
 async fn a_keyring_that_is_locked_or_hangs_stops_only_runs_that_need_a_key_and_loses_none() {
     let Some(model) = ModelServer::start(answers()).await else { return };
-    let (mut device, folder) = (Device::built_in().await, Folder::new());
-    configure(&device, &model, "openai", "/v1", KEY).await;
+    let (mut device, folder) = (TestDevice::built_in().await, Folder::new());
+    configure(&device, &model, "openai", "/v1", MODEL_KEY).await;
     let mut keyring = Keyring::start(&device).await;
     kept_in(&device, "keyring").await.ok();
     let backend = device.publish_here("shop", &folder, &["--provider", "work", "--model", "m-1"]).await;
     let plain = device.add_service("shop", "plain", &folder, &[]).await;
     let created = device.cli(&["key", "create", "second", "--app", "shop"]).await.ok();
     let other = device.caller_here(text(&created, "/text"), &plain).await;
-    let key_file = model.key_file(KEY);
+    let key_file = model.key_file(MODEL_KEY);
     let new_key = ["provider", "set", "work", "--key-file", key_file.to_str().expect("a plain name")];
 
     keyring.lock().await;
@@ -158,24 +161,24 @@ async fn a_keyring_that_is_locked_or_hangs_stops_only_runs_that_need_a_key_and_l
     let doctor = device.cli(&["doctor"]).await;
     assert!(!doctor.stdout.contains("keyring_shut"), "{}", doctor.stdout);
 
-    keyring.hangs();
+    keyring.suspend();
     only_runs_without_a_key_work(&mut device, &backend, &other).await;
     let hung = kept_in(&device, "file").await;
     assert!(hung.exit == 6 && hung.stderr.contains("does not answer") && !is_in_file(&device), "{}", hung.stderr);
-    keyring.goes_on();
+    keyring.resume();
     kept_in(&device, "file").await.ok();
     assert!(is_in_file(&device));
     says_good_day(&backend).await;
-    assert!(!device.log().all().contains(KEY), "no key is logged");
+    assert!(!device.log().all().contains(MODEL_KEY), "no key is logged");
 }
 
 /// Also after a new start, which waits for no keyring.
-async fn only_runs_without_a_key_work(device: &mut Device, keyed: &Backend, plain: &Backend) {
+async fn only_runs_without_a_key_work(device: &mut TestDevice, keyed: &Backend, plain: &Backend) {
     device.stop(Signal::TERM).await;
     device.start().await;
-    device.connected().await;
-    let run = keyed.ended(&keyed.submit("Hello").await).await;
+    device.wait_until_connected().await;
+    let run = keyed.wait_for_end(&keyed.submit("Hello").await).await;
     assert_eq!((&run["state"], &run["error"]["effects"]), (&json!("failed"), &json!("none")), "{run}");
-    let run = plain.ended(&plain.submit("Look.").await).await;
+    let run = plain.wait_for_end(&plain.submit("Look.").await).await;
     assert_eq!(run["state"], "succeeded", "{run}");
 }

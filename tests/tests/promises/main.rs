@@ -3,9 +3,9 @@
 mod administration;
 mod applications;
 mod approvals;
-mod asked;
 mod backups;
-mod bad_lines;
+mod bad_networks;
+mod busy_agent;
 mod callbacks;
 mod commands;
 mod conversations;
@@ -14,26 +14,25 @@ mod database;
 mod demo;
 mod descriptors;
 mod desktop;
+mod destination_guard;
 mod doctor;
 mod draining;
 mod editor;
 mod execution;
 mod frames;
-mod guard;
 mod health;
-mod hooks;
 mod host_keys;
 mod keyring;
-mod leaving;
-mod line;
 mod mcp;
 mod models;
 mod notifications;
-mod operations;
-mod orders;
+mod observability;
+mod pending_approvals;
 mod project;
 mod proxies;
+mod queueing;
 mod reconciliation;
+mod reconnection;
 mod refusals;
 mod replicas;
 mod retention;
@@ -41,24 +40,25 @@ mod search;
 mod secrets;
 mod service_manager;
 mod settlements;
+mod shutdown;
 mod sleep;
 mod stops;
 mod streams;
-mod strikes;
 mod tls;
+mod tool_call_crashes;
 mod versions;
-mod waiting;
-mod wires;
+mod webhooks;
+mod wire_formats;
 
-use deskgate_tests::{Backend, Device};
+use deskgate_tests::{Backend, TestDevice};
 use serde_json::Value;
 
 /// Every run that was answered with 202 has ended in one final state with its result, and was
 /// executed once, plus once for each restart that is recorded (I1, I2, I3).
-async fn everything_accepted_ended_once(backend: &Backend, device: &Device) {
-    device.connected().await;
+async fn everything_accepted_ended_once(backend: &Backend, device: &TestDevice) {
+    device.wait_until_connected().await;
     for run_id in backend.accepted() {
-        let run = backend.ended(&run_id).await;
+        let run = backend.wait_for_end(&run_id).await;
         assert_eq!(run["state"], "succeeded", "{run}");
         let events = device.events(&run_id).await;
         let count = |name: &str| events.iter().filter(|event| *event == name).count();

@@ -1,7 +1,7 @@
 //! Runs with a model behind a network, in the wire formats of both kinds of providers; and with skills.
 
-use deskgate_tests::model::{KEY, ModelServer};
-use deskgate_tests::{Backend, Device, Folder};
+use deskgate_tests::model::{MODEL_KEY, ModelServer};
+use deskgate_tests::{Backend, Folder, TestDevice};
 use serde_json::{Value, json};
 
 use crate::text;
@@ -23,15 +23,15 @@ fn looks_and_answers() -> Value {
 }
 
 /// A device with a service whose model is at this server.
-async fn served_by(model: &ModelServer, kind: &str, path: &str) -> (Device, Folder, Backend) {
-    let device = Device::built_in().await;
+async fn served_by(model: &ModelServer, kind: &str, path: &str) -> (TestDevice, Folder, Backend) {
+    let device = TestDevice::built_in().await;
     let folder = Folder::new();
-    configure(&device, model, kind, path, KEY).await;
+    configure(&device, model, kind, path, MODEL_KEY).await;
     let backend = device.publish_here("shop", &folder, &["--provider", "work", "--model", "m-1"]).await;
     (device, folder, backend)
 }
 
-pub(crate) async fn configure(device: &Device, model: &ModelServer, kind: &str, path: &str, key: &str) {
+pub(crate) async fn configure(device: &TestDevice, model: &ModelServer, kind: &str, path: &str, key: &str) {
     let base_url = format!("{}{path}", model.address());
     let key_file = model.key_file(key);
     let key_file = key_file.to_str().expect("a plain name");
@@ -45,7 +45,7 @@ async fn a_run_reads_files_with_real_tools_through_either_wire_format() {
         let Some(model) = ModelServer::start(looks_and_answers()).await else { return };
         let (device, _folder, backend) = served_by(&model, kind, path).await;
         let run_id = backend.submit("How many lamps?").await;
-        let run = backend.ended(&run_id).await;
+        let run = backend.wait_for_end(&run_id).await;
         assert_eq!(run["result"]["text"], "Order 4711 asks for three green lamps.", "{kind}: {run}");
         assert_eq!((&run["usage"]["model_calls"], &run["usage"]["tool_calls"]), (&json!(3), &json!(2)), "{run}");
         // One of them also estimates what the fixtures say nothing of.
@@ -54,14 +54,14 @@ async fn a_run_reads_files_with_real_tools_through_either_wire_format() {
         let tools = events.iter().filter(|event| *event == "tool.completed").count();
         assert_eq!(tools, 2, "{events:?}");
         // The witness: what the model was told. Its own words and calls came back to it, with the results.
-        let asked = model.asked().await;
+        let asked = model.requests().await;
         let last = asked.last().expect("asked").to_string();
         for part in ["How many lamps?", "I will look.", "three green lamps for Ms Meier", "There is no such tool"] {
             assert!(last.contains(part), "{kind}: {part} in {last}");
         }
         assert_eq!(asked.last().expect("asked")["model"], "m-1");
         let logs = device.log().own();
-        assert!(!logs.contains(KEY) && !logs.contains("Ms Meier"), "neither keys nor contents are logged");
+        assert!(!logs.contains(MODEL_KEY) && !logs.contains("Ms Meier"), "neither keys nor contents are logged");
     }
 }
 
@@ -70,7 +70,7 @@ async fn a_key_that_is_refused_ends_runs_as_model_auth_and_fails_the_check() {
     let Some(model) = ModelServer::start(looks_and_answers()).await else { return };
     let (device, _folder, backend) = served_by(&model, "anthropic", "").await;
     configure(&device, &model, "anthropic", "", "sk-another-key").await;
-    let run = backend.ended(&backend.submit("How many lamps?").await).await;
+    let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
     assert_eq!((&run["state"], &run["error"]["code"]), (&json!("failed"), &json!("model_auth")), "{run}");
     assert_eq!(run["error"]["effects"], "none", "{run}");
     let checked = device.cli(&["service", "check", "shop"]).await;
@@ -94,13 +94,13 @@ async fn a_provider_that_is_busy_is_asked_again_and_the_run_succeeds() {
     ]);
     let Some(model) = ModelServer::start(fixtures).await else { return };
     let (_device, _folder, backend) = served_by(&model, "openai", "/v1").await;
-    let run = backend.ended(&backend.submit("How many lamps?").await).await;
+    let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
     assert_eq!((&run["result"]["text"], &run["usage"]["model_calls"]), (&json!("Three."), &json!(2)), "{run}");
 }
 
 #[tokio::test]
 async fn a_skill_is_published_as_it_was_read_and_a_file_that_changed_since_fails_the_check() {
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     let folder = Folder::new();
     let place = folder.path().join("skills/refunds");
     let skill = place.to_str().expect("a plain name");
@@ -117,7 +117,7 @@ async fn a_skill_is_published_as_it_was_read_and_a_file_that_changed_since_fails
     let model = folder.script("asks", asks);
     let backend = device.publish_here("shop", &folder, &["--model", &model, "--skill", skill]).await;
     write("Be strict.");
-    let run = backend.ended(&backend.submit("Money back!").await).await;
+    let run = backend.wait_for_end(&backend.submit("Money back!").await).await;
     assert_eq!(run["result"]["text"], "Be kind.", "what was published stays: {run}");
     let checked = device.cli(&["service", "check", "shop"]).await;
     assert_eq!(checked.exit, 10, "{}", checked.stderr);
@@ -125,7 +125,7 @@ async fn a_skill_is_published_as_it_was_read_and_a_file_that_changed_since_fails
     device.cli(&["service", "edit", "shop", "--skill", skill]).await.ok();
     device.cli(&["service", "check", "shop"]).await.ok();
     device.cli(&["service", "publish", "shop"]).await.ok();
-    let run = backend.ended(&backend.submit("Money back!").await).await;
+    let run = backend.wait_for_end(&backend.submit("Money back!").await).await;
     assert_eq!(run["result"]["text"], "Be strict.", "{run}");
 }
 
@@ -140,16 +140,16 @@ async fn a_conversation_that_outgrows_the_models_window_is_summed_up_once_and_go
         { "match": { "userMessage": "Thank you." }, "response": { "content": "Gladly." } },
     ]);
     let Some(model) = ModelServer::start(fixtures).await else { return };
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     let folder = Folder::new();
-    configure(&device, &model, "openai", "/v1", KEY).await;
+    configure(&device, &model, "openai", "/v1", MODEL_KEY).await;
     let service = ["--provider", "work", "--model", "m-1", "--tools", "none", "--context-tokens", "1024"];
     let backend = device.publish_here("shop", &folder, &service).await;
     let talk = backend.conversation("case 4711").await;
-    assert_eq!(backend.answer_to(&talk, 1, &long).await, "Four hundred.");
-    assert_eq!(backend.answer_to(&talk, 1, "And their colour?").await, "Green.");
-    assert_eq!(backend.answer_to(&talk, 1, "Thank you.").await, "Gladly.");
-    let asked = model.asked().await;
+    assert_eq!(backend.say_and_wait(&talk, 1, &long).await, "Four hundred.");
+    assert_eq!(backend.say_and_wait(&talk, 1, "And their colour?").await, "Green.");
+    assert_eq!(backend.say_and_wait(&talk, 1, "Thank you.").await, "Gladly.");
+    let asked = model.requests().await;
     let sums = asked.iter().filter(|body| body["messages"].to_string().contains("Application: Lamps")).count();
     assert_eq!(sums, 1, "the summary is kept for the messages that follow: {asked:?}");
     let last = asked.last().expect("asked")["messages"].to_string();
@@ -162,15 +162,15 @@ async fn a_conversation_that_outgrows_the_models_window_is_summed_up_once_and_go
 #[tokio::test]
 async fn a_run_writes_no_more_tokens_than_its_service_allows() {
     let Some(model) = ModelServer::start(looks_and_answers()).await else { return };
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     let folder = Folder::new();
-    configure(&device, &model, "openai", "/v1", KEY).await;
+    configure(&device, &model, "openai", "/v1", MODEL_KEY).await;
     let service = ["--provider", "work", "--model", "m-1", "--max-output-tokens", "3"];
     let backend = device.publish_here("shop", &folder, &service).await;
-    let run = backend.ended(&backend.submit("How many lamps?").await).await;
+    let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
     assert_eq!((&run["state"], &run["error"]["code"]), (&json!("failed"), &json!("model_error")), "{run}");
     assert!(text(&run, "/error/message").contains("as much as the service allows"), "{run}");
     assert_eq!((&run["usage"]["tool_calls"], &run["error"]["effects"]), (&json!(0), &json!("none")), "{run}");
-    let asked = model.asked().await;
+    let asked = model.requests().await;
     assert_eq!(asked.last().expect("asked")["max_completion_tokens"], 3);
 }

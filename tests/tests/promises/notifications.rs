@@ -2,13 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use deskgate_tests::{Backend, Device, Folder, Notifier, until};
+use deskgate_tests::{Backend, Folder, Notifier, TestDevice, until};
 use serde_json::json;
 
 use crate::approvals::waiting;
 use crate::text;
 
-async fn asking(device: &Device, folder: &Folder) -> Backend {
+async fn asking(device: &TestDevice, folder: &Folder) -> Backend {
     let write = json!({ "file_path": "reply.md", "content": "Dear customer\n" });
     let script = folder.script("writer", json!([{ "tool": "Write", "arguments": write }, { "text": "Done." }]));
     device.publish_here("A <b>shop</b>", folder, &["--model", &script, "--tools", "Read,Write"]).await
@@ -16,7 +16,7 @@ async fn asking(device: &Device, folder: &Folder) -> Backend {
 
 #[tokio::test]
 async fn a_call_that_waits_is_told_of_once_and_the_notification_goes_when_it_is_decided() {
-    let (device, folder) = (Device::built_in().await, Folder::new());
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
     let notifier = Notifier::start(&device).await;
     let backend = asking(&device, &folder).await;
     // A click opens the pages in the browser, which is given a file.
@@ -46,10 +46,14 @@ async fn a_call_that_waits_is_told_of_once_and_the_notification_goes_when_it_is_
         if page.contains("/sign-in?code=") { Ok(()) } else { Err(page) }
     })
     .await;
-    assert_eq!(text(&backend.state(&run_id, "awaiting_approval").await, "/state"), "awaiting_approval", "no decision");
+    assert_eq!(
+        text(&backend.wait_for_state(&run_id, "awaiting_approval").await, "/state"),
+        "awaiting_approval",
+        "no decision"
+    );
 
     device.cli(&["approvals", "approve", text(&request, "/approval_id")]).await.ok();
-    assert_eq!(text(&backend.ended(&run_id).await, "/state"), "succeeded");
+    assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
     until("the notification to be withdrawn", async || {
         let withdrawn = notifier.withdrawn().await;
         if withdrawn == json!([1]) { Ok(()) } else { Err(withdrawn.to_string()) }
@@ -69,7 +73,7 @@ async fn a_call_that_waits_is_told_of_once_and_the_notification_goes_when_it_is_
     .await;
     device.cli(&["notifications", "set", "--approvals", "false"]).await.ok();
     device.cli(&["runs", "stop", &second]).await.ok();
-    backend.ended(&second).await;
+    backend.wait_for_end(&second).await;
     until("that to be withdrawn", async || {
         let withdrawn = notifier.withdrawn().await;
         if withdrawn == json!([1, 2]) { Ok(()) } else { Err(withdrawn.to_string()) }
@@ -79,11 +83,11 @@ async fn a_call_that_waits_is_told_of_once_and_the_notification_goes_when_it_is_
 
 #[tokio::test]
 async fn without_a_service_for_notifications_requests_wait_as_ever() {
-    let (device, folder) = (Device::built_in().await, Folder::new());
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
     let backend = asking(&device, &folder).await;
     let run_id = backend.submit("Answer.").await;
     let request = waiting(&device).await;
     device.cli(&["approvals", "approve", text(&request, "/approval_id")]).await.ok();
-    assert_eq!(text(&backend.ended(&run_id).await, "/state"), "succeeded");
+    assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
     assert_eq!(device.log().count(&["WARN", "notification"]), 0);
 }

@@ -3,21 +3,21 @@
 use std::path::Path;
 use std::process::Command;
 
-use deskgate_tests::{Device, Folder, others};
+use deskgate_tests::{Folder, TestDevice, third_party};
 use serde_json::{Value, json};
 
 use crate::approvals::waiting;
 use crate::text;
 
-const CODE: &str = "django/utils/text.py";
-const TEST: &str = "tests/utils_tests/test_text.py";
-const GUIDE: &str = "docs/ref/templates/builtins.txt";
+const CODE_FILE: &str = "django/utils/text.py";
+const TEST_FILE: &str = "tests/utils_tests/test_text.py";
+const GUIDE_FILE: &str = "docs/ref/templates/builtins.txt";
 
 /// Runs the project's own tests of what is changed, the new one among them. Nothing else of it may be left in the folder.
-const TESTS: &str = "PYTHONPATH=. python3 -B tests/runtests.py --parallel=1 utils_tests.test_text";
+const TEST_COMMAND: &str = "PYTHONPATH=. python3 -B tests/runtests.py --parallel=1 utils_tests.test_text";
 
 /// What `diff` says of the whole project afterwards, without its headers.
-const DIFFERENCE: [&str; 10] = [
+const EXPECTED_DIFF: [&str; 10] = [
     "-    if not isinstance(x, str):",
     "-        x = str(x)",
     "-    return x[0].upper() + x[1:]",
@@ -34,17 +34,17 @@ const DIFFERENCE: [&str; 10] = [
 fn edits() -> [(&'static str, &'static str, &'static str); 3] {
     [
         (
-            CODE,
+            CODE_FILE,
             "    if not isinstance(x, str):\n        x = str(x)\n    return x[0].upper() + x[1:]\n",
             "    first, *others = str(x)\n    return first.upper() + \"\".join(others)\n",
         ),
         (
-            TEST,
+            TEST_FILE,
             "    def test_get_text_list(self):\n",
             "    def test_capfirst(self):\n        self.assertEqual(text.capfirst(\"hELLO\"), \"HELLO\")\n\n    def test_get_text_list(self):\n",
         ),
         (
-            GUIDE,
+            GUIDE_FILE,
             "Capitalizes the first character of the value. If",
             "Capitalizes the first character of the value and leaves the others. If",
         ),
@@ -66,7 +66,7 @@ fn steps() -> Value {
     let pattern = "first, \\*others|and leaves the others|capfirst\\(.hELLO";
     steps.push(call("Grep", json!({ "pattern": pattern, "output_mode": "content" })));
     steps.push(json!({ "text": "{{last_tool_result}}" }));
-    steps.push(call("Bash", json!({ "command": TESTS, "description": "Runs the tests of what I changed" })));
+    steps.push(call("Bash", json!({ "command": TEST_COMMAND, "description": "Runs the tests of what I changed" })));
     steps.push(json!({ "text": "{{last_tool_result}}" }));
     steps.into()
 }
@@ -74,7 +74,7 @@ fn steps() -> Value {
 /// What the person at the desktop is asked, in this order, with the argument that they decide about.
 fn questions() -> [(&'static str, &'static str, &'static str); 4] {
     let [one, two, three] = edits().map(|(file, ..)| ("Edit", "/arguments/file_path", file));
-    [one, two, three, ("Bash", "/arguments/command", TESTS)]
+    [one, two, three, ("Bash", "/arguments/command", TEST_COMMAND)]
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -92,12 +92,12 @@ fn difference(before: &Path, after: &Path) -> Vec<String> {
 
 #[tokio::test]
 async fn a_run_changes_three_files_of_a_project_of_thousands_as_its_owner_allows_and_the_projects_tests_pass() {
-    let Some(place) = others::place().await else { return };
+    let Some(place) = third_party::install_dir().await else { return };
     let sources = place.join("project/sources");
     let folder = Folder::new();
     std::fs::remove_file(folder.path().join("orders.txt")).expect("it was there");
     copy(&sources, &folder.path());
-    let device = Device::built_in().await;
+    let device = TestDevice::built_in().await;
     let model = folder.script("change", steps());
     let service = ["--model", &model, "--tools", "Read,Grep,Edit,Bash"];
     let backend = device.publish_here("workshop", &folder, &service).await;
@@ -112,13 +112,13 @@ async fn a_run_changes_three_files_of_a_project_of_thousands_as_its_owner_allows
             // Its words before the command are what its last search found.
             let why = text(&request, "/why").lines();
             let found: Vec<_> = why.filter_map(|line| line.split(':').next()).collect();
-            assert_eq!(found, [CODE, GUIDE, TEST], "{request}");
+            assert_eq!(found, [CODE_FILE, GUIDE_FILE, TEST_FILE], "{request}");
         }
         device.cli(&["approvals", "approve", text(&request, "/approval_id")]).await.ok();
     }
-    let run = backend.ended(&run_id).await;
+    let run = backend.wait_for_end(&run_id).await;
     assert_eq!((&run["state"], &run["usage"]["tool_calls"]), (&json!("succeeded"), &json!(9)), "{run}");
     let said = text(&run, "/result/text");
     assert!(said.contains("Ran 21 tests") && said.contains("\nOK") && !said.contains("exit status"), "{said}");
-    assert_eq!(difference(&sources, &folder.path()), DIFFERENCE);
+    assert_eq!(difference(&sources, &folder.path()), EXPECTED_DIFF);
 }

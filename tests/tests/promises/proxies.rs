@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use deskgate_tests::process::{Process, command};
-use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres, until};
+use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice, until};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// A proxy before a gateway, in TLS, for the name `localhost`.
-struct Proxied {
+struct ReverseProxy {
     folder: TempDir,
     port: u16,
     _process: Process,
@@ -29,7 +29,7 @@ fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
 }
 
-impl Proxied {
+impl ReverseProxy {
     async fn start(gateway: &GatewayProcess, arranged: impl FnOnce(&Path, u16, &str) -> Command) -> Self {
         let folder = TempDir::with_prefix("deskgate-proxy-").expect("a temporary folder");
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("made");
@@ -122,10 +122,10 @@ impl Proxied {
 }
 
 /// What must hold behind every proxy.
-async fn holds(start: impl AsyncFnOnce(&GatewayProcess) -> Proxied) {
+async fn holds(start: impl AsyncFnOnce(&GatewayProcess) -> ReverseProxy) {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &["server.trusted_proxies=127.0.0.1"]).await;
-    let mut device = Device::paired_with(&gateway).await;
+    let mut device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
     let elsewhere =
@@ -135,7 +135,7 @@ async fn holds(start: impl AsyncFnOnce(&GatewayProcess) -> Proxied) {
 
     let mut submission = proxy.curl(&backend, backend.key(), "/agent-endpoints/{endpoint}/runs");
     submission.args(["-H", "Idempotency-Key: behind-a-proxy", "--json", r#"{"input":{"text":"What is there?"}}"#]);
-    let accepted = Proxied::answer(submission);
+    let accepted = ReverseProxy::answer(submission);
     let run_id = accepted["run_id"].as_str().unwrap_or_else(|| panic!("{accepted}"));
 
     // The run waits for its desktop, so nothing but what is passed on at once can be seen.
@@ -147,23 +147,23 @@ async fn holds(start: impl AsyncFnOnce(&GatewayProcess) -> Proxied) {
     following.log.line(&["event: run.succeeded"]).await;
     assert!(following.ended().await.success());
 
-    let waited = Proxied::answer(proxy.curl(&backend, backend.key(), &format!("/runs/{run_id}?wait=30")));
+    let waited = ReverseProxy::answer(proxy.curl(&backend, backend.key(), &format!("/runs/{run_id}?wait=30")));
     assert_eq!(waited["state"], "succeeded");
 
     // Who calls is who connected to the proxy, whatever they say.
     let text = elsewhere["text"].as_str().expect("shown once");
     let mut forged = proxy.curl(&backend, text, &format!("/runs/{run_id}"));
     forged.args(["-H", "X-Forwarded-For: 203.0.113.7"]);
-    let refused = Proxied::answer(forged);
+    let refused = ReverseProxy::answer(forged);
     assert!(refused["status"] == 401 || refused["status"] == 403, "{refused}");
 }
 
 #[tokio::test]
 async fn behind_nginx_with_our_snippet_events_come_when_they_happen_and_nobody_forges_an_address() {
-    holds(Proxied::nginx).await;
+    holds(ReverseProxy::nginx).await;
 }
 
 #[tokio::test]
 async fn behind_caddy_with_our_snippet_events_come_when_they_happen_and_nobody_forges_an_address() {
-    holds(Proxied::caddy).await;
+    holds(ReverseProxy::caddy).await;
 }

@@ -1,13 +1,13 @@
 //! kill -9 of the agent while a run writes, asks, or has written: nothing is guessed, nothing runs twice.
 
-use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres};
+use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice};
 use serde_json::json;
 
 use crate::approvals::waiting;
 use crate::text;
 
 /// A service that writes `reply.txt` and then takes its time.
-async fn writer(device: &Device, gateway: &GatewayProcess, folder: &Folder, arguments: &[&str]) -> Backend {
+async fn writer(device: &TestDevice, gateway: &GatewayProcess, folder: &Folder, arguments: &[&str]) -> Backend {
     let model = slow(folder);
     device.publish(gateway, "shop", folder, &[&["--model", &model, "--tools", "Read,Write"], arguments].concat()).await
 }
@@ -18,18 +18,18 @@ fn slow(folder: &Folder) -> String {
 }
 
 /// Kills the agent once the write is in the journal with its outcome, and starts it again.
-async fn killed_after_its_write(device: &mut Device, backend: &Backend) -> String {
+async fn killed_after_its_write(device: &mut TestDevice, backend: &Backend) -> String {
     let run_id = writes(device, backend).await;
     device.kill_9();
     device.start().await;
-    device.connected().await;
-    backend.state(&run_id, "awaiting_reconciliation").await;
-    device.standing(&run_id, "awaiting_reconciliation").await;
+    device.wait_until_connected().await;
+    backend.wait_for_state(&run_id, "awaiting_reconciliation").await;
+    device.wait_for_standing(&run_id, "awaiting_reconciliation").await;
     run_id
 }
 
 /// A run that has written and goes on.
-async fn writes(device: &Device, backend: &Backend) -> String {
+async fn writes(device: &TestDevice, backend: &Backend) -> String {
     let run_id = backend.submit("Answer.").await;
     deskgate_tests::until("the write to be reported", async || {
         let events = device.events(&run_id).await;
@@ -43,7 +43,7 @@ async fn writes(device: &Device, backend: &Backend) -> String {
 async fn a_run_that_had_written_waits_for_its_owner_who_sees_what_is_on_disk() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let (mut device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let (mut device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
     let backend = writer(&device, &gateway, &folder, &["--allow", "Write"]).await;
     let run_id = killed_after_its_write(&mut device, &backend).await;
     let shown = device.cli(&["runs", "show", &run_id]).await.ok();
@@ -54,7 +54,7 @@ async fn a_run_that_had_written_waits_for_its_owner_who_sees_what_is_on_disk() {
     assert!(plain.contains("runs reconcile") && plain.contains("as the call was to make it"), "{plain}");
 
     device.cli(&["runs", "reconcile", &run_id, "--finished"]).await.ok();
-    let run = backend.ended(&run_id).await;
+    let run = backend.wait_for_end(&run_id).await;
     let error = (text(&run, "/state"), text(&run, "/error/code"), text(&run, "/error/effects"));
     assert_eq!(error, ("failed", "interrupted", "known"), "{run}");
     let again = device.cli(&["runs", "reconcile", &run_id, "--run-again"]).await;
@@ -68,7 +68,7 @@ async fn a_run_that_had_written_waits_for_its_owner_who_sees_what_is_on_disk() {
 async fn a_run_that_its_owner_wants_again_runs_again_once_and_the_events_say_so() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let (mut device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let (mut device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
     let backend = writer(&device, &gateway, &folder, &["--allow", "Write"]).await;
     let run_id = killed_after_its_write(&mut device, &backend).await;
     folder.script("writer", json!([{ "text": "again" }]));
@@ -80,25 +80,25 @@ async fn a_run_that_its_owner_wants_again_runs_again_once_and_the_events_say_so(
 async fn a_decision_before_the_gateway_knew_that_there_was_one_to_make_is_told_in_its_order() {
     let postgres = Postgres::shared().await;
     let mut gateway = GatewayProcess::start(&postgres, &[]).await;
-    let (mut device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let (mut device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
     let backend = writer(&device, &gateway, &folder, &["--allow", "Write"]).await;
     let run_id = writes(&device, &backend).await;
     gateway.kill_9();
     device.kill_9();
     device.start().await;
-    device.standing(&run_id, "awaiting_reconciliation").await;
+    device.wait_for_standing(&run_id, "awaiting_reconciliation").await;
     folder.script("writer", json!([{ "text": "again" }]));
     device.cli(&["runs", "reconcile", &run_id, "--run-again"]).await.ok();
     device.kill_9();
     device.start().await;
-    device.standing(&run_id, "interrupted").await;
+    device.wait_for_standing(&run_id, "interrupted").await;
     gateway.restart().await;
     ran_again(&device, &backend, &run_id).await;
 }
 
 /// It ended in its second attempt, and the events tell how it came to that.
-async fn ran_again(device: &Device, backend: &Backend, run_id: &str) {
-    let run = backend.ended(run_id).await;
+async fn ran_again(device: &TestDevice, backend: &Backend, run_id: &str) {
+    let run = backend.wait_for_end(run_id).await;
     assert_eq!(text(&run, "/result/text"), "again", "{run}");
     let events = device.events(run_id).await;
     let place =
@@ -112,13 +112,13 @@ async fn ran_again(device: &Device, backend: &Backend, run_id: &str) {
 async fn a_run_that_was_killed_while_it_asked_asks_anew_and_writes_once() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let (mut device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let (mut device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
     let backend = writer(&device, &gateway, &folder, &[]).await;
     let run_id = backend.submit("Answer.").await;
     let first = waiting(&device).await;
     device.kill_9();
     device.start().await;
-    device.standing(&run_id, "awaiting_approval").await;
+    device.wait_for_standing(&run_id, "awaiting_approval").await;
     let second = waiting(&device).await;
     assert_ne!(first["approval_id"], second["approval_id"]);
     let late = device.cli(&["approvals", "approve", text(&first, "/approval_id")]).await;
@@ -134,7 +134,7 @@ async fn a_run_that_was_killed_while_it_asked_asks_anew_and_writes_once() {
     assert_eq!(events.iter().filter(|event| *event == "run.restarted").count(), 1, "{events:?}");
     // Stopped while it takes its time: what was written stays, and the caller learns that.
     device.cli(&["runs", "stop", &run_id]).await.ok();
-    assert_eq!(text(&backend.ended(&run_id).await, "/state"), "cancelled");
+    assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "cancelled");
 }
 
 /// Wherever the kill falls between the yes and the end: a file that is there is never written a second time without the
@@ -143,7 +143,7 @@ async fn a_run_that_was_killed_while_it_asked_asks_anew_and_writes_once() {
 async fn a_kill_at_whatever_moment_of_a_write_ends_in_a_question_or_in_nothing_written() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let (mut device, folder) = (Device::paired_with(&gateway).await, Folder::new());
+    let (mut device, folder) = (TestDevice::paired_with(&gateway).await, Folder::new());
     let backend = writer(&device, &gateway, &folder, &["--ask", "Write"]).await;
     let file = folder.path().join("reply.txt");
     for looks in [0, 100, 1_000, 10_000, 10_000_000] {
@@ -167,7 +167,7 @@ async fn a_kill_at_whatever_moment_of_a_write_ends_in_a_question_or_in_nothing_w
             assert_eq!(device.executions(&run_id), 1);
             device.cli(&["runs", "reconcile", &run_id, "--not-done"]).await.ok();
         }
-        backend.ended(&run_id).await;
+        backend.wait_for_end(&run_id).await;
         let _ = std::fs::remove_file(&file);
     }
 }

@@ -1,7 +1,7 @@
 //! Who is not let in learns why, and what to do.
 
 use deskgate_protocol::secret::ControlToken;
-use deskgate_tests::{Device, Folder, GatewayProcess, Postgres, until};
+use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, until};
 use rustix::process::Signal;
 
 use crate::text;
@@ -10,7 +10,7 @@ use crate::text;
 async fn a_wrong_host_key_is_refused_and_the_status_shows_both_fingerprints() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let mut device = Device::for_remote().await;
+    let mut device = TestDevice::for_remote().await;
     let mut paired = device.pair(&gateway, &[]).await;
     let right = text(&paired, "/invitation/host_key_fingerprint").to_owned();
     let wrong = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
@@ -29,16 +29,16 @@ async fn a_wrong_host_key_is_refused_and_the_status_shows_both_fingerprints() {
 
     // Pinning the right key anew is all it takes.
     device.save(&["--host-key", &right]).await.ok();
-    device.connected().await;
+    device.wait_until_connected().await;
 }
 
 #[tokio::test]
 async fn an_unknown_device_is_not_let_in_and_learns_how_to_be_paired() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let friend = Device::for_remote().await;
+    let friend = TestDevice::for_remote().await;
     let invitation = friend.pair(&gateway, &[]).await;
-    let mut stranger = Device::for_remote().await;
+    let mut stranger = TestDevice::for_remote().await;
     stranger.connect(gateway.ssh(), &invitation, &gateway.control_token_file()).await.ok();
     let why = because(&stranger, "identity export").await;
     assert!(why.contains("admin device add"), "{why}");
@@ -50,7 +50,7 @@ async fn an_unknown_device_is_not_let_in_and_learns_how_to_be_paired() {
 async fn a_wrong_control_token_is_named_and_the_right_one_lets_in() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let mut device = Device::for_remote().await;
+    let mut device = TestDevice::for_remote().await;
     let invitation = device.pair(&gateway, &[]).await;
     let wrong = device.folder().join("wrong_token");
     std::fs::write(&wrong, ControlToken::generate().reveal()).unwrap();
@@ -62,20 +62,20 @@ async fn a_wrong_control_token_is_named_and_the_right_one_lets_in() {
     assert!(!device.log().all().contains(&token), "no secret stands in the log");
 
     device.save(&["--token-file", gateway.control_token_file().to_str().unwrap()]).await.ok();
-    device.connected().await;
+    device.wait_until_connected().await;
 }
 
 #[tokio::test]
 async fn a_device_that_is_revoked_while_it_is_connected_is_cut_off_within_seconds() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let device = Device::paired_with(&gateway).await;
+    let device = TestDevice::paired_with(&gateway).await;
     let device_id = device.device_id().await;
     let folder = Folder::new();
     let model = folder.slow_answer(600_000, "never");
     let backend = device.publish(&gateway, "shop", &folder, &["--model", &model, "--concurrency", "1"]).await;
     let started = backend.submit("Take your time.").await;
-    backend.state(&started, "running").await;
+    backend.wait_for_state(&started, "running").await;
     let queued = backend.submit("And then this.").await;
 
     let refused = gateway.admin(&["device", "revoke", &device_id]).await;
@@ -85,9 +85,9 @@ async fn a_device_that_is_revoked_while_it_is_connected_is_cut_off_within_second
     gateway.log().line(&["device disconnected", &device_id]).await;
     println!("cut off {:.0} ms after the command began", began.elapsed().as_secs_f64() * 1000.0);
     assert!(began.elapsed().as_secs() < 10, "took {:?}", began.elapsed());
-    let run = backend.ended(&started).await;
+    let run = backend.wait_for_end(&started).await;
     assert_eq!((text(&run, "/state"), text(&run, "/error/code")), ("failed", "device_removed"), "{run}");
-    let run = backend.ended(&queued).await;
+    let run = backend.wait_for_end(&queued).await;
     assert_eq!((text(&run, "/state"), text(&run, "/error/code")), ("cancelled", "device_removed"), "{run}");
     assert_eq!(gateway.device(&device_id).await["state"], "revoked");
     // It dials again, and is not let in any more.
@@ -104,15 +104,15 @@ async fn a_device_that_is_revoked_while_it_is_connected_is_cut_off_within_second
 async fn a_device_that_is_revoked_while_it_is_away_leaves_no_run_waiting() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let mut device = Device::paired_with(&gateway).await;
+    let mut device = TestDevice::paired_with(&gateway).await;
     let device_id = device.device_id().await;
     let folder = Folder::new();
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
     device.stop(Signal::TERM).await;
-    gateway.device_is(&device_id, "offline").await;
+    gateway.wait_for_device_state(&device_id, "offline").await;
     let run_id = backend.submit("What does order 4711 say?").await;
     gateway.admin(&["device", "revoke", &device_id, "--accept-risk", "interrupt-runs"]).await.ok();
-    let run = backend.ended(&run_id).await;
+    let run = backend.wait_for_end(&run_id).await;
     assert_eq!((text(&run, "/state"), text(&run, "/error/code")), ("cancelled", "device_removed"), "{run}");
     assert_eq!(text(&run, "/error/effects"), "none", "{run}");
 
@@ -140,7 +140,7 @@ async fn a_device_that_is_revoked_while_it_is_away_leaves_no_run_waiting() {
 }
 
 /// Waits until the device's status says why it is not connected, and that holds `words`.
-async fn because(device: &Device, words: &str) -> String {
+async fn because(device: &TestDevice, words: &str) -> String {
     until(&format!("the status to say {words:?}"), async || {
         let line = device.status().await["line"].clone();
         let why = line["why"].as_str().or_else(|| line["refused"]["message"].as_str()).unwrap_or_default().to_owned();
@@ -153,11 +153,11 @@ async fn because(device: &Device, words: &str) -> String {
 async fn a_rotated_control_token_ends_with_its_overlap_and_the_new_one_lets_in() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let mut device = Device::paired_with(&gateway).await;
+    let mut device = TestDevice::paired_with(&gateway).await;
     gateway.admin(&["token", "rotate", "--overlap-hours", "1"]).await.ok();
     device.stop(Signal::TERM).await;
     device.start().await;
-    device.connected().await;
+    device.wait_until_connected().await;
 
     gateway.admin(&["token", "rotate", "--overlap-hours", "0"]).await.ok();
     // Who is in stays in; who comes with the old token is not let in.
@@ -166,5 +166,5 @@ async fn a_rotated_control_token_ends_with_its_overlap_and_the_new_one_lets_in()
     device.start().await;
     because(&device, "control token").await;
     device.save(&["--token-file", gateway.control_token_file().to_str().unwrap()]).await.ok();
-    device.connected().await;
+    device.wait_until_connected().await;
 }

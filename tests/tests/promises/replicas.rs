@@ -1,7 +1,7 @@
 //! Two gateways on one database.
 
-use deskgate_tests::gateway::SAME_SOCKET;
-use deskgate_tests::{Device, Folder, GatewayProcess, Postgres};
+use deskgate_tests::gateway::RELATIVE_SOCKET_SETTING;
+use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice};
 use futures_util::future::join_all;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use crate::everything_accepted_ended_once;
 async fn two_hundred_concurrent_submissions_with_one_idempotency_key_through_two_replicas_make_one_run() {
     let postgres = Postgres::shared().await;
     let (one, other) = (GatewayProcess::start(&postgres, &[]).await, GatewayProcess::start(&postgres, &[]).await);
-    let device = Device::paired_with(&one).await;
+    let device = TestDevice::paired_with(&one).await;
     let folder = Folder::new();
     let through_one = device.publish(&one, "shop", &folder, &[]).await;
     let through_other = through_one.through(other.http());
@@ -42,7 +42,7 @@ async fn two_hundred_concurrent_submissions_with_one_idempotency_key_through_two
 async fn a_newer_session_replaces_an_older_one_on_the_other_replica_within_a_second() {
     let postgres = Postgres::shared().await;
     let (one, other) = (GatewayProcess::start(&postgres, &[]).await, GatewayProcess::start(&postgres, &[]).await);
-    let older = Device::paired_with(&one).await;
+    let older = TestDevice::paired_with(&one).await;
     let device_id = older.device_id().await;
     let mut newer = older.with_the_same_key().await;
     let invitation = newer.pair(&other, &[]).await;
@@ -66,11 +66,11 @@ async fn a_newer_session_replaces_an_older_one_on_the_other_replica_within_a_sec
 async fn a_run_submitted_to_one_replica_is_executed_by_the_device_on_the_other() {
     let postgres = Postgres::shared().await;
     let (one, other) = (GatewayProcess::start(&postgres, &[]).await, GatewayProcess::start(&postgres, &[]).await);
-    let device = Device::paired_with(&one).await;
+    let device = TestDevice::paired_with(&one).await;
     let folder = Folder::new();
     let backend = device.publish(&one, "shop", &folder, &[]).await.through(other.http());
     let run_id = backend.submit("What does order 4711 say?").await;
-    let run = backend.ended(&run_id).await;
+    let run = backend.wait_for_end(&run_id).await;
     assert_eq!(run["state"], "succeeded", "{run}");
     assert_eq!(backend.through(one.http()).run(&run_id).await, run, "both replicas say the same");
 }
@@ -78,32 +78,32 @@ async fn a_run_submitted_to_one_replica_is_executed_by_the_device_on_the_other()
 #[tokio::test]
 async fn a_gateway_that_was_frozen_changes_nothing_when_it_thaws() {
     let postgres = Postgres::shared().await;
-    let clocks = [SAME_SOCKET, "control.heartbeat_ms=1000", "control.lease_ms=5000"];
+    let clocks = [RELATIVE_SOCKET_SETTING, "control.heartbeat_ms=1000", "control.lease_ms=5000"];
     let zombie = GatewayProcess::start(&postgres, &clocks).await;
     let other = zombie.replica().await;
-    let device = Device::paired_with(&zombie).await;
+    let device = TestDevice::paired_with(&zombie).await;
     let device_id = device.device_id().await;
     let folder = Folder::new();
     let slow = folder.slow_answer(3000, "done");
     let backend = device.publish(&zombie, "shop", &folder, &["--model", &slow]).await.through(other.http());
     let run_id = backend.submit("Take your time.").await;
-    backend.state(&run_id, "running").await;
+    backend.wait_for_state(&run_id, "running").await;
 
     zombie.process().signal(Signal::STOP);
-    device.line().lead_to(other.ssh().get());
-    device.line().cut();
-    device.line().heal();
+    device.proxy().lead_to(other.ssh().get());
+    device.proxy().cut();
+    device.proxy().heal();
     other.log().line(&["device connected", &device_id]).await;
-    let run = backend.ended(&run_id).await;
+    let run = backend.wait_for_end(&run_id).await;
     let later = backend.submit("One more.").await;
-    backend.ended(&later).await;
+    backend.wait_for_end(&later).await;
 
     // It wakes up in the belief that the device is its own.
     zombie.process().signal(Signal::CONT);
     zombie.log().line(&["device disconnected", &device_id]).await;
     assert_eq!(backend.through(zombie.http()).run(&run_id).await, run);
-    other.device_is(&device_id, "connected").await;
-    backend.ended(&backend.submit("And one more.").await).await;
+    other.wait_for_device_state(&device_id, "connected").await;
+    backend.wait_for_end(&backend.submit("And one more.").await).await;
     everything_accepted_ended_once(&backend, &device).await;
     for run_id in backend.accepted() {
         assert_eq!(device.executions(&run_id), 1);
@@ -114,12 +114,12 @@ async fn a_gateway_that_was_frozen_changes_nothing_when_it_thaws() {
 async fn a_run_in_the_hands_of_a_replaced_session_is_not_executed_by_the_newer_one() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let older = Device::paired_with(&gateway).await;
+    let older = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let slow = folder.slow_answer(12_000, "done");
     let backend = older.publish(&gateway, "shop", &folder, &["--model", &slow]).await;
     let run_id = backend.submit("Take your time.").await;
-    backend.state(&run_id, "running").await;
+    backend.wait_for_state(&run_id, "running").await;
     older.log().line(&["execution began", &run_id]).await;
 
     let mut newer = older.with_the_same_key().await;

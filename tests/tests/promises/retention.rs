@@ -1,15 +1,15 @@
 //! How long what is over is kept on the desktop, as its owner chooses.
 
-use deskgate_tests::{Device, Folder};
+use deskgate_tests::{Folder, TestDevice};
 use serde_json::json;
 
 use crate::text;
 
 #[tokio::test]
 async fn keeping_less_deletes_after_a_question_with_numbers_and_never_without_a_yes() {
-    let (device, folder) = (Device::built_in().await, Folder::new());
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
     let backend = device.publish_here("shop", &folder, &[]).await;
-    backend.ended(&backend.submit("Look.").await).await;
+    backend.wait_for_end(&backend.submit("Look.").await).await;
     let log = device.home().join("agent.log");
     std::fs::write(&log, "2026-01-01T00:00:00Z  INFO long ago\n").expect("ours");
 

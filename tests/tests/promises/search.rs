@@ -1,7 +1,7 @@
 //! Search: by identifier or name, on the pages and on the command line.
 
 use deskgate_tests::visitor::Visitor;
-use deskgate_tests::{Device, Folder};
+use deskgate_tests::{Folder, TestDevice};
 use reqwest::StatusCode;
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ fn kinds(found: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn what_has_an_identifier_or_a_name_is_found_and_what_is_meant_for_certain_opens() {
-    let (device, folder) = (Device::built_in().await, Folder::new());
+    let (device, folder) = (TestDevice::built_in().await, Folder::new());
     let backend = device.publish_here("Billing", &folder, &[]).await;
     let run_id = backend.submit("Look.").await;
     let created = device.cli(&["key", "create", "backend of Berlin", "--app", "Billing"]).await.ok();

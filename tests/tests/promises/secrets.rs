@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use deskgate_tests::{Device, Folder, GatewayProcess, Postgres, process};
+use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, process};
 use tempfile::TempDir;
 
 use crate::text;
@@ -43,7 +43,7 @@ async fn no_planted_secret_is_in_ps_the_log_the_environment_of_children_the_sett
     secret(&folder.path().join("url"), &url);
     let setting = format!("database.url_file={}", folder.path().join("url").display());
     let gateway = GatewayProcess::by_credentials(&[&setting], &[]).await;
-    let device = Device::paired_with(&gateway).await;
+    let device = TestDevice::paired_with(&gateway).await;
     let work = Folder::new();
     let created = device.cli(&["app", "create", "shop"]).await.ok();
     let key = text(&created, "/key/text").to_owned();

@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use deskgate_tests::wait::PATIENCE;
-use deskgate_tests::{Device, GatewayProcess, Postgres, until};
+use deskgate_tests::wait::WAIT_TIMEOUT;
+use deskgate_tests::{GatewayProcess, Postgres, TestDevice, until};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::net::UnixDatagram;
@@ -13,12 +13,12 @@ use tokio::time::timeout;
 use crate::text;
 
 /// A service manager: the socket that it listens on, and everything that it heard.
-struct Manager {
+struct ServiceManager {
     folder: TempDir,
     socket: UnixDatagram,
 }
 
-impl Manager {
+impl ServiceManager {
     fn new() -> Self {
         let folder = TempDir::with_prefix("deskgate-sd-").expect("a temporary folder");
         let socket = UnixDatagram::bind(folder.path().join("notify")).expect("bound");
@@ -40,7 +40,7 @@ impl Manager {
         let mut missing = wanted.to_vec();
         let mut bytes = [0; 4096];
         let mut seen = Vec::new();
-        let heard = timeout(PATIENCE, async {
+        let heard = timeout(WAIT_TIMEOUT, async {
             loop {
                 let length = self.socket.recv(&mut bytes).await.expect("bound");
                 let said = String::from_utf8_lossy(&bytes[..length]).into_owned();
@@ -60,12 +60,12 @@ impl Manager {
 
 #[tokio::test]
 async fn the_service_manager_hears_when_it_is_ready_how_it_is_that_it_lives_reloads_and_stops() {
-    let (postgres, manager) = (Postgres::alone().await, Manager::new());
+    let (postgres, manager) = (Postgres::start_exclusive().await, ServiceManager::new());
     let told = manager.environment(Duration::from_secs(4));
     let mut gateway = GatewayProcess::start_in(&postgres, &[], &told).await;
     manager.hears_all(&["READY=1", "STATUS=0 devices connected, 0 queued"]).await;
     manager.hears("WATCHDOG=1").await;
-    let device = Device::paired_with(&gateway).await;
+    let device = TestDevice::paired_with(&gateway).await;
     manager.hears("STATUS=1 device connected, 0 queued").await;
 
     gateway.command_line(&["reload"]).await.ok();
@@ -84,12 +84,12 @@ async fn the_service_manager_hears_when_it_is_ready_how_it_is_that_it_lives_relo
     let process = gateway.process().id();
     gateway.process().signal(Signal::TERM);
     manager.hears("STOPPING=1").await;
-    assert!(gateway.has_stopped().await.success(), "process {process}");
+    assert!(gateway.wait_for_exit().await.success(), "process {process}");
 }
 
 #[tokio::test]
 async fn what_only_a_person_can_mend_ends_with_3_another_schema_with_7_and_a_missing_database_is_waited_for() {
-    let postgres = Postgres::alone().await;
+    let postgres = Postgres::start_exclusive().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
     let startup = ["check", "--startup"];
     assert_eq!(gateway.command_line(&startup).await.exit, 0);
@@ -131,14 +131,11 @@ async fn credentials_of_the_service_manager_are_used_and_shown_by_their_place_on
     assert_eq!(text(&value, "/origin"), "credential", "{value}");
     assert!(text(&value, "/value").ends_with("/database_url"), "{value}");
     assert!(!shown.stdout.contains(token.reveal()) && !shown.stdout.contains(postgres.url()), "{}", shown.stdout);
-    until("the token of the credential to be the one that counts", async || match deskgate_tests::raw::RawLine::open(
-        &gateway,
-        token.reveal(),
-    )
-    .await
-    {
-        Ok(_) => Ok(()),
-        Err(status) => Err(status.to_string()),
+    until("the token of the credential to be the one that counts", async || {
+        match deskgate_tests::raw::RawConnection::open(&gateway, token.reveal()).await {
+            Ok(_) => Ok(()),
+            Err(status) => Err(status.to_string()),
+        }
     })
     .await;
     let rotated = gateway.admin(&["token", "rotate"]).await;

@@ -2,11 +2,12 @@
 //! gateway says to each frame, over cut lines and a killed gateway.
 
 use deskgate_protocol::control::{
-    ApprovalResolution, DeviceEvent, DeviceFrame, GatewayFrame, InFlight, InFlightStatus, Order, RevokeCode, ToolKind,
+    ApprovalResolution, DeviceEvent, DeviceFrame, GatewayFrame, InFlightRun, InFlightStatus, Order, RevokeCode,
+    ToolKind,
 };
 use deskgate_protocol::run::{Effects, Outcome, Usage};
 use deskgate_protocol::{ApprovalId, RunId, Timestamp};
-use deskgate_tests::raw::{Persona, RawLine};
+use deskgate_tests::raw::{RawConnection, RawIdentity};
 use deskgate_tests::{Backend, GatewayProcess, Postgres};
 use serde_json::{Value, json};
 
@@ -14,23 +15,23 @@ use crate::frames::{answer, next_offer, publish, run_id};
 use crate::text;
 
 /// A device that has started a run and reported one event of it.
-struct Site {
+struct SettlementFixture {
     gateway: GatewayProcess,
-    persona: Persona,
-    line: RawLine,
+    persona: RawIdentity,
+    line: RawConnection,
     backend: Backend,
     run: String,
     run_id: RunId,
     _postgres: Postgres,
 }
 
-impl Site {
+impl SettlementFixture {
     async fn start() -> Self {
         let postgres = Postgres::shared().await;
         let gateway = GatewayProcess::start(&postgres, &[]).await;
-        let persona = Persona::new(61);
+        let persona = RawIdentity::new(61);
         persona.pair(&gateway, "desk").await.ok();
-        let (mut line, _) = persona.enter(&gateway, Vec::new()).await;
+        let (mut line, _) = persona.connect(&gateway, Vec::new()).await;
         let backend = publish(&mut line, &gateway).await;
         let run = line.answering_pings(backend.submit("anything")).await;
         line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
@@ -62,8 +63,8 @@ impl Site {
 
     /// Comes again, holding the run.
     async fn comes_again(&mut self, status: InFlightStatus) {
-        let held = InFlight { run_id: self.run_id, attempt: 1, status };
-        self.line = self.persona.enter(&self.gateway, vec![held]).await.0;
+        let held = InFlightRun { run_id: self.run_id, attempt: 1, status };
+        self.line = self.persona.connect(&self.gateway, vec![held]).await.0;
     }
 
     /// Comes again as after a restart, and is told how many of its events are stored.
@@ -75,7 +76,7 @@ impl Site {
     }
 
     async fn state(&mut self, state: &str) -> Value {
-        self.line.answering_pings(self.backend.state(&self.run, state)).await
+        self.line.answering_pings(self.backend.wait_for_state(&self.run, state)).await
     }
 
     /// The run again, with its next attempt.
@@ -104,7 +105,7 @@ fn requested(approval_id: ApprovalId) -> DeviceEvent {
 
 #[tokio::test]
 async fn a_request_survives_a_killed_gateway_and_its_answer_counts_afterwards() {
-    let mut site = Site::start().await;
+    let mut site = SettlementFixture::start().await;
     let approval_id = ApprovalId::new();
     site.report(2, requested(approval_id)).await;
     site.state("awaiting_approval").await;
@@ -130,7 +131,7 @@ async fn a_request_survives_a_killed_gateway_and_its_answer_counts_afterwards() 
 
 #[tokio::test]
 async fn what_a_restarted_device_does_not_know_runs_again_by_its_users_word_and_then_once() {
-    let mut site = Site::start().await;
+    let mut site = SettlementFixture::start().await;
     for _ in 0..2 {
         site.does_not_know(1).await;
     }
@@ -156,7 +157,7 @@ async fn what_a_restarted_device_does_not_know_runs_again_by_its_users_word_and_
 
 #[tokio::test]
 async fn a_person_decides_while_the_line_is_down_and_the_next_hello_begins_the_next_attempt() {
-    let mut site = Site::start().await;
+    let mut site = SettlementFixture::start().await;
     site.does_not_know(1).await;
     site.comes_again(InFlightStatus::Interrupted).await;
     site.is_offered_again().await;
@@ -167,7 +168,7 @@ async fn a_person_decides_while_the_line_is_down_and_the_next_hello_begins_the_n
 
 #[tokio::test]
 async fn a_stop_of_a_run_that_nobody_knows_the_end_of_is_confirmed_by_the_device_or_by_its_users_decision() {
-    let mut site = Site::start().await;
+    let mut site = SettlementFixture::start().await;
     site.does_not_know(1).await;
     let operation = site.backend.stop(&site.run).await;
     assert!(matches!(site.next().await, GatewayFrame::Control { order: Order::Stop { .. }, .. }));
@@ -176,7 +177,7 @@ async fn a_stop_of_a_run_that_nobody_knows_the_end_of_is_confirmed_by_the_device
     let stopped = json!({ "code": "stopped", "run_state": "cancelled" });
     assert_eq!(site.backend.outcome(&operation).await, stopped);
 
-    let mut site = Site::start().await;
+    let mut site = SettlementFixture::start().await;
     site.does_not_know(1).await;
     let operation = site.backend.stop(&site.run).await;
     assert!(matches!(site.next().await, GatewayFrame::Control { .. }));

@@ -2,30 +2,30 @@
 
 use std::io::{ErrorKind, Read};
 
-use deskgate_protocol::control::{DeviceFrame, GatewayFrame, InFlight, InFlightStatus};
+use deskgate_protocol::control::{DeviceFrame, GatewayFrame, InFlightRun, InFlightStatus};
 use deskgate_tests::backend::client;
-use deskgate_tests::raw::{Persona, RawLine};
-use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Logind, Postgres, until};
+use deskgate_tests::raw::{RawConnection, RawIdentity};
+use deskgate_tests::{Backend, Folder, GatewayProcess, Logind, Postgres, TestDevice, until};
 use rustix::process::Signal;
 
 use crate::frames::{next_offer, publish, run_id};
 use crate::{everything_accepted_ended_once, text};
 
 /// A device made by hand that executes one run and has another one waiting in the queue.
-struct Sleeper {
-    persona: Persona,
-    line: RawLine,
+struct SleepFixture {
+    persona: RawIdentity,
+    line: RawConnection,
     device_id: String,
     backend: Backend,
     started: String,
     waiting: String,
 }
 
-impl Sleeper {
+impl SleepFixture {
     async fn at(gateway: &GatewayProcess) -> Self {
-        let persona = Persona::new(41);
+        let persona = RawIdentity::new(41);
         let device_id = text(&persona.pair(gateway, "desk").await.ok(), "/device/device_id").to_owned();
-        let (mut line, _) = persona.enter(gateway, Vec::new()).await;
+        let (mut line, _) = persona.connect(gateway, Vec::new()).await;
         let backend = publish(&mut line, gateway).await;
         let started = line.answering_pings(backend.submit("the first")).await;
         line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
@@ -38,7 +38,7 @@ impl Sleeper {
 
     async fn falls_asleep(&mut self, gateway: &GatewayProcess) {
         self.line.send(&DeviceFrame::Suspend).await;
-        self.line.answering_pings(gateway.device_is(&self.device_id, "asleep")).await;
+        self.line.answering_pings(gateway.wait_for_device_state(&self.device_id, "asleep")).await;
     }
 
     async fn reason(&self) -> (String, String) {
@@ -47,8 +47,8 @@ impl Sleeper {
     }
 
     /// What a device that comes back holds.
-    fn in_flight(&self) -> Vec<InFlight> {
-        vec![InFlight { run_id: run_id(&self.started), attempt: 1, status: InFlightStatus::Running }]
+    fn in_flight(&self) -> Vec<InFlightRun> {
+        vec![InFlightRun { run_id: run_id(&self.started), attempt: 1, status: InFlightStatus::Running }]
     }
 }
 
@@ -60,7 +60,7 @@ fn asleep() -> (String, String) {
 async fn runs_wait_for_a_device_that_announced_its_sleep_and_none_is_offered_before_it_is_awake() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let mut sleeper = Sleeper::at(&gateway).await;
+    let mut sleeper = SleepFixture::at(&gateway).await;
     sleeper.falls_asleep(&gateway).await;
     assert_eq!(sleeper.reason().await, asleep());
     assert!(text(&gateway.device(&sleeper.device_id).await, "/note").starts_with("asleep since 2"));
@@ -69,7 +69,7 @@ async fn runs_wait_for_a_device_that_announced_its_sleep_and_none_is_offered_bef
     sleeper.line.send(&DeviceFrame::Resume).await;
     let offer = next_offer(&mut sleeper.line).await;
     assert_eq!(offer.run_id, run_id(&sleeper.waiting));
-    gateway.device_is(&sleeper.device_id, "connected").await;
+    gateway.wait_for_device_state(&sleeper.device_id, "connected").await;
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn a_run_survives_the_sleep_of_its_device_beyond_the_lease_and_a_killed_ga
     let postgres = Postgres::shared().await;
     let clocks = ["control.heartbeat_ms=1000", "control.lease_ms=3000"];
     let mut gateway = GatewayProcess::start(&postgres, &clocks).await;
-    let mut sleeper = Sleeper::at(&gateway).await;
+    let mut sleeper = SleepFixture::at(&gateway).await;
     sleeper.falls_asleep(&gateway).await;
     // It answers no ping; the gateway hangs up, and its session's lease runs out.
     while sleeper.line.next().await.is_some() {}
@@ -89,13 +89,13 @@ async fn a_run_survives_the_sleep_of_its_device_beyond_the_lease_and_a_killed_ga
         _ => Err("the lease is young".to_owned()),
     })
     .await;
-    gateway.device_is(&sleeper.device_id, "asleep").await;
+    gateway.wait_for_device_state(&sleeper.device_id, "asleep").await;
     assert_eq!(sleeper.reason().await, asleep());
     assert_eq!(text(&sleeper.backend.run(&sleeper.started).await, "/state"), "running");
 
-    let (mut line, _) = sleeper.persona.enter(&gateway, sleeper.in_flight()).await;
+    let (mut line, _) = sleeper.persona.connect(&gateway, sleeper.in_flight()).await;
     assert!(matches!(line.next_answering_pings().await, Some(GatewayFrame::Ack { through: 0, .. })));
-    line.answering_pings(gateway.device_is(&sleeper.device_id, "connected")).await;
+    line.answering_pings(gateway.wait_for_device_state(&sleeper.device_id, "connected")).await;
     let run = sleeper.backend.run(&sleeper.started).await;
     assert_eq!((text(&run, "/state"), run["last_sequence"].as_u64()), ("running", Some(2)), "nothing happened: {run}");
 }
@@ -104,7 +104,7 @@ async fn a_run_survives_the_sleep_of_its_device_beyond_the_lease_and_a_killed_ga
 async fn a_device_that_announces_sleep_and_goes_on_answering_is_awake_after_a_lease() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &["control.heartbeat_ms=1000", "control.lease_ms=5000"]).await;
-    let mut sleeper = Sleeper::at(&gateway).await;
+    let mut sleeper = SleepFixture::at(&gateway).await;
     sleeper.falls_asleep(&gateway).await;
     sleeper.line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
     assert_eq!(next_offer(&mut sleeper.line).await.run_id, run_id(&sleeper.waiting));
@@ -114,7 +114,7 @@ async fn a_device_that_announces_sleep_and_goes_on_answering_is_awake_after_a_le
 async fn a_sleeping_device_is_counted_as_asleep_and_can_be_removed() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let mut sleeper = Sleeper::at(&gateway).await;
+    let mut sleeper = SleepFixture::at(&gateway).await;
     sleeper.falls_asleep(&gateway).await;
     let page = format!("http://{}/metrics", gateway.ops().get());
     let metrics =
@@ -123,25 +123,25 @@ async fn a_sleeping_device_is_counted_as_asleep_and_can_be_removed() {
     assert!(metrics.contains("deskgate_queue_depth{state=\"waiting_for_device\"} 1"), "{metrics}");
 
     gateway.admin(&["device", "revoke", "desk", "--accept-risk", "interrupt-runs"]).await.ok();
-    assert_eq!(text(&sleeper.backend.ended(&sleeper.started).await, "/error/code"), "device_removed");
-    assert_eq!(text(&sleeper.backend.ended(&sleeper.waiting).await, "/error/code"), "device_removed");
-    gateway.device_is(&sleeper.device_id, "revoked").await;
+    assert_eq!(text(&sleeper.backend.wait_for_end(&sleeper.started).await, "/error/code"), "device_removed");
+    assert_eq!(text(&sleeper.backend.wait_for_end(&sleeper.waiting).await, "/error/code"), "device_removed");
+    gateway.wait_for_device_state(&sleeper.device_id, "revoked").await;
 }
 
 /// A device whose computer has a login service, paired over SSH, with a service whose answers take a while.
-async fn desktop(gateway: &GatewayProcess, folder: &Folder, delay_ms: u64) -> (Device, Logind, Backend) {
-    let mut device = Device::paired_with(gateway).await;
+async fn desktop(gateway: &GatewayProcess, folder: &Folder, delay_ms: u64) -> (TestDevice, Logind, Backend) {
+    let mut device = TestDevice::paired_with(gateway).await;
     device.stop(Signal::TERM).await;
     let logind = Logind::start(&device).await;
     device.start().await;
-    device.connected().await;
+    device.wait_until_connected().await;
     let slow = folder.slow_answer(delay_ms, "awake again");
     let backend = device.publish(gateway, "shop", folder, &["--model", &slow]).await;
     (device, logind, backend)
 }
 
-const READY: (&str, &str) = ("sleep", "delay");
-const AWAKE: (&str, &str) = ("idle", "block");
+const SLEEP_DELAY_INHIBITOR: (&str, &str) = ("sleep", "delay");
+const IDLE_BLOCK_INHIBITOR: (&str, &str) = ("idle", "block");
 
 #[tokio::test]
 async fn a_desktop_announces_its_sleep_before_it_sleeps_and_works_on_when_it_wakes() {
@@ -150,20 +150,20 @@ async fn a_desktop_announces_its_sleep_before_it_sleeps_and_works_on_when_it_wak
     let folder = Folder::new();
     let (device, logind, backend) = desktop(&gateway, &folder, 100).await;
     let device_id = device.device_id().await;
-    logind.inhibitors_are(&[READY]).await;
-    logind.says_sleep().await;
+    logind.wait_for_inhibitors(&[SLEEP_DELAY_INHIBITOR]).await;
+    logind.announce_sleep().await;
     // From now on the computer may sleep at any moment, and need not do anything more to be known as asleep.
-    logind.inhibitors_are(&[]).await;
-    gateway.device_is(&device_id, "asleep").await;
+    logind.wait_for_inhibitors(&[]).await;
+    gateway.wait_for_device_state(&device_id, "asleep").await;
     let run_id = backend.submit("Are you there?").await;
-    let run = backend.state(&run_id, "waiting_for_device").await;
+    let run = backend.wait_for_state(&run_id, "waiting_for_device").await;
     assert_eq!(text(&run, "/state_reason/code"), "device_asleep", "{run}");
 
-    logind.says_wake().await;
-    backend.ended(&run_id).await;
+    logind.announce_wake().await;
+    backend.wait_for_end(&run_id).await;
     everything_accepted_ended_once(&backend, &device).await;
     // Ready for the next time.
-    logind.inhibitors_are(&[READY]).await;
+    logind.wait_for_inhibitors(&[SLEEP_DELAY_INHIBITOR]).await;
 }
 
 #[tokio::test]
@@ -174,10 +174,10 @@ async fn a_run_keeps_the_computer_awake_and_lets_it_go_when_it_ends() {
     let (device, logind, backend) = desktop(&gateway, &folder, 3000).await;
     assert_eq!(device.status().await["kept_awake"]["state"], "not_needed");
     let run_id = backend.submit("Take your time.").await;
-    logind.inhibitors_are(&[AWAKE, READY]).await;
+    logind.wait_for_inhibitors(&[IDLE_BLOCK_INHIBITOR, SLEEP_DELAY_INHIBITOR]).await;
     assert_eq!(device.status().await["kept_awake"]["state"], "yes");
-    backend.ended(&run_id).await;
-    logind.inhibitors_are(&[READY]).await;
+    backend.wait_for_end(&run_id).await;
+    logind.wait_for_inhibitors(&[SLEEP_DELAY_INHIBITOR]).await;
     assert_eq!(device.status().await["kept_awake"]["state"], "not_needed");
 }
 
@@ -190,11 +190,11 @@ async fn a_run_that_is_executing_when_the_computer_sleeps_finishes_after_it_wake
     let (device, logind, backend) = desktop(&gateway, &folder, 10_000).await;
     let device_id = device.device_id().await;
     let run_id = backend.submit("Take your time.").await;
-    backend.state(&run_id, "running").await;
-    logind.says_sleep().await;
-    gateway.device_is(&device_id, "asleep").await;
+    backend.wait_for_state(&run_id, "running").await;
+    logind.announce_sleep().await;
+    gateway.wait_for_device_state(&device_id, "asleep").await;
     // From here on the computer is silent, for longer than its lease.
-    device.line().freeze();
+    device.proxy().freeze();
     let lost = "SELECT 1 AS lost FROM devices WHERE lease_expires_at < now() - interval '2 seconds'";
     deskgate_tests::until("two rounds of upkeep", async || match postgres.rows(lost).await.len() {
         1 => Ok(()),
@@ -203,10 +203,10 @@ async fn a_run_that_is_executing_when_the_computer_sleeps_finishes_after_it_wake
     .await;
     assert_eq!(text(&backend.run(&run_id).await, "/state"), "running");
 
-    device.line().cut();
-    device.line().heal();
-    logind.says_wake().await;
-    assert_eq!(text(&backend.ended(&run_id).await, "/result/text"), "awake again");
+    device.proxy().cut();
+    device.proxy().heal();
+    logind.announce_wake().await;
+    assert_eq!(text(&backend.wait_for_end(&run_id).await, "/result/text"), "awake again");
     let events = device.events(&run_id).await;
     assert!(!events.iter().any(|event| event.contains("reconcil")), "{events:?}");
     everything_accepted_ended_once(&backend, &device).await;
@@ -219,24 +219,24 @@ async fn a_wake_is_not_lost_when_the_line_is_cut_while_the_login_service_stalls(
     let folder = Folder::new();
     let (device, logind, backend) = desktop(&gateway, &folder, 100).await;
     let device_id = device.device_id().await;
-    logind.says_sleep().await;
-    gateway.device_is(&device_id, "asleep").await;
+    logind.announce_sleep().await;
+    gateway.wait_for_device_state(&device_id, "asleep").await;
     logind.stalls_at_inhibitors().await;
-    logind.says_wake().await;
-    logind.is_asked_for_an_inhibitor().await;
-    device.line().cut();
-    device.line().heal();
-    gateway.device_is(&device_id, "connected").await;
-    backend.ended(&backend.submit("Are you there?").await).await;
+    logind.announce_wake().await;
+    logind.wait_for_inhibitor_request().await;
+    device.proxy().cut();
+    device.proxy().heal();
+    gateway.wait_for_device_state(&device_id, "connected").await;
+    backend.wait_for_end(&backend.submit("Are you there?").await).await;
     everything_accepted_ended_once(&backend, &device).await;
     // Ready for the next time, although it was interrupted in becoming so.
     logind.answers_again();
-    logind.inhibitors_are(&[READY]).await;
+    logind.wait_for_inhibitors(&[SLEEP_DELAY_INHIBITOR]).await;
 }
 
 #[tokio::test]
 async fn an_agent_does_not_wait_for_a_login_service_that_says_nothing() {
-    let mut device = Device::for_remote().await;
+    let mut device = TestDevice::for_remote().await;
     device.stop(Signal::TERM).await;
     let bus = tokio::net::UnixListener::bind(device.system_bus()).expect("a fresh folder");
     let asking = tokio::spawn(async move { bus.accept().await.expect("the agent looks for it").0 });
@@ -252,15 +252,15 @@ async fn an_agent_does_not_wait_for_a_login_service_that_says_nothing() {
 async fn a_desktop_without_a_login_service_works_and_says_that_sleep_can_interrupt_it() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let device = Device::paired_with(&gateway).await;
+    let device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let slow = folder.slow_answer(3000, "done");
     let backend = device.publish(&gateway, "shop", &folder, &["--model", &slow]).await;
     let run_id = backend.submit("Take your time.").await;
-    device.standing(&run_id, "running").await;
+    device.wait_for_standing(&run_id, "running").await;
     let said = device.plain_cli(&["status"]).await;
     assert!(said.stdout.contains("sleep      can interrupt runs: "), "{}", said.stdout);
-    backend.ended(&run_id).await;
+    backend.wait_for_end(&run_id).await;
     everything_accepted_ended_once(&backend, &device).await;
 }
 
@@ -271,11 +271,11 @@ async fn a_desktop_whose_system_bus_dies_in_its_sleep_is_awake() {
     let folder = Folder::new();
     let (device, logind, backend) = desktop(&gateway, &folder, 100).await;
     let device_id = device.device_id().await;
-    logind.says_sleep().await;
-    gateway.device_is(&device_id, "asleep").await;
+    logind.announce_sleep().await;
+    gateway.wait_for_device_state(&device_id, "asleep").await;
     logind.kill_9();
-    gateway.device_is(&device_id, "connected").await;
-    backend.ended(&backend.submit("Are you there?").await).await;
+    gateway.wait_for_device_state(&device_id, "connected").await;
+    backend.wait_for_end(&backend.submit("Are you there?").await).await;
     everything_accepted_ended_once(&backend, &device).await;
 }
 
@@ -286,22 +286,22 @@ async fn a_desktop_that_was_killed_in_its_sleep_is_awake_when_it_starts_again() 
     let folder = Folder::new();
     let (mut device, logind, backend) = desktop(&gateway, &folder, 100).await;
     let device_id = device.device_id().await;
-    logind.says_sleep().await;
-    gateway.device_is(&device_id, "asleep").await;
+    logind.announce_sleep().await;
+    gateway.wait_for_device_state(&device_id, "asleep").await;
     let run_id = backend.submit("Are you there?").await;
     device.kill_9();
     device.start().await;
-    backend.ended(&run_id).await;
+    backend.wait_for_end(&run_id).await;
     everything_accepted_ended_once(&backend, &device).await;
-    gateway.device_is(&device_id, "connected").await;
+    gateway.wait_for_device_state(&device_id, "connected").await;
 }
 
 #[tokio::test]
 async fn a_computer_is_kept_awake_only_when_its_owner_wants_it_also_in_the_middle_of_a_run() {
-    let mut device = Device::new();
+    let mut device = TestDevice::new();
     let logind = Logind::start(&device).await;
     device.start().await;
-    device.connected().await;
+    device.wait_until_connected().await;
     let folder = Folder::new();
     let slow = folder.slow_answer(60_000, "late");
     let backend = device.publish_here("shop", &folder, &["--model", &slow]).await;
@@ -321,26 +321,26 @@ async fn a_computer_is_kept_awake_only_when_its_owner_wants_it_also_in_the_middl
         .await;
     };
     let run_id = backend.submit("Take your time").await;
-    backend.state(&run_id, "running").await;
-    logind.inhibitors_are(&[AWAKE, READY]).await;
+    backend.wait_for_state(&run_id, "running").await;
+    logind.wait_for_inhibitors(&[IDLE_BLOCK_INHIBITOR, SLEEP_DELAY_INHIBITOR]).await;
     choose("never").await;
-    logind.inhibitors_are(&[READY]).await;
+    logind.wait_for_inhibitors(&[SLEEP_DELAY_INHIBITOR]).await;
     kept_awake("not_wanted").await;
     assert!(!device.status().await["problems"].to_string().contains("sleep"), "what was chosen is no problem");
     // A login service that does not know of mains: nothing is pretended.
     choose("on-ac").await;
     kept_awake("is not known").await;
-    logind.inhibitors_are(&[READY]).await;
+    logind.wait_for_inhibitors(&[SLEEP_DELAY_INHIBITOR]).await;
     logind.is_on_mains(true).await;
-    logind.inhibitors_are(&[AWAKE, READY]).await;
+    logind.wait_for_inhibitors(&[IDLE_BLOCK_INHIBITOR, SLEEP_DELAY_INHIBITOR]).await;
     // The cable is pulled.
     logind.is_on_mains(false).await;
     kept_awake("it runs on battery").await;
-    logind.inhibitors_are(&[READY]).await;
+    logind.wait_for_inhibitors(&[SLEEP_DELAY_INHIBITOR]).await;
     let wrong = device.cli(&["settings", "set", "keep-awake", "at-noon"]).await;
     assert!(wrong.exit != 0 && wrong.stderr.contains("always, on-ac, never"), "{}", wrong.stderr);
     choose("always").await;
-    logind.inhibitors_are(&[AWAKE, READY]).await;
+    logind.wait_for_inhibitors(&[IDLE_BLOCK_INHIBITOR, SLEEP_DELAY_INHIBITOR]).await;
     // It outlives the agent.
     choose("never").await;
     device.kill_9();
@@ -350,18 +350,18 @@ async fn a_computer_is_kept_awake_only_when_its_owner_wants_it_also_in_the_middl
 
 #[tokio::test]
 async fn a_built_in_gateway_lets_runs_wait_until_its_computer_is_awake() {
-    let mut device = Device::new();
+    let mut device = TestDevice::new();
     let logind = Logind::start(&device).await;
     device.start().await;
-    device.connected().await;
+    device.wait_until_connected().await;
     let folder = Folder::new();
     let backend = device.publish_here("shop", &folder, &[]).await;
-    logind.says_sleep().await;
-    logind.inhibitors_are(&[]).await;
+    logind.announce_sleep().await;
+    logind.wait_for_inhibitors(&[]).await;
     let run_id = backend.submit("Are you there?").await;
-    let run = backend.state(&run_id, "waiting_for_device").await;
+    let run = backend.wait_for_state(&run_id, "waiting_for_device").await;
     assert_eq!(text(&run, "/state_reason/code"), "device_asleep", "{run}");
-    logind.says_wake().await;
-    backend.ended(&run_id).await;
+    logind.announce_wake().await;
+    backend.wait_for_end(&run_id).await;
     everything_accepted_ended_once(&backend, &device).await;
 }

@@ -1,16 +1,16 @@
 //! A stop is carried out once, whatever breaks on its way, and nothing works on behind it.
 
-use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres};
+use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice};
 use serde_json::{Value, json};
 
 use crate::text;
 
 /// Longer than any test: what is not stopped never ends.
-const HOURS: u64 = 3_600_000;
+const ENDLESS_DELAY_MS: u64 = 3_600_000;
 
-struct Site {
+struct StopFixture {
     gateway: GatewayProcess,
-    device: Device,
+    device: TestDevice,
     backend: Backend,
     folder: Folder,
     postgres: Postgres,
@@ -21,20 +21,20 @@ fn answers(folder: &Folder, delay_ms: u64, answer: &str) -> String {
     folder.script("service", json!([{ "delay_ms": delay_ms }, { "text": answer }]))
 }
 
-async fn site() -> Site {
+async fn site() -> StopFixture {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let device = Device::paired_with(&gateway).await;
+    let device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
-    let model = answers(&folder, HOURS, "never");
+    let model = answers(&folder, ENDLESS_DELAY_MS, "never");
     let backend = device.publish(&gateway, "shop", &folder, &["--model", &model]).await;
-    Site { gateway, device, backend, folder, postgres }
+    StopFixture { gateway, device, backend, folder, postgres }
 }
 
-impl Site {
+impl StopFixture {
     async fn running(&self) -> String {
         let run_id = self.backend.submit("Take your time.").await;
-        self.backend.state(&run_id, "running").await;
+        self.backend.wait_for_state(&run_id, "running").await;
         self.device.log().line(&["execution began", &run_id]).await;
         run_id
     }
@@ -43,10 +43,10 @@ impl Site {
     async fn is_stopped(&self, run_id: &str, operation: &Value) {
         let expected = json!({ "code": "stopped", "run_state": "cancelled" });
         assert_eq!(self.backend.outcome(operation).await, expected);
-        let run = self.backend.ended(run_id).await;
+        let run = self.backend.wait_for_end(run_id).await;
         assert_eq!((text(&run, "/state"), &run["stop"]["operation_id"]), ("cancelled", &operation["operation_id"]));
         // What its `hello` says can settle the operation before the device hears that it is let in.
-        self.device.connected().await;
+        self.device.wait_until_connected().await;
         let events = self.device.events(run_id).await;
         let count = |name: &str| events.iter().filter(|event| *event == name).count();
         assert_eq!((count("run.cancelled"), count("run.started")), (1, 1), "{events:?}");
@@ -69,21 +69,21 @@ async fn a_running_run_is_stopped_by_the_first_of_two_stops_and_the_next_run_has
     site.is_stopped(&run_id, first).await;
     answers(&site.folder, 0, "done");
     let next = site.backend.submit("And now?").await;
-    assert_eq!(site.backend.ended(&next).await["state"], "succeeded");
+    assert_eq!(site.backend.wait_for_end(&next).await["state"], "succeeded");
 }
 
 #[tokio::test]
 async fn a_run_that_waits_is_cancelled_at_once_and_is_never_executed() {
     let site = site().await;
     let device_id = site.device.device_id().await;
-    site.device.line().cut();
-    site.gateway.device_is(&device_id, "offline").await;
+    site.device.proxy().cut();
+    site.gateway.wait_for_device_state(&device_id, "offline").await;
     let run_id = site.backend.submit("Never mind.").await;
     let operation = site.backend.stop(&run_id).await;
     assert_eq!((text(&operation, "/state"), text(&operation, "/outcome/code")), ("completed", "stopped"));
     assert_eq!(site.backend.run(&run_id).await["state"], "cancelled");
-    site.device.line().heal();
-    site.device.connected().await;
+    site.device.proxy().heal();
+    site.device.wait_until_connected().await;
     // Whatever was accepted later is executed, so this one was passed over.
     let later = site.running().await;
     assert_eq!((site.device.executions(&run_id), site.device.executions(&later)), (0, 1));
@@ -94,14 +94,14 @@ async fn a_stop_while_the_device_is_away_is_carried_out_when_it_is_back() {
     let site = site().await;
     let run_id = site.running().await;
     let device_id = site.device.device_id().await;
-    site.device.line().cut();
-    site.gateway.device_is(&device_id, "offline").await;
+    site.device.proxy().cut();
+    site.gateway.wait_for_device_state(&device_id, "offline").await;
     let operation = site.backend.stop(&run_id).await;
     assert_eq!(
         (text(&operation, "/state"), text(&site.backend.run(&run_id).await, "/state")),
         ("pending", "cancelling")
     );
-    site.device.line().heal();
+    site.device.proxy().heal();
     site.is_stopped(&run_id, &operation).await;
 }
 
@@ -109,14 +109,14 @@ async fn a_stop_while_the_device_is_away_is_carried_out_when_it_is_back() {
 async fn kill_9_of_the_gateway_between_the_stop_and_its_delivery_loses_nothing() {
     let mut site = site().await;
     let run_id = site.running().await;
-    site.device.line().freeze();
+    site.device.proxy().freeze();
     let operation = site.backend.stop(&run_id).await;
     site.gateway.kill_9();
     // What was on its way to the device is lost with the gateway.
-    site.device.line().cut();
+    site.device.proxy().cut();
     site.gateway.restart().await;
     assert_eq!(site.backend.run(&run_id).await["state"], "cancelling");
-    site.device.line().heal();
+    site.device.proxy().heal();
     site.is_stopped(&run_id, &operation).await;
 }
 
@@ -127,7 +127,7 @@ async fn a_device_that_is_killed_before_a_stop_reaches_it_does_not_execute_again
     // What the device says now never arrives.
     let device_id = site.device.device_id().await;
     site.device.kill_9();
-    site.gateway.device_is(&device_id, "offline").await;
+    site.gateway.wait_for_device_state(&device_id, "offline").await;
     let operation = site.backend.stop(&run_id).await;
     answers(&site.folder, 0, "a second execution");
     site.device.start().await;
@@ -139,12 +139,12 @@ async fn a_stop_whose_delivery_is_written_down_and_answered_to_nobody_still_reac
     let site = site().await;
     let run_id = site.running().await;
     let device_id = site.device.device_id().await;
-    site.device.line().cut();
-    site.gateway.device_is(&device_id, "offline").await;
+    site.device.proxy().cut();
+    site.gateway.wait_for_device_state(&device_id, "offline").await;
     let operation = site.backend.stop(&run_id).await;
     // The statement waits so long that the gateway gives it up. It is executed all the same when the wait is over.
-    let held = site.postgres.hold("control_operations").await;
-    site.device.line().heal();
+    let held = site.postgres.lock_table("control_operations").await;
+    site.device.proxy().heal();
     site.gateway.log().line(&["operations could not be read"]).await;
     drop(held);
     site.is_stopped(&run_id, &operation).await;
@@ -156,7 +156,7 @@ async fn a_device_that_is_killed_between_a_stop_and_its_confirmation_confirms_it
     // Before it could stop anything, and after it did.
     for moment in ["an operation came", "execution ended"] {
         let run_id = site.running().await;
-        site.device.line().mute();
+        site.device.proxy().mute();
         let operation = site.backend.stop(&run_id).await;
         site.device.log().line(&["an operation came", text(&operation, "/operation_id")]).await;
         if moment == "execution ended" {
@@ -166,16 +166,16 @@ async fn a_device_that_is_killed_between_a_stop_and_its_confirmation_confirms_it
         assert_eq!(text(&site.backend.get(&path).await, "/state"), "delivered");
         site.device.kill_9();
         // What it said and nobody heard is lost.
-        site.device.line().cut();
-        site.device.line().heal();
+        site.device.proxy().cut();
+        site.device.proxy().heal();
         site.device.start().await;
         site.is_stopped(&run_id, &operation).await;
         let completed = site.backend.get(&path).await;
         let device_id = site.device.device_id().await;
-        site.device.line().cut();
-        site.gateway.device_is(&device_id, "offline").await;
-        site.device.line().heal();
-        site.device.connected().await;
+        site.device.proxy().cut();
+        site.gateway.wait_for_device_state(&device_id, "offline").await;
+        site.device.proxy().heal();
+        site.device.wait_until_connected().await;
         assert_eq!(site.backend.get(&path).await, completed, "another session changes nothing");
     }
 }
@@ -186,9 +186,9 @@ async fn a_stop_that_races_the_end_leaves_one_end_and_says_which() {
     answers(&site.folder, 300, "done");
     for _ in 0..6 {
         let run_id = site.backend.submit("Be quick.").await;
-        site.backend.state(&run_id, "running").await;
+        site.backend.wait_for_state(&run_id, "running").await;
         let operation = site.backend.stop(&run_id).await;
-        let run = site.backend.ended(&run_id).await;
+        let run = site.backend.wait_for_end(&run_id).await;
         let outcome = site.backend.outcome(&operation).await;
         assert_eq!(outcome["run_state"], run["state"], "{run}");
         let expected = if run["state"] == "cancelled" { "stopped" } else { "already_final" };

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use deskgate_tests::gateway::Address;
-use deskgate_tests::stream::{Sent, Stream};
-use deskgate_tests::{Backend, Device, Folder, GatewayProcess, Postgres, Proxy, others, until};
+use deskgate_tests::stream::{RunStream, StreamEvent};
+use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, Proxy, TestDevice, third_party, until};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -20,14 +20,14 @@ async fn a_stream_goes_on_at_the_other_replica_after_its_gateway_was_killed() {
     let postgres = Postgres::shared().await;
     let home = GatewayProcess::start(&postgres, &[]).await;
     let mut doomed = GatewayProcess::start(&postgres, &[]).await;
-    let device = Device::paired_with(&home).await;
+    let device = TestDevice::paired_with(&home).await;
     let folder = Folder::new();
     let model = looks(&folder, 20, 50);
     let backend = device.publish(&home, "shop", &folder, &["--model", &model]).await;
     let run_id = backend.submit("Look often.").await;
 
     let mut shown = Vec::new();
-    let mut stream = Stream::open(&backend.through(doomed.http()), &run_id, 0).await.expect("it is up");
+    let mut stream = RunStream::open(&backend.through(doomed.http()), &run_id, 0).await.expect("it is up");
     while shown.len() < 10 {
         shown.extend(stream.next().await.expect("the run goes on").id);
     }
@@ -37,9 +37,9 @@ async fn a_stream_goes_on_at_the_other_replica_after_its_gateway_was_killed() {
     }
     assert!(!backend.run(&run_id).await["phase"].is_null());
     let last = *shown.last().expect("ten and more");
-    let mut stream = Stream::open(&backend, &run_id, last).await.expect("it is up");
+    let mut stream = RunStream::open(&backend, &run_id, last).await.expect("it is up");
     let mut names = Vec::new();
-    while let Some(Sent { id, event, .. }) = stream.next().await {
+    while let Some(StreamEvent { id, event, .. }) = stream.next().await {
         shown.extend(id);
         names.push(event);
     }
@@ -53,7 +53,7 @@ async fn a_stream_goes_on_at_the_other_replica_after_its_gateway_was_killed() {
 async fn what_the_assistant_writes_is_shown_while_it_writes_through_the_other_replica_too() {
     let postgres = Postgres::shared().await;
     let (home, other) = (GatewayProcess::start(&postgres, &[]).await, GatewayProcess::start(&postgres, &[]).await);
-    let device = Device::paired_with(&home).await;
+    let device = TestDevice::paired_with(&home).await;
     let folder = Folder::new();
     let words = ["Drei ", "grüne ", "Lampen ", "für ", "Frau Meier."];
     let steps: Vec<_> = words.iter().flat_map(|word| [json!({ "text": word }), json!({ "delay_ms": 300 })]).collect();
@@ -61,7 +61,7 @@ async fn what_the_assistant_writes_is_shown_while_it_writes_through_the_other_re
     let backend = device.publish(&home, "shop", &folder, &["--model", &model]).await;
     let run_id = backend.submit("What does order 4711 say?").await;
     let through_other = backend.through(other.http());
-    let streams = [&backend, &through_other].map(|backend| Stream::open(backend, &run_id, 0));
+    let streams = [&backend, &through_other].map(|backend| RunStream::open(backend, &run_id, 0));
     for stream in futures_util::future::join_all(streams).await {
         let (mut stream, mut written, mut pieces) = (stream.expect("it is up"), String::new(), 0);
         while let Some(sent) = stream.next().await {
@@ -94,15 +94,15 @@ fn used(pid: u32) -> (u64, u64) {
 
 #[tokio::test]
 async fn streams_that_wait_hold_little_memory_and_use_no_processor() {
-    const STREAMS: u64 = 400;
+    const STREAM_COUNT: u64 = 400;
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &["limits.streams_per_application=2000"]).await;
-    let mut device = Device::paired_with(&gateway).await;
+    let mut device = TestDevice::paired_with(&gateway).await;
     let device_id = device.device_id().await;
     let folder = Folder::new();
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
     device.stop(Signal::TERM).await;
-    gateway.device_is(&device_id, "offline").await;
+    gateway.wait_for_device_state(&device_id, "offline").await;
     let mut runs = Vec::new();
     for _ in 0..40 {
         runs.push(backend.submit("Wait.").await);
@@ -111,12 +111,12 @@ async fn streams_that_wait_hold_little_memory_and_use_no_processor() {
     // Whatever is set up once is set up before.
     let mut open = vec![waiting(&backend, &runs[0]).await];
     let (before, _) = used(pid);
-    for place in 1..STREAMS {
+    for place in 1..STREAM_COUNT {
         open.push(waiting(&backend, &runs[place as usize % runs.len()]).await);
     }
     let (with, began) = used(pid);
-    let kib = (with - before) / STREAMS;
-    println!("{kib} KiB for each of {STREAMS} streams");
+    let kib = (with - before) / STREAM_COUNT;
+    println!("{kib} KiB for each of {STREAM_COUNT} streams");
     assert!(kib <= 40, "{kib} KiB for each stream");
     // The one wait for a time here: what is measured is that nothing happens in it.
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
@@ -136,8 +136,8 @@ async fn streams_that_wait_hold_little_memory_and_use_no_processor() {
 }
 
 /// A stream that has shown everything there is to show.
-async fn waiting(backend: &Backend, run_id: &str) -> Stream {
-    let mut stream = Stream::open(backend, run_id, 0).await.expect("it is up");
+async fn waiting(backend: &Backend, run_id: &str) -> RunStream {
+    let mut stream = RunStream::open(backend, run_id, 0).await.expect("it is up");
     for expected in ["run.snapshot", "run.accepted"] {
         assert_eq!(stream.next().await.expect("it is open").event, expected);
     }
@@ -146,7 +146,7 @@ async fn waiting(backend: &Backend, run_id: &str) -> Stream {
 
 #[tokio::test]
 async fn the_event_source_from_npm_goes_on_after_a_killed_connection_and_a_killed_replica() {
-    let Some(place) = others::place().await else { return };
+    let Some(place) = third_party::install_dir().await else { return };
     let program = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/follow.mjs");
     let place = place.display().to_string();
     survives(|| ("node".to_owned(), vec![program.display().to_string()], vec![place.clone()])).await;
@@ -154,7 +154,7 @@ async fn the_event_source_from_npm_goes_on_after_a_killed_connection_and_a_kille
 
 #[tokio::test]
 async fn the_event_client_from_pypi_goes_on_after_a_killed_connection_and_a_killed_replica() {
-    let Some(place) = others::place().await else { return };
+    let Some(place) = third_party::install_dir().await else { return };
     let program = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/follow.py");
     let python = place.join("python/bin/python").display().to_string();
     survives(|| (python.clone(), vec![program.display().to_string()], Vec::new())).await;
@@ -166,7 +166,7 @@ async fn survives(client: impl Fn() -> (String, Vec<String>, Vec<String>)) {
     let postgres = Postgres::shared().await;
     let home = GatewayProcess::start(&postgres, &[]).await;
     let mut doomed = GatewayProcess::start(&postgres, &[]).await;
-    let device = Device::paired_with(&home).await;
+    let device = TestDevice::paired_with(&home).await;
     let folder = Folder::new();
     let model = looks(&folder, 30, 300);
     let backend = device.publish(&home, "shop", &folder, &["--model", &model]).await;

@@ -43,7 +43,7 @@ async fn answer(gateway: &GatewayProcess, trusted: &CertificateDer<'static>) -> 
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-const ANSWERED: &str = "HTTP/1.1 401 Unauthorized";
+const UNAUTHORIZED_LINE: &str = "HTTP/1.1 401 Unauthorized";
 
 #[tokio::test]
 async fn a_certificate_is_exchanged_while_the_gateway_runs_and_a_bad_one_leaves_the_old_in_force() {
@@ -54,14 +54,14 @@ async fn a_certificate_is_exchanged_while_the_gateway_runs_and_a_bad_one_leaves_
     let settings = [file("cert_file", "cert.pem"), file("key_file", "key.pem"), "server.listen=0.0.0.0:0".to_owned()];
     let settings: Vec<_> = settings.iter().map(String::as_str).collect();
     let mut gateway = GatewayProcess::start(&postgres, &settings).await;
-    assert_eq!(answer(&gateway, &first).await.expect("trusted"), ANSWERED);
+    assert_eq!(answer(&gateway, &first).await.expect("trusted"), UNAUTHORIZED_LINE);
     let checked = gateway.command_line(&["check"]).await;
     assert!(checked.stdout.contains("cert.pem"), "{}", checked.stdout);
 
     let second = certificate(folder.path());
     let reloaded = gateway.command_line(&["reload"]).await.ok();
     assert!(reloaded["what"].as_str().is_some_and(|what| what.contains("certificate")), "{reloaded}");
-    assert_eq!(answer(&gateway, &second).await.expect("trusted"), ANSWERED);
+    assert_eq!(answer(&gateway, &second).await.expect("trusted"), UNAUTHORIZED_LINE);
     assert!(answer(&gateway, &first).await.is_err(), "the old one is not shown any more");
 
     std::fs::write(folder.path().join("cert.pem"), "nothing").expect("written");
@@ -70,12 +70,12 @@ async fn a_certificate_is_exchanged_while_the_gateway_runs_and_a_bad_one_leaves_
     assert!(refused.stderr.contains("cert.pem"), "{}", refused.stderr);
     let checked = gateway.command_line(&["check"]).await;
     assert_eq!(checked.exit, 10, "{}", checked.stdout);
-    assert_eq!(answer(&gateway, &second).await.expect("the old one goes on"), ANSWERED);
+    assert_eq!(answer(&gateway, &second).await.expect("the old one goes on"), UNAUTHORIZED_LINE);
 
     let third = certificate(folder.path());
     gateway.process().signal(Signal::HUP);
     let in_force = async || answer(&gateway, &third).await.map_err(|error| error.to_string());
-    assert_eq!(until("the third certificate to be in force", in_force).await, ANSWERED);
+    assert_eq!(until("the third certificate to be in force", in_force).await, UNAUTHORIZED_LINE);
     assert!(gateway.stop(Signal::TERM).await.success());
 }
 

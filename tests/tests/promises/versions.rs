@@ -1,9 +1,9 @@
 //! Programs of two versions: who is refused, where that is seen, and who says so before it happens. The other version is
 //! the real program with another number.
 
-use deskgate_gateway::ops::ask::ask;
+use deskgate_gateway::ops::health_check::send_request;
 use deskgate_tests::visitor::Visitor;
-use deskgate_tests::{Device, Folder, GatewayProcess, Postgres, until};
+use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, until};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use crate::text;
 async fn a_desktop_that_is_newer_than_its_gateway_is_warned_refused_and_seen_refused_on_both_sides() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
-    let mut device = Device::paired_with(&gateway).await;
+    let mut device = TestDevice::paired_with(&gateway).await;
     let (device_id, folder) = (device.device_id().await, Folder::new());
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
     assert_eq!(device.cli(&["upgrade-check"]).await.ok()["fits"], json!(true));
@@ -28,7 +28,7 @@ async fn a_desktop_that_is_newer_than_its_gateway_is_warned_refused_and_seen_ref
     device.start().await;
     assert!(device.log().all().contains("will refuse version 0.2.0"), "it says so before it starts");
 
-    let status = device.line_is("refused").await;
+    let status = device.wait_for_line_state("refused").await;
     let refused = &status["line"]["refused"];
     assert_eq!((text(refused, "/code"), text(refused, "/upgrade")), ("version_mismatch", "gateway"));
     assert_eq!((text(refused, "/gateway_version"), text(refused, "/device_version")), ("0.1.0", "0.2.0"));
@@ -47,19 +47,19 @@ async fn a_desktop_that_is_newer_than_its_gateway_is_warned_refused_and_seen_ref
     }
 
     // The administrator sees the same.
-    let seen = gateway.device_is(&device_id, "incompatible").await;
+    let seen = gateway.wait_for_device_state(&device_id, "incompatible").await;
     assert_eq!(text(&seen, "/note"), "seen, refused: 0.2.0 against 0.1.0");
     let listed = gateway.plain_admin(&["device", "list"]).await.stdout;
     assert!(listed.contains("seen, refused: 0.2.0 against 0.1.0"), "{listed}");
     gateway.log().line(&["a device has another version", "0.2.0", "0.1.0"]).await;
     let status = gateway.command_line(&["status"]).await.ok();
     assert_eq!(text(&status, "/problems/0/code"), "device_incompatible", "{status}");
-    let metrics = ask(gateway.ops().get(), "/metrics").await.expect("answered");
+    let metrics = send_request(gateway.ops().get(), "/metrics").await.expect("answered");
     assert!(metrics.contains("deskgate_health_problem{code=\"device_incompatible\",severity=\"fail\"} 1"), "{metrics}");
 
     // Work is accepted and nothing of it executes across the pair (A24).
     let run_id = backend.submit("What does order 4711 say?").await;
-    let run = backend.state(&run_id, "waiting_for_device").await;
+    let run = backend.wait_for_state(&run_id, "waiting_for_device").await;
     assert_eq!(text(&run, "/state_reason/code"), "device_incompatible", "{run}");
     assert_eq!(device.executions(&run_id), 0);
 }
@@ -68,7 +68,7 @@ async fn a_desktop_that_is_newer_than_its_gateway_is_warned_refused_and_seen_ref
 async fn a_new_gateway_says_before_it_is_started_whom_it_would_refuse_and_works_with_an_upgraded_pair() {
     let postgres = Postgres::shared().await;
     let mut gateway = GatewayProcess::start(&postgres, &[]).await;
-    let mut device = Device::paired_with(&gateway).await;
+    let mut device = TestDevice::paired_with(&gateway).await;
     let folder = Folder::new();
     let backend = device.publish(&gateway, "shop", &folder, &[]).await;
     let fits = gateway.command_line(&["upgrade-check"]).await.ok();
@@ -96,13 +96,13 @@ async fn a_new_gateway_says_before_it_is_started_whom_it_would_refuse_and_works_
 
     gateway.restart().await;
     let run_id = backend.submit("Wait.").await;
-    let line = device.line_is("refused").await;
+    let line = device.wait_for_line_state("refused").await;
     assert_eq!(text(&line, "/line/refused/upgrade"), "device", "{line}");
     device.stop(Signal::TERM).await;
     device.install("0.2.0");
     device.start().await;
-    device.connected().await;
-    assert_eq!(text(&backend.ended(&run_id).await, "/state"), "succeeded");
+    device.wait_until_connected().await;
+    assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
     until("the device to be let in", async || {
         let seen = gateway.admin(&["device", "list"]).await.ok();
         if text(&seen, "/devices/0/state") == "connected" { Ok(()) } else { Err(seen.to_string()) }

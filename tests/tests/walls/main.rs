@@ -9,11 +9,11 @@ mod rules;
 use std::path::{Path, PathBuf};
 
 use references::{Reference, references};
-use rules::{DOORS, PARTS, PURE, Part, ROOTS, WORLD};
+use rules::{CRATES, CrateRules, ENTRY_MODULES, IMPURE_STD_MODULES, PURITY_RULES, ROOT_MODULES};
 
 /// Checks one file, and says for each forbidden arrow: where, what, and which rule.
 /// `dependencies` are the crates its package may name.
-fn check(part: &Part, file: &str, text: &str, dependencies: &[String]) -> Vec<String> {
+fn check(part: &CrateRules, file: &str, text: &str, dependencies: &[String]) -> Vec<String> {
     let module = module_of(part, file);
     let room = match module.first() {
         Some(room) => room.as_str(),
@@ -22,7 +22,7 @@ fn check(part: &Part, file: &str, text: &str, dependencies: &[String]) -> Vec<St
     };
     let arrows = part.rooms.iter().find(|(name, _)| *name == room).map(|(_, arrows)| *arrows);
     let mut broken = Vec::new();
-    if arrows.is_none() && !ROOTS.contains(&room) && !part.rooms.is_empty() {
+    if arrows.is_none() && !ROOT_MODULES.contains(&room) && !part.rooms.is_empty() {
         broken.push(format!("{file}:1: the room \"{room}\" has no rules; add them to tests/tests/walls/rules.rs"));
     }
     for mut reference in references(text, &module) {
@@ -40,13 +40,13 @@ fn check(part: &Part, file: &str, text: &str, dependencies: &[String]) -> Vec<St
 }
 
 /// `gateway/src/http/runs.rs` is `["http", "runs"]`; the roots are empty.
-fn module_of(part: &Part, file: &str) -> Vec<String> {
+fn module_of(part: &CrateRules, file: &str) -> Vec<String> {
     let inside = file.trim_start_matches(part.folder).trim_start_matches("/src/").trim_end_matches(".rs");
     let inside = inside.strip_suffix("/mod").unwrap_or(inside);
-    if ROOTS.contains(&inside) { Vec::new() } else { inside.split('/').map(str::to_owned).collect() }
+    if ROOT_MODULES.contains(&inside) { Vec::new() } else { inside.split('/').map(str::to_owned).collect() }
 }
 
-fn forbidden_arrow(part: &Part, room: &str, arrows: Option<&[&str]>, reference: &Reference) -> Option<String> {
+fn forbidden_arrow(part: &CrateRules, room: &str, arrows: Option<&[&str]>, reference: &Reference) -> Option<String> {
     let arrows = arrows?;
     let (first, inside) = reference.path.split_first()?;
     if first != "crate" {
@@ -58,7 +58,7 @@ fn forbidden_arrow(part: &Part, room: &str, arrows: Option<&[&str]>, reference: 
     if target == room || arrows.iter().any(|arrow| begins_with(inside, arrow)) {
         return None;
     }
-    if DOORS.contains(&room) && DOORS.contains(&target.as_str()) {
+    if ENTRY_MODULES.contains(&room) && ENTRY_MODULES.contains(&target.as_str()) {
         return Some("doors never import each other".to_owned());
     }
     let known = if arrows.is_empty() { "nobody else".to_owned() } else { arrows.join(", ") };
@@ -70,19 +70,19 @@ fn begins_with(path: &[String], prefix: &str) -> bool {
     prefix.split("::").all(|step| path.next().is_some_and(|own| own == step))
 }
 
-fn forbidden_crate(part: &Part, room: &str, reference: &Reference) -> Option<String> {
+fn forbidden_crate(part: &CrateRules, room: &str, reference: &Reference) -> Option<String> {
     let keeper =
-        part.keepers.iter().find(|keeper| keeper.crates.iter().any(|kept| begins_with(&reference.path, kept)))?;
+        part.owned_crates.iter().find(|keeper| keeper.crates.iter().any(|kept| begins_with(&reference.path, kept)))?;
     // A root may call its own module of that name; what it may not do is import the crate.
-    let is_own_room = ROOTS.contains(&room) && part.rooms.iter().any(|(name, _)| *name == reference.path[0]);
+    let is_own_room = ROOT_MODULES.contains(&room) && part.rooms.iter().any(|(name, _)| *name == reference.path[0]);
     (!keeper.rooms.contains(&room) && !is_own_room).then(|| keeper.rule.to_owned())
 }
 
 fn impurity(file: &str, reference: &Reference, dependencies: &[String]) -> Option<String> {
-    let pure = PURE.iter().find(|pure| file.starts_with(pure.files))?;
+    let pure = PURITY_RULES.iter().find(|pure| file.starts_with(pure.files))?;
     let (first, inside) = reference.path.split_first()?;
     let is_allowed = match first.as_str() {
-        "std" => inside.first().is_none_or(|step| !WORLD.contains(&step.as_str())),
+        "std" => inside.first().is_none_or(|step| !IMPURE_STD_MODULES.contains(&step.as_str())),
         "crate" => pure.modules.is_empty() || pure.modules.iter().any(|allowed| begins_with(inside, allowed)),
         other => pure.crates.contains(&other) || !dependencies.iter().any(|dependency| dependency == other),
     };
@@ -113,7 +113,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 fn no_room_knows_more_than_it_may() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository");
     let mut broken = Vec::new();
-    for part in &PARTS {
+    for part in &CRATES {
         let folder = repository.join(part.folder);
         let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).expect("a package");
         let dependencies = dependencies(&manifest);
@@ -159,7 +159,7 @@ fn circle(rooms: &[(&'static str, &'static [&'static str])]) -> Option<Vec<&'sta
 }
 
 /// What a table of rules says of rooms that do not exist, and of arrows that nobody uses.
-fn dead_rules(part: &Part, existing: &[String], used: &[(String, Vec<String>)]) -> Vec<String> {
+fn dead_rules(part: &CrateRules, existing: &[String], used: &[(String, Vec<String>)]) -> Vec<String> {
     let exists = |room: &str| existing.iter().any(|known| known == room);
     let mut dead = Vec::new();
     for (room, arrows) in part.rooms {
@@ -174,8 +174,8 @@ fn dead_rules(part: &Part, existing: &[String], used: &[(String, Vec<String>)]) 
             }
         }
     }
-    for keeper in part.keepers {
-        for room in keeper.rooms.iter().filter(|room| !ROOTS.contains(*room) && !exists(room)) {
+    for keeper in part.owned_crates {
+        for room in keeper.rooms.iter().filter(|room| !ROOT_MODULES.contains(*room) && !exists(room)) {
             dead.push(format!("{}: \"{}\" speaks of a room {room} that does not exist", part.folder, keeper.rule));
         }
     }
@@ -186,7 +186,7 @@ fn dead_rules(part: &Part, existing: &[String], used: &[(String, Vec<String>)]) 
 fn no_table_has_a_circle_or_a_rule_that_is_dead() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository");
     let mut wrong = Vec::new();
-    for part in &PARTS {
+    for part in &CRATES {
         wrong.extend(circle(part.rooms).map(|rooms| format!("{}: a circle: {}", part.folder, rooms.join(" → "))));
         let mut files = Vec::new();
         sources(&repository.join(part.folder).join("src"), &mut files);
@@ -211,25 +211,26 @@ fn no_table_has_a_circle_or_a_rule_that_is_dead() {
 fn the_protocol_depends_on_no_runtime() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/Cargo.toml");
     let dependencies = dependencies(&std::fs::read_to_string(manifest).expect("a package"));
-    let strangers: Vec<_> = dependencies.iter().filter(|name| !PURE[0].crates.contains(&name.as_str())).collect();
-    assert!(strangers.is_empty(), "{}: {strangers:?}", PURE[0].rule);
+    let strangers: Vec<_> =
+        dependencies.iter().filter(|name| !PURITY_RULES[0].crates.contains(&name.as_str())).collect();
+    assert!(strangers.is_empty(), "{}: {strangers:?}", PURITY_RULES[0].rule);
 }
 
 #[cfg(test)]
 mod samples {
     use super::*;
-    use rules::Keeper;
+    use rules::CrateOwnership;
 
     fn gateway(file: &str, text: &str) -> Vec<String> {
-        check(&PARTS[0], &format!("gateway/src/{file}"), text, &["tokio".to_owned()])
+        check(&CRATES[0], &format!("gateway/src/{file}"), text, &["tokio".to_owned()])
     }
 
     fn device(file: &str, text: &str) -> Vec<String> {
-        check(&PARTS[1], &format!("device-agent/src/{file}"), text, &["tokio".to_owned()])
+        check(&CRATES[1], &format!("device-agent/src/{file}"), text, &["tokio".to_owned()])
     }
 
     fn protocol(text: &str) -> Vec<String> {
-        let protocol = PARTS.iter().find(|part| part.folder == "protocol").expect("a part");
+        let protocol = CRATES.iter().find(|part| part.folder == "protocol").expect("a part");
         check(protocol, "protocol/src/run/mod.rs", text, &["tokio".to_owned(), "serde".to_owned()])
     }
 
@@ -244,7 +245,7 @@ mod samples {
     fn every_way_of_naming_a_room_counts() {
         for text in [
             "use crate::domain::Store;",
-            "use crate::{wake::Wake, domain::{self, Store}};",
+            "use crate::{notify::ChangeNotifier, domain::{self, Store}};",
             "use super::super::domain::Store;",
             "fn f() { let row = crate::domain::load(); }",
             "fn f(domain: &crate::domain::Store) {}",
@@ -331,8 +332,13 @@ mod samples {
     fn a_circle_a_room_that_does_not_exist_and_an_arrow_that_nobody_uses_are_named() {
         assert_eq!(circle(&[("a", &["b"]), ("b", &["c::d"]), ("c", &["b"])]), Some(vec!["b", "c"]));
         assert_eq!(circle(&[("a", &["b", "c"]), ("b", &["c"]), ("c", &[])]), None);
-        let keepers = &[Keeper { crates: &["x"], rooms: &["lib", "gone"], rule: "only gone" }];
-        let part = Part { folder: "p", own_crate: "p", rooms: &[("a", &["b", "clock"]), ("attic", &[])], keepers };
+        let keepers = &[CrateOwnership { crates: &["x"], rooms: &["lib", "gone"], rule: "only gone" }];
+        let part = CrateRules {
+            folder: "p",
+            own_crate: "p",
+            rooms: &[("a", &["b", "clock"]), ("attic", &[])],
+            owned_crates: keepers,
+        };
         let dead = dead_rules(&part, &["a".to_owned(), "b".to_owned()], &[]);
         let expected = ["a may know b, and does not", "a may know clock", "no room attic", "a room gone"];
         assert_eq!(dead.len(), expected.len(), "{dead:?}");

@@ -9,7 +9,7 @@ pub(crate) struct Reference {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
+enum SourceToken {
     Word(String),
     /// `::`
     Separator,
@@ -19,32 +19,32 @@ enum Token {
 /// All paths of more than one step in `text`, and everything that is imported. `module` is where the
 /// file stands in its crate: empty for the root, `["http", "runs"]` for `http/runs.rs`.
 pub(crate) fn references(text: &str, module: &[String]) -> Vec<Reference> {
-    let mut reader = Reader { tokens: tokens(text), at: 0, module: module.to_vec(), found: Vec::new() };
+    let mut reader = ReferenceReader { tokens: tokens(text), at: 0, module: module.to_vec(), found: Vec::new() };
     reader.read();
     reader.found
 }
 
-struct Reader {
-    tokens: Vec<(usize, Token)>,
+struct ReferenceReader {
+    tokens: Vec<(usize, SourceToken)>,
     at: usize,
     module: Vec<String>,
     found: Vec<Reference>,
 }
 
-impl Reader {
-    fn peek(&self, ahead: usize) -> Option<&Token> {
+impl ReferenceReader {
+    fn peek(&self, ahead: usize) -> Option<&SourceToken> {
         self.tokens.get(self.at + ahead).map(|(_, token)| token)
     }
 
     fn word(&self, ahead: usize) -> Option<&str> {
         match self.peek(ahead) {
-            Some(Token::Word(word)) => Some(word),
+            Some(SourceToken::Word(word)) => Some(word),
             _ => None,
         }
     }
 
     fn is(&self, ahead: usize, mark: char) -> bool {
-        self.peek(ahead) == Some(&Token::Mark(mark))
+        self.peek(ahead) == Some(&SourceToken::Mark(mark))
     }
 
     fn read(&mut self) {
@@ -53,24 +53,24 @@ impl Reader {
         let mut inner: Vec<usize> = Vec::new();
         while let Some(token) = self.peek(0).cloned() {
             match token {
-                Token::Word(word) if word == "mod" && self.is(2, '{') => {
+                SourceToken::Word(word) if word == "mod" && self.is(2, '{') => {
                     self.module.push(self.word(1).unwrap_or_default().to_owned());
                     inner.push(depth);
                     depth += 1;
                     self.at += 3;
                 }
                 // `use<'a>` in a type captures lifetimes and imports nothing.
-                Token::Word(word) if word == "use" && !self.is(1, '<') => {
+                SourceToken::Word(word) if word == "use" && !self.is(1, '<') => {
                     self.at += 1;
                     self.tree(&[]);
                 }
-                Token::Word(word) if word == "extern" && self.word(1) == Some("crate") => {
+                SourceToken::Word(word) if word == "extern" && self.word(1) == Some("crate") => {
                     self.note(self.at, self.word(2).map(str::to_owned).into_iter().collect());
                     self.at += 3;
                 }
-                Token::Word(_) => self.expression(),
-                Token::Mark('{') => (depth, self.at) = (depth + 1, self.at + 1),
-                Token::Mark('}') => {
+                SourceToken::Word(_) => self.expression(),
+                SourceToken::Mark('{') => (depth, self.at) = (depth + 1, self.at + 1),
+                SourceToken::Mark('}') => {
                     depth -= 1;
                     self.at += 1;
                     if inner.last() == Some(&depth) {
@@ -90,13 +90,13 @@ impl Reader {
         while let Some(word) = self.word(0) {
             path.push(word.to_owned());
             self.at += 1;
-            if self.peek(0) != Some(&Token::Separator) || self.word(1).is_none() {
+            if self.peek(0) != Some(&SourceToken::Separator) || self.word(1).is_none() {
                 break;
             }
             self.at += 1;
         }
         let before = |steps: usize| begin.checked_sub(steps).map(|at| &self.tokens[at].1);
-        let continues = before(1) == Some(&Token::Separator) && before(2) == Some(&Token::Mark('>'));
+        let continues = before(1) == Some(&SourceToken::Separator) && before(2) == Some(&SourceToken::Mark('>'));
         if path.len() > 1 && !continues {
             self.note(begin, path);
         }
@@ -108,17 +108,17 @@ impl Reader {
         let mut path = prefix.to_vec();
         loop {
             match self.peek(0).cloned() {
-                Some(Token::Separator) => self.at += 1,
-                Some(Token::Word(word)) if word == "as" => self.at += 2,
-                Some(Token::Word(word)) => {
+                Some(SourceToken::Separator) => self.at += 1,
+                Some(SourceToken::Word(word)) if word == "as" => self.at += 2,
+                Some(SourceToken::Word(word)) => {
                     path.push(word);
                     self.at += 1;
                 }
-                Some(Token::Mark('*')) => {
+                Some(SourceToken::Mark('*')) => {
                     path.push("*".to_owned());
                     self.at += 1;
                 }
-                Some(Token::Mark('{')) => {
+                Some(SourceToken::Mark('{')) => {
                     self.at += 1;
                     while self.peek(0).is_some() && !self.is(0, '}') {
                         self.tree(&path);
@@ -154,7 +154,7 @@ impl Reader {
     }
 }
 
-fn tokens(text: &str) -> Vec<(usize, Token)> {
+fn tokens(text: &str) -> Vec<(usize, SourceToken)> {
     let characters: Vec<char> = text.chars().collect();
     let at = |index: usize| characters.get(index).copied().unwrap_or('\0');
     let mut found = Vec::new();
@@ -169,7 +169,7 @@ fn tokens(text: &str) -> Vec<(usize, Token)> {
             '\'' if at(index + 1) == '\\' => index = skip_to(&characters, index + 3, |at| at == '\'') + 1,
             '\'' if at(index + 2) == '\'' => index += 3,
             ':' if at(index + 1) == ':' => {
-                found.push((line, Token::Separator));
+                found.push((line, SourceToken::Separator));
                 index += 2;
             }
             character if character.is_alphanumeric() || character == '_' => {
@@ -182,12 +182,12 @@ fn tokens(text: &str) -> Vec<(usize, Token)> {
                     '"' if is_prefix && hashes == 0 => index = string_end(&characters, index),
                     '\'' if word == "b" && hashes == 0 => {}
                     _ if word == "r" && hashes == 1 => index += 1,
-                    _ => found.push((begin_line, Token::Word(word))),
+                    _ => found.push((begin_line, SourceToken::Word(word))),
                 }
             }
             character => {
                 if !character.is_whitespace() {
-                    found.push((line, Token::Mark(character)));
+                    found.push((line, SourceToken::Mark(character)));
                 }
                 index += 1;
             }

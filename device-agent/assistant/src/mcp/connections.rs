@@ -6,16 +6,16 @@
 use std::path::PathBuf;
 
 use deskgate_definition::mcp_server::{McpServerError, check_name, check_url};
-use deskgate_definition::{KeyPlace, McpServer, TAKEN_NAME};
+use deskgate_definition::{KeyPlace, McpServer, RESERVED_NAME};
 pub use deskgate_secrets::KeyChange;
-use deskgate_secrets::keyring::Entry;
-use deskgate_secrets::{Cabinet, FileError, Holds, Kept, Secret, SecretError, Wanted};
+use deskgate_secrets::keyring::KeyringEntry;
+use deskgate_secrets::{KeyHolder, KeyPreference, Secret, SecretError, SecretFileError, SecretFileStore, StoredKey};
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
 /// A server as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Configured {
+pub struct McpServerConfig {
     /// What services name it by; a part of its tools' names.
     pub name: String,
     /// Where.
@@ -27,7 +27,7 @@ pub struct Configured {
     pub key_place: Option<KeyPlace>,
 }
 
-impl Configured {
+impl McpServerConfig {
     /// The server as a definition names it. One that the definition has already keeps its list of tools.
     pub fn in_definition(&self, now: &[McpServer]) -> McpServer {
         let same = now.iter().find(|server| server.name == self.name && server.url == self.url);
@@ -39,32 +39,32 @@ impl Configured {
 /// What stands in the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct McpServerFile {
     url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    key: Option<Key>,
+    key: Option<HeaderKey>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Key {
+struct HeaderKey {
     header: String,
-    value: Kept,
+    value: StoredKey,
 }
 
-impl Holds for Written {
-    fn key(&self) -> Option<&Kept> {
+impl KeyHolder for McpServerFile {
+    fn key(&self) -> Option<&StoredKey> {
         self.key.as_ref().map(|key| &key.value)
     }
 
-    fn key_mut(&mut self) -> Option<&mut Kept> {
+    fn key_mut(&mut self) -> Option<&mut StoredKey> {
         self.key.as_mut().map(|key| &mut key.value)
     }
 }
 
 /// A change of a server, or a new one.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct McpServerChange {
     /// Where; `None` keeps it.
     pub url: Option<String>,
     /// The header that a new key travels in; `None` is `Authorization`, behind the word `Bearer`.
@@ -82,7 +82,7 @@ pub enum ConnectionError {
     #[error(transparent)]
     Server(#[from] McpServerError),
     /// Its name is an address of the management pages.
-    #[error("an MCP server's name cannot be {TAKEN_NAME:?}: that is the address of the page for a new one")]
+    #[error("an MCP server's name cannot be {RESERVED_NAME:?}: that is the address of the page for a new one")]
     TakenName,
     /// A new one needs an address.
     #[error("a new MCP server needs its address: --url https://…")]
@@ -117,35 +117,35 @@ pub enum ConnectionError {
 
 /// What a session needs.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct ServerConnection {
     pub(super) url: String,
     /// Marked as sensitive.
     pub(super) header: Option<(HeaderName, HeaderValue)>,
 }
 
-impl From<FileError> for ConnectionError {
-    fn from(error: FileError) -> Self {
+impl From<SecretFileError> for ConnectionError {
+    fn from(error: SecretFileError) -> Self {
         match error {
-            FileError::Unknown(name) => Self::Unknown(name),
-            FileError::Damaged(path) => Self::Damaged(path),
-            FileError::Secret(error) => Self::Secret(error),
+            SecretFileError::Unknown(name) => Self::Unknown(name),
+            SecretFileError::Damaged(path) => Self::Damaged(path),
+            SecretFileError::Secret(error) => Self::Secret(error),
         }
     }
 }
 
 /// The MCP servers of this device. Every call does file work and may block. Clones share their lock.
 #[derive(Clone, Debug)]
-pub struct Connections(Cabinet<Written>);
+pub struct Connections(SecretFileStore<McpServerFile>);
 
 impl Connections {
     /// The servers in a folder, which is made when it is first needed.
     pub fn new(folder: PathBuf) -> Self {
-        Self(Cabinet::new(folder, |name| check_name(name).is_ok()))
+        Self(SecretFileStore::new(folder, |name| check_name(name).is_ok()))
     }
 
     /// The same, with keys where they are wanted.
-    pub fn with(self, wanted: Wanted) -> Self {
-        Self(self.0.with(wanted))
+    pub fn with_preference(self, wanted: KeyPreference) -> Self {
+        Self(self.0.with_preference(wanted))
     }
 
     /// Moves every key to where keys are wanted.
@@ -154,19 +154,19 @@ impl Connections {
     }
 
     /// Where in the keyring keys of them are.
-    pub fn entries(&self) -> Vec<Entry> {
+    pub fn entries(&self) -> Vec<KeyringEntry> {
         self.0.entries()
     }
 
     /// All, by name.
-    pub fn list(&self) -> Result<Vec<Configured>, ConnectionError> {
+    pub fn list(&self) -> Result<Vec<McpServerConfig>, ConnectionError> {
         Ok(self.0.all()?.iter().map(|(name, written)| shown(name, written)).collect())
     }
 
     /// Adds a server or changes it; what is not said stays. A saved key never moves to another place.
-    pub fn set(&self, name: &str, change: Change) -> Result<Configured, ConnectionError> {
+    pub fn set(&self, name: &str, change: McpServerChange) -> Result<McpServerConfig, ConnectionError> {
         check_name(name)?;
-        if name == TAKEN_NAME {
+        if name == RESERVED_NAME {
             return Err(ConnectionError::TakenName);
         }
         let written = self.0.change(name, change.url.is_some(), change.key_place, |saved| change.of(saved))?;
@@ -178,56 +178,58 @@ impl Connections {
         Ok(self.0.remove(name)?)
     }
 
-    pub(super) fn open(&self, name: &str) -> Result<Connection, ConnectionError> {
-        let (Written { url, key }, value) = self.0.open(name)?;
-        let (Some(Key { header, .. }), Some(value)) = (key, value) else { return Ok(Connection { url, header: None }) };
+    pub(super) fn open(&self, name: &str) -> Result<ServerConnection, ConnectionError> {
+        let (McpServerFile { url, key }, value) = self.0.open(name)?;
+        let (Some(HeaderKey { header, .. }), Some(value)) = (key, value) else {
+            return Ok(ServerConnection { url, header: None });
+        };
         match (HeaderName::try_from(header), HeaderValue::try_from(value.as_str())) {
             (Ok(header), Ok(mut value)) => {
                 value.set_sensitive(true);
-                Ok(Connection { url, header: Some((header, value)) })
+                Ok(ServerConnection { url, header: Some((header, value)) })
             }
             _ => Err(ConnectionError::Damaged(self.0.file(name)?)),
         }
     }
 }
 
-impl Change {
+impl McpServerChange {
     /// What is in force after it.
-    fn of(self, saved: Option<Written>) -> Result<Written, ConnectionError> {
-        let (place, key) = saved.map(|Written { url, key }| (url, key)).unzip();
+    fn of(self, saved: Option<McpServerFile>) -> Result<McpServerFile, ConnectionError> {
+        let (place, key) = saved.map(|McpServerFile { url, key }| (url, key)).unzip();
         let url = self.url.as_deref().or(place.as_deref()).ok_or(ConnectionError::UrlMissing)?;
         let url = check_url(url)?;
         let moved = place.filter(|at| *at != url).map(ConnectionError::KeyOfAnotherPlace);
-        let key = self.key.of(key.flatten(), moved, |key| Key::new(self.header, &key))?;
-        Ok(Written { url, key })
+        let key = self.key.of(key.flatten(), moved, |key| HeaderKey::new(self.header, &key))?;
+        Ok(McpServerFile { url, key })
     }
 }
 
-impl Key {
+impl HeaderKey {
     fn new(header: Option<String>, key: &Secret) -> Result<Self, ConnectionError> {
         let Some(header) = header else {
-            let value = Kept::new(format!("Bearer {}", key.reveal()));
+            let value = StoredKey::new(format!("Bearer {}", key.reveal()));
             return Ok(Self { header: AUTHORIZATION.to_string(), value });
         };
         let wrong = |why| ConnectionError::Header(header.chars().take(100).collect(), why);
         let name: HeaderName = header.parse().map_err(|_| wrong("it is no name of a header"))?;
-        if TAKEN.contains(&name.as_str()) || name.as_str().starts_with("mcp-") {
+        if RESERVED_HEADERS.contains(&name.as_str()) || name.as_str().starts_with("mcp-") {
             return Err(wrong("the protocol uses it itself"));
         }
-        Ok(Self { header: name.to_string(), value: Kept::new(key.reveal()) })
+        Ok(Self { header: name.to_string(), value: StoredKey::new(key.reveal()) })
     }
 }
 
 /// Headers that a request has for reasons of its own.
-const TAKEN: [&str; 8] =
+const RESERVED_HEADERS: [&str; 8] =
     ["accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding", "upgrade"];
 
-fn shown(name: &str, written: &Written) -> Configured {
-    Configured {
+fn shown(name: &str, written: &McpServerFile) -> McpServerConfig {
+    McpServerConfig {
         name: name.to_owned(),
         url: written.url.clone(),
         header: written.key.as_ref().map(|key| key.header.clone()),
-        key_place: written.key().map(Kept::place),
+        key_place: written.key().map(StoredKey::place),
     }
 }
 
@@ -241,16 +243,16 @@ pub(super) fn is_here(url: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn change(url: Option<&str>, key: KeyChange) -> Change {
-        Change { url: url.map(str::to_owned), header: None, key, key_place: None }
+    fn change(url: Option<&str>, key: KeyChange) -> McpServerChange {
+        McpServerChange { url: url.map(str::to_owned), header: None, key, key_place: None }
     }
 
     fn key() -> KeyChange {
         KeyChange::Replace(Secret::new("key-canary").expect("a key"))
     }
 
-    fn key_in(header: &str) -> Change {
-        Change { header: Some(header.to_owned()), ..change(None, key()) }
+    fn key_in(header: &str) -> McpServerChange {
+        McpServerChange { header: Some(header.to_owned()), ..change(None, key()) }
     }
 
     #[test]
@@ -306,7 +308,7 @@ mod tests {
         }
         for header in ["Host", "Mcp-Session-Id", "content-type", "two words", ""] {
             let url = Some("https://x.example".to_owned());
-            let set = servers.set("crm", Change { url, ..key_in(header) });
+            let set = servers.set("crm", McpServerChange { url, ..key_in(header) });
             assert!(matches!(set, Err(ConnectionError::Header(..))), "{header}");
         }
     }

@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The most tools of one server.
-pub(super) const TOOLS: usize = 128;
+pub(super) const MAX_TOOLS: usize = 128;
 /// The most bytes of one description.
-const DESCRIPTION: usize = 8 * 1024;
+const MAX_DESCRIPTION_BYTES: usize = 8 * 1024;
 /// The most bytes of a whole list: a model reads it in every call.
-const LIST: usize = 256 * 1024;
+const MAX_LIST_BYTES: usize = 256 * 1024;
 /// The longest name that providers take.
-const NAME: usize = 64;
+const MAX_NAME_BYTES: usize = 64;
 
 /// The tools of a server at one moment, as far as they matter to a model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Listing {
-    tools: Vec<Listed>,
+    tools: Vec<ListedTool>,
 }
 
 /// One of them, in the server's own words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
+pub struct ListedTool {
     /// Its name.
     pub name: String,
     /// What it says of itself.
@@ -31,7 +31,7 @@ pub struct Listed {
     pub schema: Map<String, Value>,
 }
 
-impl Listed {
+impl ListedTool {
     /// Its arguments as a person reads them. Models read them too, so orders may be hidden there.
     pub fn arguments(&self) -> String {
         serde_json::to_string_pretty(&self.schema).unwrap_or_default()
@@ -42,10 +42,12 @@ impl Listed {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
     /// Too many tools.
-    #[error("it lists more than {TOOLS} tools")]
+    #[error("it lists more than {MAX_TOOLS} tools")]
     TooMany,
     /// Too much text.
-    #[error("its list of tools is too large: descriptions have at most {DESCRIPTION} bytes, and all of it {LIST}")]
+    #[error(
+        "its list of tools is too large: descriptions have at most {MAX_DESCRIPTION_BYTES} bytes, and all of it {MAX_LIST_BYTES}"
+    )]
     TooLarge,
     /// A name that no model could call.
     #[error(
@@ -58,7 +60,7 @@ pub enum ListError {
 }
 
 /// A tool of a server, ready for a model.
-pub(super) struct Offered {
+pub(super) struct OfferedTool {
     /// The server's own name for it.
     pub(super) name: String,
     /// What the model is told.
@@ -67,11 +69,11 @@ pub(super) struct Offered {
 
 impl Listing {
     /// Takes a list as a server named `server` gave it. Its order means nothing.
-    pub(super) fn new(server: &str, mut tools: Vec<Listed>) -> Result<Self, ListError> {
-        if tools.len() > TOOLS {
+    pub(super) fn new(server: &str, mut tools: Vec<ListedTool>) -> Result<Self, ListError> {
+        if tools.len() > MAX_TOOLS {
             return Err(ListError::TooMany);
         }
-        if tools.iter().any(|tool| tool.description.len() > DESCRIPTION) {
+        if tools.iter().any(|tool| tool.description.len() > MAX_DESCRIPTION_BYTES) {
             return Err(ListError::TooLarge);
         }
         if tools.iter().any(|tool| tool.schema.get("type").and_then(Value::as_str) != Some("object")) {
@@ -86,7 +88,7 @@ impl Listing {
         }
         let listing = Self { tools };
         match serde_json::to_vec(&listing).map(|text| text.len()) {
-            Ok(length) if length <= LIST => Ok(listing),
+            Ok(length) if length <= MAX_LIST_BYTES => Ok(listing),
             _ => Err(ListError::TooLarge),
         }
     }
@@ -97,7 +99,7 @@ impl Listing {
     }
 
     /// The tools, by name.
-    pub fn tools(&self) -> &[Listed] {
+    pub fn tools(&self) -> &[ListedTool] {
         &self.tools
     }
 
@@ -106,11 +108,11 @@ impl Listing {
         self.tools.iter().map(|tool| tool.name.as_str()).collect()
     }
 
-    pub(super) fn into_tools(self, server: &str) -> impl Iterator<Item = Offered> {
-        self.tools.into_iter().filter_map(move |Listed { name, description, schema }| {
+    pub(super) fn into_tools(self, server: &str) -> impl Iterator<Item = OfferedTool> {
+        self.tools.into_iter().filter_map(move |ListedTool { name, description, schema }| {
             let spec =
                 ToolSpec { name: name_for_models(server, &name)?, description, parameters: Value::Object(schema) };
-            Some(Offered { name, spec })
+            Some(OfferedTool { name, spec })
         })
     }
 }
@@ -122,7 +124,7 @@ fn name_for_models(server: &str, tool: &str) -> Option<String> {
         return None;
     }
     let name = format!("mcp__{server}__{}", tool.replace(['.', '/'], "_"));
-    (name.len() <= NAME).then_some(name)
+    (name.len() <= MAX_NAME_BYTES).then_some(name)
 }
 
 #[cfg(test)]
@@ -131,10 +133,10 @@ mod tests {
 
     use super::*;
 
-    fn tool(name: &str, description: &str) -> Listed {
+    fn tool(name: &str, description: &str) -> ListedTool {
         let schema = json!({ "type": "object", "properties": {} });
         let Value::Object(schema) = schema else { unreachable!("it is written as one") };
-        Listed { name: name.into(), description: description.into(), schema }
+        ListedTool { name: name.into(), description: description.into(), schema }
     }
 
     #[test]
@@ -160,7 +162,7 @@ mod tests {
 
     #[test]
     fn lists_that_would_flood_or_mislead_a_model_are_refused() {
-        let refused = |tools: Vec<Listed>| Listing::new("crm", tools).expect_err("refused");
+        let refused = |tools: Vec<ListedTool>| Listing::new("crm", tools).expect_err("refused");
         let numbered = |count: usize, length: usize| {
             (0..count).map(|n| tool(&format!("t{n}"), &"d".repeat(length))).collect::<Vec<_>>()
         };

@@ -15,13 +15,13 @@
 //! model is told so. The owner's own network is not shut out: a server there is a normal case.
 
 pub mod connections;
+mod error;
 mod listing;
 pub mod project;
 mod session;
 #[cfg(test)]
 mod tests;
 mod tool;
-mod trouble;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -31,26 +31,26 @@ use deskgate_definition::tool::Tool;
 use futures_util::future::try_join_all;
 
 use connections::{ConnectionError, Connections};
-pub use listing::{ListError, Listed, Listing};
-use session::Session;
-pub use trouble::OpenError;
+pub use error::McpServerError;
+pub use listing::{ListError, ListedTool, Listing};
+use session::McpSession;
 
 /// The most servers of a service.
-pub const SERVERS: usize = 8;
+pub const MAX_SERVERS: usize = 8;
 
 /// What is needed to reach servers. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Servers {
+pub struct McpServers {
     /// Which there are.
     pub connections: Connections,
-    clients: Arc<Clients>,
-    patience: Patience,
+    clients: Arc<HttpClients>,
+    patience: McpTimeouts,
 }
 
 /// The clients that all sessions share. Each is made when it is first needed: that reads the certificates that this
 /// computer trusts.
 #[derive(Debug, Default)]
-struct Clients {
+struct HttpClients {
     /// For what is on this computer, which no proxy is asked for.
     here: OnceLock<reqwest::Client>,
     elsewhere: OnceLock<reqwest::Client>,
@@ -58,25 +58,25 @@ struct Clients {
 
 /// How long a server may take.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
+struct McpTimeouts {
     /// Until its session is open and its tools are listed.
     opening: Duration,
     /// For one call.
     call: Duration,
 }
 
-const PATIENCE: Patience = Patience { opening: Duration::from_secs(30), call: Duration::from_secs(120) };
+const DEFAULT_TIMEOUTS: McpTimeouts = McpTimeouts { opening: Duration::from_secs(30), call: Duration::from_secs(120) };
 
 /// Why a run cannot have the tools of a server.
 #[derive(Debug, thiserror::Error)]
-pub enum Unavailable {
+pub enum ServerUnavailable {
     /// It could not be opened.
     #[error("the MCP server {server}: {error}")]
     Open {
         /// Which, by its name.
         server: String,
         /// Why.
-        error: OpenError,
+        error: McpServerError,
     },
     /// It offers other tools than those that were published.
     #[error(
@@ -89,45 +89,47 @@ pub enum Unavailable {
     },
 }
 
-impl Servers {
+impl McpServers {
     /// The servers of this device.
     pub fn new(connections: Connections) -> Self {
-        Self { connections, clients: Arc::default(), patience: PATIENCE }
+        Self { connections, clients: Arc::default(), patience: DEFAULT_TIMEOUTS }
     }
 
     /// The tools of all servers, for one run: each has the list that was pinned.
-    pub async fn open(&self, servers: &[McpServer]) -> Result<Vec<Box<dyn Tool>>, Unavailable> {
+    pub async fn open(&self, servers: &[McpServer]) -> Result<Vec<Box<dyn Tool>>, ServerUnavailable> {
         let opened = try_join_all(servers.iter().map(|server| self.open_pinned(server))).await?;
         Ok(opened.into_iter().flatten().collect())
     }
 
-    async fn open_pinned(&self, server: &McpServer) -> Result<Vec<Box<dyn Tool>>, Unavailable> {
-        let (session, listing) =
-            self.open_one(server).await.map_err(|error| Unavailable::Open { server: server.name.clone(), error })?;
+    async fn open_pinned(&self, server: &McpServer) -> Result<Vec<Box<dyn Tool>>, ServerUnavailable> {
+        let (session, listing) = self
+            .open_one(server)
+            .await
+            .map_err(|error| ServerUnavailable::Open { server: server.name.clone(), error })?;
         if server.tools_sha256 != Some(listing.digest()) {
-            return Err(Unavailable::Changed { server: server.name.clone() });
+            return Err(ServerUnavailable::Changed { server: server.name.clone() });
         }
         let session = Arc::new(session);
-        let tool = |listed| -> Box<dyn Tool> { Box::new(tool::Remote::new(Arc::clone(&session), listed)) };
+        let tool = |listed| -> Box<dyn Tool> { Box::new(tool::McpTool::new(Arc::clone(&session), listed)) };
         Ok(listing.into_tools(&server.name).map(tool).collect())
     }
 
     /// The list of a server as it is now. Nothing is called.
-    pub async fn look(&self, server: &McpServer) -> Result<Listing, OpenError> {
+    pub async fn look(&self, server: &McpServer) -> Result<Listing, McpServerError> {
         self.open_one(server).await.map(|(_, listing)| listing)
     }
 
-    async fn open_one(&self, server: &McpServer) -> Result<(Session, Listing), OpenError> {
+    async fn open_one(&self, server: &McpServer) -> Result<(McpSession, Listing), McpServerError> {
         let (connections, name) = (self.connections.clone(), server.name.clone());
         // A file, which may block.
         let found = tokio::task::spawn_blocking(move || connections.open(&name)).await;
-        let connection = found.map_err(|_| OpenError::Broken)??;
+        let connection = found.map_err(|_| McpServerError::Broken)??;
         if connection.url != server.url {
             return Err(ConnectionError::Moved { name: server.name.clone(), saved: connection.url }.into());
         }
         let here = connections::is_here(&connection.url);
         let client = if here { &self.clients.here } else { &self.clients.elsewhere };
         let client = client.get_or_init(|| session::client(&[], here));
-        Session::open(client, self.patience, &server.name, &connection).await
+        McpSession::open(client, self.patience, &server.name, &connection).await
     }
 }

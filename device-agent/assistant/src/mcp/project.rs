@@ -8,15 +8,15 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// Where coding agents look for them.
-const FILE: &str = ".mcp.json";
+const PROJECT_FILE_NAME: &str = ".mcp.json";
 /// The most bytes of the file.
-const LIMIT: u64 = 256 * 1024;
+const MAX_FILE_BYTES: u64 = 256 * 1024;
 /// The most servers that are shown.
-const SERVERS: usize = 32;
+const MAX_SERVERS_SHOWN: usize = 32;
 
 /// A server that a project names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ProjectServer {
     /// Its name there.
     pub name: String,
     /// Why it is not used.
@@ -24,27 +24,27 @@ pub struct Found {
 }
 
 #[derive(Deserialize)]
-struct File {
+struct ProjectFile {
     #[serde(rename = "mcpServers", default)]
     servers: Map<String, Value>,
 }
 
 /// The servers that the file in this folder names. No file, or one that cannot be read, names none. Blocks.
-pub fn found(folder: &Path) -> Vec<Found> {
-    let path = folder.join(FILE);
+pub fn find_servers(folder: &Path) -> Vec<ProjectServer> {
+    let path = folder.join(PROJECT_FILE_NAME);
     // Neither a link elsewhere nor a pipe that would wait.
     let is_file = path.symlink_metadata().is_ok_and(|metadata| metadata.is_file());
     let Some(file) = is_file.then(|| std::fs::File::open(&path).ok()).flatten() else { return Vec::new() };
     let mut text = String::new();
-    if file.take(LIMIT).read_to_string(&mut text).is_err() {
+    if file.take(MAX_FILE_BYTES).read_to_string(&mut text).is_err() {
         return Vec::new();
     }
-    let Ok(File { servers }) = serde_json::from_str(&text) else { return Vec::new() };
+    let Ok(ProjectFile { servers }) = serde_json::from_str(&text) else { return Vec::new() };
     let shown = |name: &str| name.chars().filter(|c| !c.is_control()).take(60).collect();
     servers
         .iter()
-        .take(SERVERS)
-        .map(|(name, server)| Found { name: shown(name), why: why(server).to_owned() })
+        .take(MAX_SERVERS_SHOWN)
+        .map(|(name, server)| ProjectServer { name: shown(name), why: why(server).to_owned() })
         .collect()
 }
 
@@ -72,8 +72,8 @@ mod tests {
     #[test]
     fn servers_of_a_project_are_shown_with_the_reason_why_they_are_not_used() {
         let folder = tempfile::tempdir().expect("a folder");
-        assert_eq!(found(folder.path()), []);
-        let file = folder.path().join(FILE);
+        assert_eq!(find_servers(folder.path()), []);
+        let file = folder.path().join(PROJECT_FILE_NAME);
         std::fs::write(
             &file,
             r#"{ "mcpServers": {
@@ -83,7 +83,7 @@ mod tests {
                 "d\u001b[2J": { "type": "http", "url": "https://x.example/mcp" } } }"#,
         )
         .expect("written");
-        let servers = found(folder.path());
+        let servers = find_servers(folder.path());
         let reasons = ["stdio", "SSE", "not https", "deskgate mcp set"];
         assert_eq!(servers.len(), reasons.len());
         for (server, reason) in servers.iter().zip(reasons) {
@@ -92,10 +92,10 @@ mod tests {
         assert!(!format!("{servers:?}").contains("canary") && servers[3].name == "d[2J");
         for text in ["{", "[]", "{\"mcpServers\": 3}", ""] {
             std::fs::write(&file, text).expect("written");
-            assert_eq!(found(folder.path()), [], "{text}");
+            assert_eq!(find_servers(folder.path()), [], "{text}");
         }
         std::fs::remove_file(&file).expect("there");
         std::os::unix::fs::symlink("/dev/zero", &file).expect("linked");
-        assert_eq!(found(folder.path()), []);
+        assert_eq!(find_servers(folder.path()), []);
     }
 }

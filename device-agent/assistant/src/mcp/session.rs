@@ -15,17 +15,17 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
-use super::connections::Connection;
-use super::listing::{Listed, Listing, TOOLS};
-use super::trouble::{CallTrouble, OpenError};
-use super::{ListError, Patience};
+use super::connections::ServerConnection;
+use super::error::{McpCallError, McpServerError};
+use super::listing::{ListedTool, Listing, MAX_TOOLS};
+use super::{ListError, McpTimeouts};
 
 /// The longest wait for a connection.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most pages of a list of tools.
-const PAGES: usize = 32;
+const MAX_PAGES: usize = 32;
 /// The most bytes of one message of a server, which is more than any result that is passed on.
-const MESSAGE: usize = 4 * 1024 * 1024;
+const MAX_SERVER_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// The client that all sessions share: over HTTPS alone, to nowhere else than asked, and never twice.
 /// Proxies of the environment are for addresses elsewhere.
@@ -36,7 +36,7 @@ pub(super) fn client(roots: &[reqwest::Certificate], to_this_computer: bool) -> 
     builder
         .https_only(true)
         .tls_certs_merge(roots.iter().cloned())
-        .connect_timeout(CONNECT)
+        .connect_timeout(CONNECT_TIMEOUT)
         // A key must not follow to another place.
         .redirect(reqwest::redirect::Policy::none())
         // Neither by the client itself, nor on an old connection of which nobody knows whether it still works.
@@ -47,23 +47,23 @@ pub(super) fn client(roots: &[reqwest::Certificate], to_this_computer: bool) -> 
 }
 
 /// An open session. Dropping it ends it.
-pub(super) struct Session {
+pub(super) struct McpSession {
     pub(super) server: String,
-    patience: Patience,
+    patience: McpTimeouts,
     service: RunningService<RoleClient, ClientConfig>,
 }
 
-impl Session {
+impl McpSession {
     /// Opens a session and reads the list of tools.
     pub(super) async fn open(
         client: &Client,
-        patience: Patience,
+        patience: McpTimeouts,
         server: &str,
-        connection: &Connection,
-    ) -> Result<(Self, Listing), OpenError> {
+        connection: &ServerConnection,
+    ) -> Result<(Self, Listing), McpServerError> {
         let opening = async {
             let mut config = StreamableHttpClientTransportConfig::with_uri(connection.url.as_str())
-                .max_sse_event_size(MESSAGE)
+                .max_sse_event_size(MAX_SERVER_MESSAGE_BYTES)
                 .custom_headers(connection.header.clone().into_iter().collect())
                 // It would send a call a second time.
                 .reinit_on_expired_session(false);
@@ -75,16 +75,16 @@ impl Session {
             let listing = session.list().await?;
             Ok((session, listing))
         };
-        timeout(patience.opening, opening).await.unwrap_or(Err(OpenError::Slow))
+        timeout(patience.opening, opening).await.unwrap_or(Err(McpServerError::Slow))
     }
 
-    async fn list(&self) -> Result<Listing, OpenError> {
+    async fn list(&self) -> Result<Listing, McpServerError> {
         let (mut tools, mut cursor) = (Vec::new(), None);
-        for _ in 0..PAGES {
+        for _ in 0..MAX_PAGES {
             let page = PaginatedRequestParams::default().with_cursor(cursor);
             let page = self.service.list_tools(Some(page)).await?;
             tools.extend(page.tools.into_iter().map(listed));
-            if tools.len() > TOOLS {
+            if tools.len() > MAX_TOOLS {
                 break;
             }
             cursor = page.next_cursor;
@@ -96,11 +96,11 @@ impl Session {
     }
 
     /// Calls a tool, once.
-    pub(super) async fn call(&self, tool: &str, arguments: Map<String, Value>) -> Result<ToolOutput, CallTrouble> {
+    pub(super) async fn call(&self, tool: &str, arguments: Map<String, Value>) -> Result<ToolOutput, McpCallError> {
         let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         match timeout(self.patience.call, self.service.call_tool_once(params)).await {
-            Err(_) => Err(CallTrouble::Unknown("it did not answer in time")),
-            Ok(Err(error)) => Err(CallTrouble::of(error)),
+            Err(_) => Err(McpCallError::Unknown("it did not answer in time")),
+            Ok(Err(error)) => Err(McpCallError::of(error)),
             Ok(Ok(CallToolResponse::Complete(result))) => {
                 let text = text(result.content, result.structured_content);
                 Ok(match result.is_error {
@@ -109,7 +109,7 @@ impl Session {
                 })
             }
             Ok(Ok(_)) => {
-                Err(CallTrouble::Unknown("it answered with a question or a task, which are not supported here"))
+                Err(McpCallError::Unknown("it answered with a question or a task, which are not supported here"))
             }
         }
     }
@@ -117,9 +117,9 @@ impl Session {
 
 /// What of a tool matters to a model. Annotations are hints of the server about itself, and titles and icons are for
 /// people.
-fn listed(tool: Tool) -> Listed {
+fn listed(tool: Tool) -> ListedTool {
     let schema = std::sync::Arc::unwrap_or_clone(tool.input_schema);
-    Listed { name: tool.name.into_owned(), description: tool.description.unwrap_or_default().into_owned(), schema }
+    ListedTool { name: tool.name.into_owned(), description: tool.description.unwrap_or_default().into_owned(), schema }
 }
 
 /// A result as text; what is none is named and left out.

@@ -9,24 +9,24 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::listing::Offered;
-use super::session::Session;
+use super::listing::OfferedTool;
+use super::session::McpSession;
 
 /// Room for the note that something was cut.
-const NOTE: usize = 200;
+const CUT_NOTE_BYTES: usize = 200;
 
-pub(super) struct Remote {
-    session: Arc<Session>,
-    offered: Offered,
+pub(super) struct McpTool {
+    session: Arc<McpSession>,
+    offered: OfferedTool,
 }
 
-impl Remote {
-    pub(super) fn new(session: Arc<Session>, offered: Offered) -> Self {
+impl McpTool {
+    pub(super) fn new(session: Arc<McpSession>, offered: OfferedTool) -> Self {
         Self { session, offered }
     }
 }
 
-impl Tool for Remote {
+impl Tool for McpTool {
     fn spec(&self) -> ToolSpec {
         self.offered.spec.clone()
     }
@@ -49,7 +49,7 @@ impl Tool for Remote {
                 () = stop.cancelled() => Ok(ToolOutput::unknown("The call was stopped.")),
                 called = session.call(&name, arguments) => Ok(match called {
                     Ok(output) => ToolOutput { text: bounded(output.text), ..output },
-                    Err(trouble) => trouble.told(&session.server),
+                    Err(trouble) => trouble.into_output(&session.server),
                 }),
             }
         }
@@ -62,7 +62,7 @@ fn bounded(mut text: String) -> String {
         return text;
     }
     let whole = text.len();
-    let mut end = RESULT_LIMIT - NOTE;
+    let mut end = RESULT_LIMIT - CUT_NOTE_BYTES;
     while !text.is_char_boundary(end) {
         end -= 1;
     }

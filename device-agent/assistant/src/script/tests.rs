@@ -16,12 +16,12 @@ fn asked(text: &str) -> Message {
 }
 
 /// Plays the next turn and appends what a run would append to the conversation.
-fn play(script: &Script, conversation: &mut Vec<Message>, result: &str) -> Vec<Action> {
+fn play(script: &Script, conversation: &mut Vec<Message>, result: &str) -> Vec<ScriptAction> {
     let actions = script.turn(conversation, |_| 0);
     let calls: Vec<_> = actions
         .iter()
         .filter_map(|action| match action {
-            Action::Say(ModelEvent::ToolCall(call)) => Some(call.clone()),
+            ScriptAction::Say(ModelEvent::ToolCall(call)) => Some(call.clone()),
             _ => None,
         })
         .collect();
@@ -34,16 +34,16 @@ fn play(script: &Script, conversation: &mut Vec<Message>, result: &str) -> Vec<A
     actions
 }
 
-fn say(text: &str) -> Action {
-    Action::Say(ModelEvent::TextDelta(text.to_owned()))
+fn say(text: &str) -> ScriptAction {
+    ScriptAction::Say(ModelEvent::TextDelta(text.to_owned()))
 }
 
-fn end(reason: StopReason) -> Action {
-    Action::Say(ModelEvent::End(reason))
+fn end(reason: StopReason) -> ScriptAction {
+    ScriptAction::Say(ModelEvent::End(reason))
 }
 
-fn call(step: usize, name: &str, arguments: Value) -> Action {
-    Action::Say(ModelEvent::ToolCall(ToolCall { id: format!("step_{step}"), name: name.to_owned(), arguments }))
+fn call(step: usize, name: &str, arguments: Value) -> ScriptAction {
+    ScriptAction::Say(ModelEvent::ToolCall(ToolCall { id: format!("step_{step}"), name: name.to_owned(), arguments }))
 }
 
 #[test]
@@ -68,7 +68,12 @@ fn tools_that_stand_together_are_one_turn_and_the_rest_waits_for_their_results()
     );
     assert_eq!(
         play(&script, &mut conversation, ""),
-        [Action::Wait(5), say("Found: {{input}} is not looked at again"), say(" a.txt"), end(StopReason::Completed)]
+        [
+            ScriptAction::Wait(5),
+            say("Found: {{input}} is not looked at again"),
+            say(" a.txt"),
+            end(StopReason::Completed)
+        ]
     );
 }
 
@@ -78,7 +83,7 @@ fn a_script_that_ends_with_a_tool_says_that_it_is_over() {
     let mut conversation = vec![asked("x")];
     assert_eq!(play(&script, &mut conversation, ""), [call(1, "Anything", json!({})), end(StopReason::Completed)]);
     assert!(
-        matches!(&play(&script, &mut conversation, "")[0], Action::Say(ModelEvent::TextDelta(text)) if text.contains("to the end"))
+        matches!(&play(&script, &mut conversation, "")[0], ScriptAction::Say(ModelEvent::TextDelta(text)) if text.contains("to the end"))
     );
 }
 
@@ -88,7 +93,7 @@ fn an_error_with_times_is_played_so_often_and_then_passed() {
     for played in 0..2 {
         let actions = script.turn(&[asked("x")], |_| played);
         assert!(
-            matches!(&actions[..], [Action::Say(ModelEvent::Error(error))] if error.retryable && error.kind == ErrorKind::Overloaded)
+            matches!(&actions[..], [ScriptAction::Say(ModelEvent::Error(error))] if error.retryable && error.kind == ErrorKind::Overloaded)
         );
     }
     assert_eq!(script.turn(&[asked("x")], |_| 2), [say("done"), end(StopReason::Completed)]);
@@ -132,7 +137,7 @@ fn a_missing_an_endless_and_a_huge_script_file_are_refused() {
     assert!(matches!(Script::load(Path::new("/nonexistent/play.json")), Err(ScriptError::Unreadable(_))));
     assert!(matches!(Script::load(Path::new("/dev/zero")), Err(ScriptError::Unreadable(_))));
     let huge = tempfile::NamedTempFile::new().expect("a file");
-    huge.as_file().set_len(SIZE_LIMIT + 1).expect("grows");
+    huge.as_file().set_len(MAX_SCRIPT_BYTES + 1).expect("grows");
     assert!(matches!(Script::load(huge.path()), Err(ScriptError::TooLarge)));
 }
 
@@ -145,7 +150,7 @@ fn in_a_conversation_a_script_begins_anew_with_each_message_and_can_quote_the_ea
     let answered = |text: &str| Message::Assistant { text: text.to_owned(), tool_calls: Vec::new() };
     let mut conversation = vec![asked("one"), answered("first"), asked("two")];
     let first = play(&script, &mut conversation, "content");
-    assert!(matches!(&first[0], Action::Say(ModelEvent::ToolCall(_))), "{first:?}");
+    assert!(matches!(&first[0], ScriptAction::Say(ModelEvent::ToolCall(_))), "{first:?}");
     let second = script.turn(&conversation, |_| 0);
     assert_eq!(second[0], say("user: one\nassistant: first\nnow two: content"));
 }

@@ -20,25 +20,25 @@ pub mod scope;
 
 use serde::{Deserialize, Serialize};
 
-pub use pattern::{Case, Pattern};
-pub use rulebook::{Hidden, Rulebook, Verdict};
-pub use scope::Scope;
+pub use pattern::{CaseRule, PathPattern};
+pub use rulebook::{HiddenPaths, RuleVerdict, Rulebook};
+pub use scope::GrantScope;
 
 /// The tools that come with the agent, by the names that rules use. Those of an MCP server have `__` in theirs.
-const BUILT_IN: [&str; 7] = ["Read", "Grep", "Glob", "Edit", "Write", "Bash", "Skill"];
+const BUILT_IN_TOOLS: [&str; 7] = ["Read", "Grep", "Glob", "Edit", "Write", "Bash", "Skill"];
 /// Of these, the ones whose calls are about a file or folder of the working directory.
-const PLACED: [&str; 5] = ["Read", "Grep", "Glob", "Edit", "Write"];
+const PATH_TOOLS: [&str; 5] = ["Read", "Grep", "Glob", "Edit", "Write"];
 /// The most rules of a service.
-const RULES: usize = 200;
+const MAX_RULES: usize = 200;
 /// The shortest and the longest time that a request may wait, in seconds.
-const EXPIRY: std::ops::RangeInclusive<u32> = 60..=7 * 24 * 3600;
+const EXPIRY_RANGE_SECS: std::ops::RangeInclusive<u32> = 60..=7 * 24 * 3600;
 /// How long a request waits unless the owner says otherwise, in seconds.
-const DEFAULT_EXPIRY: u32 = 24 * 3600;
+const DEFAULT_EXPIRY_SECS: u32 = 24 * 3600;
 
 /// What the owner decided before anybody called.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Approvals {
+pub struct ApprovalPolicy {
     /// In the order they were written. Of the same action the first that matches is named as the reason.
     pub rules: Vec<Rule>,
     /// Seconds that a request waits for a person before it counts as denied.
@@ -47,9 +47,9 @@ pub struct Approvals {
     pub on_denial: OnDenial,
 }
 
-impl Default for Approvals {
+impl Default for ApprovalPolicy {
     fn default() -> Self {
-        Self { rules: Vec::new(), expiry_s: DEFAULT_EXPIRY, on_denial: OnDenial::TellAssistant }
+        Self { rules: Vec::new(), expiry_s: DEFAULT_EXPIRY_SECS, on_denial: OnDenial::TellAssistant }
     }
 }
 
@@ -58,10 +58,10 @@ impl Default for Approvals {
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     /// What happens to a call that it matches.
-    pub action: Action,
+    pub action: RuleAction,
     /// A tool's name, or `*` for every tool.
     pub tool: String,
-    /// The files and folders it is about, as a [`Pattern`]; absent: wherever.
+    /// The files and folders it is about, as a [`PathPattern`]; absent: wherever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
@@ -69,7 +69,7 @@ pub struct Rule {
 /// What a rule does with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum RuleAction {
     /// It runs.
     Allow,
     /// A person is asked first.
@@ -88,7 +88,7 @@ pub enum OnDenial {
     EndRun,
 }
 
-impl Approvals {
+impl ApprovalPolicy {
     /// Whether nothing was decided: the defaults hold.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
@@ -97,12 +97,12 @@ impl Approvals {
     /// Whether every rule can be meant. A rule that could never match is refused: a typing error in a deny would
     /// protect nothing, and nobody would notice.
     pub fn check(&self) -> Result<(), String> {
-        if !EXPIRY.contains(&self.expiry_s) {
-            let (least, most) = EXPIRY.into_inner();
+        if !EXPIRY_RANGE_SECS.contains(&self.expiry_s) {
+            let (least, most) = EXPIRY_RANGE_SECS.into_inner();
             return Err(format!("expiry_s must be from {least} to {most}; it is {}", self.expiry_s));
         }
-        if self.rules.len() > RULES {
-            return Err(format!("a service has at most {RULES} rules; this one has {}", self.rules.len()));
+        if self.rules.len() > MAX_RULES {
+            return Err(format!("a service has at most {MAX_RULES} rules; this one has {}", self.rules.len()));
         }
         self.rules.iter().try_for_each(|rule| rule.check().map_err(|problem| format!("{rule}: {problem}")))
     }
@@ -114,24 +114,24 @@ impl Approvals {
 }
 
 impl Rule {
-    fn case(&self) -> Case {
-        if self.action == Action::Allow { Case::Exact } else { Case::Folded }
+    fn case(&self) -> CaseRule {
+        if self.action == RuleAction::Allow { CaseRule::Exact } else { CaseRule::Folded }
     }
 
     fn check(&self) -> Result<(), String> {
-        let known = self.tool == "*" || BUILT_IN.contains(&self.tool.as_str()) || is_of_a_server(&self.tool);
+        let known = self.tool == "*" || BUILT_IN_TOOLS.contains(&self.tool.as_str()) || is_of_a_server(&self.tool);
         if !known {
             return Err(format!(
                 "there is no tool {:?}; write *, one of {}, or the whole name of an MCP tool",
                 self.tool,
-                BUILT_IN.join(", ")
+                BUILT_IN_TOOLS.join(", ")
             ));
         }
         let Some(path) = &self.path else { return Ok(()) };
-        if self.tool != "*" && !PLACED.contains(&self.tool.as_str()) {
+        if self.tool != "*" && !PATH_TOOLS.contains(&self.tool.as_str()) {
             return Err(format!("a call of {} is about no file, so its rule takes no path", self.tool));
         }
-        Pattern::new(path, self.case()).map(drop)
+        PathPattern::new(path, self.case()).map(drop)
     }
 }
 
@@ -139,7 +139,7 @@ fn is_of_a_server(tool: &str) -> bool {
     tool.contains("__") && tool.len() <= 128 && tool.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
 }
 
-impl Action {
+impl RuleAction {
     /// Every action, in the order in which they decide.
     pub const ALL: [Self; 3] = [Self::Deny, Self::Ask, Self::Allow];
 
@@ -155,19 +155,19 @@ impl Action {
 
 impl Rule {
     /// A rule over the calls that are written as `Write`, `Write:docs` or `*:docs`.
-    pub fn over(action: Action, calls: &str) -> Self {
+    pub fn over(action: RuleAction, calls: &str) -> Self {
         let (tool, path) = calls.split_once(':').map_or((calls, None), |(tool, path)| (tool, Some(path.to_owned())));
         Self { action, tool: tool.trim().to_owned(), path }
     }
 }
 
-/// From a line as it is shown. Whether the rule can be meant is asked by [`Approvals::check`].
+/// From a line as it is shown. Whether the rule can be meant is asked by [`ApprovalPolicy::check`].
 impl std::str::FromStr for Rule {
     type Err = UnknownRule;
 
     fn from_str(line: &str) -> Result<Self, UnknownRule> {
         let (word, calls) = line.trim().split_once(' ').ok_or(UnknownRule)?;
-        let action = Action::ALL.into_iter().find(|action| action.as_str() == word).ok_or(UnknownRule)?;
+        let action = RuleAction::ALL.into_iter().find(|action| action.as_str() == word).ok_or(UnknownRule)?;
         Ok(Self::over(action, calls.trim()))
     }
 }
@@ -189,9 +189,9 @@ impl std::fmt::Display for Rule {
 mod tests {
     use super::*;
 
-    fn rule(tool: &str, path: Option<&str>) -> Approvals {
-        let rule = Rule { action: Action::Deny, tool: tool.to_owned(), path: path.map(str::to_owned) };
-        Approvals { rules: vec![rule], ..Approvals::default() }
+    fn rule(tool: &str, path: Option<&str>) -> ApprovalPolicy {
+        let rule = Rule { action: RuleAction::Deny, tool: tool.to_owned(), path: path.map(str::to_owned) };
+        ApprovalPolicy { rules: vec![rule], ..ApprovalPolicy::default() }
     }
 
     #[test]
@@ -227,17 +227,20 @@ mod tests {
     #[test]
     fn a_request_waits_from_a_minute_to_a_week() {
         for (expiry_s, good) in [(59, false), (60, true), (604_800, true), (604_801, false)] {
-            assert_eq!(Approvals { expiry_s, ..Approvals::default() }.check().is_ok(), good, "{expiry_s}");
+            assert_eq!(ApprovalPolicy { expiry_s, ..ApprovalPolicy::default() }.check().is_ok(), good, "{expiry_s}");
         }
     }
 
     #[test]
     fn a_definition_file_may_name_what_it_wants_to_and_nothing_else() {
-        let read = |json: &str| serde_json::from_str::<Approvals>(json);
+        let read = |json: &str| serde_json::from_str::<ApprovalPolicy>(json);
         assert!(read("{}").expect("all defaults").is_default());
         let json = r#"{"rules":[{"action":"deny","tool":"Read","path":"keys"}],"on_denial":"end_run"}"#;
         let approvals = read(json).expect("valid");
-        assert_eq!((approvals.rules[0].to_string().as_str(), approvals.expiry_s), ("deny Read:keys", DEFAULT_EXPIRY));
+        assert_eq!(
+            (approvals.rules[0].to_string().as_str(), approvals.expiry_s),
+            ("deny Read:keys", DEFAULT_EXPIRY_SECS)
+        );
         assert!(read(r#"{"rule":[]}"#).is_err());
         assert!(read(r#"{"rules":[{"action":"never","tool":"Read"}]}"#).is_err());
     }

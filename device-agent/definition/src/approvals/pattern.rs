@@ -8,35 +8,35 @@ use std::path::{Component, Path};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 /// The most bytes of a pattern.
-const LIMIT: usize = 1024;
+const MAX_PATTERN_BYTES: usize = 1024;
 
 /// The places that a rule is about.
 #[derive(Clone, Debug)]
-pub struct Pattern {
+pub struct PathPattern {
     /// `None`: every place there is.
     matcher: Option<Gitignore>,
     /// The folders at its beginning that are written out.
     fixed: std::path::PathBuf,
-    case: Case,
+    case: CaseRule,
 }
 
 /// Whether upper and lower case are one. Some file systems say so: what keeps away folds, what lets in does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Case {
+pub enum CaseRule {
     /// They are one.
     Folded,
     /// They are two.
     Exact,
 }
 
-impl Pattern {
+impl PathPattern {
     /// Reads a pattern. The error says what to write instead.
-    pub fn new(text: &str, case: Case) -> Result<Self, String> {
+    pub fn new(text: &str, case: CaseRule) -> Result<Self, String> {
         if text.is_empty() {
             return Err("the path is empty; leave it out for every place".to_owned());
         }
-        if text.len() > LIMIT || text.chars().any(char::is_control) {
-            return Err(format!("a path has at most {LIMIT} bytes and no control characters"));
+        if text.len() > MAX_PATTERN_BYTES || text.chars().any(char::is_control) {
+            return Err(format!("a path has at most {MAX_PATTERN_BYTES} bytes and no control characters"));
         }
         if text.starts_with('/') {
             return Err("a path lies below the working directory and begins there, without a slash".to_owned());
@@ -53,7 +53,7 @@ impl Pattern {
         }
         let unusable = |error: ignore::Error| format!("the path is not a pattern: {error}");
         let mut builder = GitignoreBuilder::new(".");
-        builder.case_insensitive(case == Case::Folded).map_err(unusable)?;
+        builder.case_insensitive(case == CaseRule::Folded).map_err(unusable)?;
         // The slash ties it to the working directory, and keeps "!" and "#" at its beginning from meaning something.
         builder.add_line(None, &format!("/{whole}")).map_err(unusable)?;
         let matcher = builder.build().map_err(unusable)?;
@@ -80,7 +80,7 @@ impl Pattern {
     }
 }
 
-impl Case {
+impl CaseRule {
     fn fold(self, path: std::path::PathBuf) -> std::path::PathBuf {
         match (self, path.to_str()) {
             (Self::Folded, Some(text)) => text.to_lowercase().into(),
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     fn covers(pattern: &str, place: &str) -> bool {
-        Pattern::new(pattern, Case::Exact).expect("a pattern").covers(Path::new(place))
+        PathPattern::new(pattern, CaseRule::Exact).expect("a pattern").covers(Path::new(place))
     }
 
     #[test]
@@ -117,8 +117,9 @@ mod tests {
 
     #[test]
     fn a_place_that_may_contain_a_match_is_never_missed() {
-        let touches =
-            |pattern: &str, place: &str| Pattern::new(pattern, Case::Folded).expect("one").may_touch(Path::new(place));
+        let touches = |pattern: &str, place: &str| {
+            PathPattern::new(pattern, CaseRule::Folded).expect("one").may_touch(Path::new(place))
+        };
         assert!(touches("src/keys", ".") && touches("src/keys", "src") && touches("src/keys", "src/keys/a"));
         assert!(!touches("src/keys", "docs") && !touches("src/keys", "src/other"));
         assert!(touches("**/*.env", "docs") && touches("src/*/gen", "src/x"));
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_keeps_away_folds_upper_and_lower_case() {
-        let covers = |case| Pattern::new("Keys/*.txt", case).expect("one").covers(Path::new("keys/A.TXT"));
-        assert!(covers(Case::Folded) && !covers(Case::Exact));
+        let covers = |case| PathPattern::new("Keys/*.txt", case).expect("one").covers(Path::new("keys/A.TXT"));
+        assert!(covers(CaseRule::Folded) && !covers(CaseRule::Exact));
     }
 }

@@ -10,11 +10,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Action, Approvals, OnDenial, Pattern};
+use super::{ApprovalPolicy, OnDenial, PathPattern, RuleAction};
 
 /// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RuleVerdict {
     /// It runs.
     Allow,
     /// A person is asked.
@@ -26,7 +26,7 @@ pub enum Verdict {
 /// The rules of one service, ready to judge.
 #[derive(Clone, Debug)]
 pub struct Rulebook {
-    rules: Arc<[(Action, String, Option<Pattern>)]>,
+    rules: Arc<[(RuleAction, String, Option<PathPattern>)]>,
     /// Seconds that a request waits.
     pub expiry_s: u32,
     /// What a denied call means for its run.
@@ -36,15 +36,15 @@ pub struct Rulebook {
 /// Without any rule.
 impl Default for Rulebook {
     fn default() -> Self {
-        let Approvals { expiry_s, on_denial, .. } = Approvals::default();
+        let ApprovalPolicy { expiry_s, on_denial, .. } = ApprovalPolicy::default();
         Self { rules: Arc::new([]), expiry_s, on_denial }
     }
 }
 
 impl Rulebook {
-    pub(super) fn new(approvals: &Approvals) -> Result<Self, String> {
+    pub(super) fn new(approvals: &ApprovalPolicy) -> Result<Self, String> {
         let read = |rule: &super::Rule| {
-            let pattern = rule.path.as_deref().map(|path| Pattern::new(path, rule.case())).transpose()?;
+            let pattern = rule.path.as_deref().map(|path| PathPattern::new(path, rule.case())).transpose()?;
             Ok((rule.action, rule.tool.clone(), pattern))
         };
         let rules = approvals.rules.iter().map(read).collect::<Result<Vec<_>, String>>()?;
@@ -53,45 +53,45 @@ impl Rulebook {
 
     /// What happens to a call of `tool` about `place`, which is relative to the working directory; `None` for a call
     /// that has no place. `is_command`: it runs something that may reach any file.
-    pub fn verdict(&self, tool: &str, place: Option<&str>, is_command: bool) -> Verdict {
+    pub fn verdict(&self, tool: &str, place: Option<&str>, is_command: bool) -> RuleVerdict {
         let place = place.map(Path::new);
-        if self.of(Action::Deny, tool).any(|pattern| covers(pattern, place)) {
-            return Verdict::Deny;
+        if self.of(RuleAction::Deny, tool).any(|pattern| covers(pattern, place)) {
+            return RuleVerdict::Deny;
         }
-        if self.of(Action::Ask, tool).any(|pattern| covers(pattern, place)) || self.may_come_across(tool, place) {
-            return Verdict::Ask;
+        if self.of(RuleAction::Ask, tool).any(|pattern| covers(pattern, place)) || self.may_come_across(tool, place) {
+            return RuleVerdict::Ask;
         }
-        let allowed = match self.of(Action::Allow, tool).any(|pattern| covers(pattern, place)) {
+        let allowed = match self.of(RuleAction::Allow, tool).any(|pattern| covers(pattern, place)) {
             true => true,
             false => matches!(tool, "Read" | "Grep" | "Glob" | "Skill"),
         };
         match allowed && !(is_command && self.guards_files()) {
-            true => Verdict::Allow,
-            false => Verdict::Ask,
+            true => RuleVerdict::Allow,
+            false => RuleVerdict::Ask,
         }
     }
 
     /// What `tool` never sees, whichever folder it looks through and whatever link it follows.
-    pub fn hidden_from(&self, tool: &str) -> Hidden {
-        let own = self.of(Action::Deny, tool);
-        let reading = self.of(Action::Deny, "Read").filter(|_| searches(tool));
-        Hidden(own.chain(reading).flatten().cloned().collect())
+    pub fn hidden_from(&self, tool: &str) -> HiddenPaths {
+        let own = self.of(RuleAction::Deny, tool);
+        let reading = self.of(RuleAction::Deny, "Read").filter(|_| searches(tool));
+        HiddenPaths(own.chain(reading).flatten().cloned().collect())
     }
 
     /// Whether there are files that a rule denies or asks about.
     fn guards_files(&self) -> bool {
-        self.rules.iter().any(|(action, _, pattern)| *action != Action::Allow && pattern.is_some())
+        self.rules.iter().any(|(action, _, pattern)| *action != RuleAction::Allow && pattern.is_some())
     }
 
     /// Whether a search of this place may find what asks first before it is read.
     fn may_come_across(&self, tool: &str, place: Option<&Path>) -> bool {
         let Some(place) = place.filter(|_| searches(tool)) else { return false };
-        let asked = self.of(Action::Ask, tool).chain(self.of(Action::Ask, "Read"));
+        let asked = self.of(RuleAction::Ask, tool).chain(self.of(RuleAction::Ask, "Read"));
         asked.flatten().any(|pattern| pattern.may_touch(place))
     }
 
     /// The rules of one kind for a tool: of each, the places it is about.
-    fn of(&self, action: Action, tool: &str) -> impl Iterator<Item = Option<&Pattern>> {
+    fn of(&self, action: RuleAction, tool: &str) -> impl Iterator<Item = Option<&PathPattern>> {
         self.rules
             .iter()
             .filter(move |(kind, name, _)| *kind == action && (name == "*" || name == tool))
@@ -105,7 +105,7 @@ fn searches(tool: &str) -> bool {
 }
 
 /// A rule without a path is about every call, one with a path about calls that have a place.
-fn covers(pattern: Option<&Pattern>, place: Option<&Path>) -> bool {
+fn covers(pattern: Option<&PathPattern>, place: Option<&Path>) -> bool {
     match (pattern, place) {
         (None, _) => true,
         (Some(pattern), Some(place)) => pattern.covers(place),
@@ -115,9 +115,9 @@ fn covers(pattern: Option<&Pattern>, place: Option<&Path>) -> bool {
 
 /// Places that a tool never sees.
 #[derive(Clone, Debug, Default)]
-pub struct Hidden(Vec<Pattern>);
+pub struct HiddenPaths(Vec<PathPattern>);
 
-impl Hidden {
+impl HiddenPaths {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -134,27 +134,27 @@ mod tests {
     use super::*;
     use crate::approvals::Rule;
 
-    fn rulebook(rules: &[(Action, &str, Option<&str>)]) -> Rulebook {
-        let rule = |(action, tool, path): &(Action, &str, Option<&str>)| Rule {
+    fn rulebook(rules: &[(RuleAction, &str, Option<&str>)]) -> Rulebook {
+        let rule = |(action, tool, path): &(RuleAction, &str, Option<&str>)| Rule {
             action: *action,
             tool: (*tool).to_owned(),
             path: path.map(str::to_owned),
         };
-        let approvals = Approvals { rules: rules.iter().map(rule).collect(), ..Approvals::default() };
+        let approvals = ApprovalPolicy { rules: rules.iter().map(rule).collect(), ..ApprovalPolicy::default() };
         approvals.check().expect("rules that may be written");
         approvals.rulebook().expect("readable")
     }
 
-    use Action::{Allow, Ask, Deny};
+    use RuleAction::{Allow, Ask, Deny};
 
     #[test]
     fn without_rules_what_only_looks_runs_and_everything_else_asks() {
         let none = rulebook(&[]);
         for tool in ["Read", "Grep", "Glob", "Skill"] {
-            assert_eq!(none.verdict(tool, Some("a"), false), Verdict::Allow);
+            assert_eq!(none.verdict(tool, Some("a"), false), RuleVerdict::Allow);
         }
         for tool in ["Edit", "Write", "Bash", "shop__find", "SomethingNew"] {
-            assert_eq!(none.verdict(tool, None, false), Verdict::Ask);
+            assert_eq!(none.verdict(tool, None, false), RuleVerdict::Ask);
         }
     }
 
@@ -164,10 +164,10 @@ mod tests {
         for _ in 0..rules.len() {
             rules.rotate_left(1);
             let book = rulebook(&rules);
-            assert_eq!(book.verdict("Write", Some("notes"), false), Verdict::Allow);
-            assert_eq!(book.verdict("Write", Some("docs/a"), false), Verdict::Ask);
-            assert_eq!(book.verdict("Write", Some("docs/law/a"), false), Verdict::Deny);
-            assert_eq!(book.verdict("shop__find", None, false), Verdict::Allow);
+            assert_eq!(book.verdict("Write", Some("notes"), false), RuleVerdict::Allow);
+            assert_eq!(book.verdict("Write", Some("docs/a"), false), RuleVerdict::Ask);
+            assert_eq!(book.verdict("Write", Some("docs/law/a"), false), RuleVerdict::Deny);
+            assert_eq!(book.verdict("shop__find", None, false), RuleVerdict::Allow);
         }
     }
 
@@ -178,17 +178,17 @@ mod tests {
             assert!(book.hidden_from(tool).covers(Path::new("keys/a")), "{tool}");
         }
         assert!(!book.hidden_from("Write").covers(Path::new("keys/a")));
-        assert_eq!(book.verdict("Read", Some("keys/a"), false), Verdict::Deny);
-        assert_eq!(book.verdict("Grep", Some("."), false), Verdict::Ask);
-        assert_eq!(book.verdict("Glob", Some("letters"), false), Verdict::Ask);
-        assert_eq!(book.verdict("Grep", Some("src"), false), Verdict::Allow);
+        assert_eq!(book.verdict("Read", Some("keys/a"), false), RuleVerdict::Deny);
+        assert_eq!(book.verdict("Grep", Some("."), false), RuleVerdict::Ask);
+        assert_eq!(book.verdict("Glob", Some("letters"), false), RuleVerdict::Ask);
+        assert_eq!(book.verdict("Grep", Some("src"), false), RuleVerdict::Allow);
         let book = rulebook(&[(Deny, "Grep", Some("big"))]);
         assert!(book.hidden_from("Grep").covers(Path::new("big/a")) && book.hidden_from("Read").is_empty());
     }
 
     #[test]
     fn no_rule_lets_a_command_run_by_itself_where_rules_guard_files() {
-        let beside = |rule: (Action, &str, Option<&str>)| {
+        let beside = |rule: (RuleAction, &str, Option<&str>)| {
             let book = rulebook(&[(Allow, "*", None), rule]);
             (book.verdict("Bash", None, true), book.verdict("shop__find", None, false))
         };
@@ -200,12 +200,12 @@ mod tests {
             (Ask, "*", "**"),
         ] {
             let verdicts = beside((action, tool, Some(path)));
-            assert_eq!(verdicts, (Verdict::Ask, Verdict::Allow), "{action:?} {tool}:{path}");
+            assert_eq!(verdicts, (RuleVerdict::Ask, RuleVerdict::Allow), "{action:?} {tool}:{path}");
         }
         for (rule, verdict) in [
-            ((Allow, "Write", Some("docs")), Verdict::Allow),
-            ((Ask, "Write", None), Verdict::Allow),
-            ((Deny, "Bash", None), Verdict::Deny),
+            ((Allow, "Write", Some("docs")), RuleVerdict::Allow),
+            ((Ask, "Write", None), RuleVerdict::Allow),
+            ((Deny, "Bash", None), RuleVerdict::Deny),
         ] {
             assert_eq!(beside(rule).0, verdict, "{rule:?}");
         }

@@ -4,12 +4,12 @@ use std::path::Path;
 
 /// A tool and where it is allowed. As narrow as a further call of the same kind can be: one folder, not what is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scope {
+pub struct GrantScope {
     tool: String,
     place: Option<String>,
 }
 
-impl Scope {
+impl GrantScope {
     /// What a call with this place belongs to. A search belongs to the folder it looks through, other calls to the
     /// folder of their file, a call without a place to all calls of its tool.
     pub fn of(tool: &str, place: Option<&str>) -> Self {
@@ -21,7 +21,7 @@ impl Scope {
     }
 }
 
-impl std::fmt::Display for Scope {
+impl std::fmt::Display for GrantScope {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.place.as_deref(), self.tool.as_str()) {
             (None, tool) => write!(f, "every further call of {tool}, whatever its arguments"),
@@ -39,14 +39,14 @@ mod tests {
 
     #[test]
     fn a_scope_is_one_folder_and_one_tool_and_nothing_below() {
-        let docs = Scope::of("Write", Some("docs/a.md"));
-        assert_eq!(docs, Scope::of("Write", Some("docs/b.md")));
+        let docs = GrantScope::of("Write", Some("docs/a.md"));
+        assert_eq!(docs, GrantScope::of("Write", Some("docs/b.md")));
         for other in [("Write", Some("docs/sub/a.md")), ("Write", Some("a.md")), ("Edit", Some("docs/a.md"))] {
-            assert_ne!(docs, Scope::of(other.0, other.1));
+            assert_ne!(docs, GrantScope::of(other.0, other.1));
         }
         assert_eq!(docs.to_string(), "Write of files directly in docs/");
-        assert_ne!(Scope::of("Grep", Some("src")), Scope::of("Grep", Some("docs")));
-        assert_eq!(Scope::of("Bash", None), Scope::of("Bash", None));
-        assert_eq!(Scope::of("Write", Some("a")).to_string(), "Write of files directly in the working directory");
+        assert_ne!(GrantScope::of("Grep", Some("src")), GrantScope::of("Grep", Some("docs")));
+        assert_eq!(GrantScope::of("Bash", None), GrantScope::of("Bash", None));
+        assert_eq!(GrantScope::of("Write", Some("a")).to_string(), "Write of files directly in the working directory");
     }
 }

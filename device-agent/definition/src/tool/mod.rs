@@ -3,7 +3,7 @@
 //! A tool tells the assistant what went wrong and the run goes on. Only a [`ToolFailure`] ends the run: what every
 //! tool stands on is gone. The text of a result is never interpreted.
 
-mod planned;
+mod planned_call;
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-pub use planned::PlannedCall;
+pub use planned_call::PlannedCall;
 
 /// The most bytes of a result's text.
 pub const RESULT_LIMIT: usize = 64 * 1024;
@@ -75,7 +75,7 @@ pub struct Plan {
     /// for a call that is about no single place, as a command, or a tool of an MCP server.
     pub place: Option<String>,
     /// What a person sees.
-    pub shown: Shown,
+    pub shown: PlanPreview,
 }
 
 impl Plan {
@@ -83,7 +83,7 @@ impl Plan {
     /// there is for it, and not always in the same lines.
     pub fn does_the_same_as(&self, other: &Self) -> bool {
         let same = match (&self.shown, &other.shown) {
-            (Shown::Change { before, after, .. }, Shown::Change { before: from, after: to, .. }) => {
+            (PlanPreview::Change { before, after, .. }, PlanPreview::Change { before: from, after: to, .. }) => {
                 (before, after) == (from, to)
             }
             (one, other) => one == other,
@@ -95,7 +95,7 @@ impl Plan {
 /// What a person sees of a call before they decide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Shown {
+pub enum PlanPreview {
     /// Nothing better than the arguments.
     Arguments,
     /// A file changes.
@@ -131,7 +131,7 @@ pub trait Tool: Send + Sync {
     /// before they decide, and what is compared with the disk when nobody knows whether it was done. Looks,
     /// and changes nothing. Arguments that do not fit are the error that [`Self::run`] would answer with.
     fn plan(&self, _arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
-        std::future::ready(Ok(Plan { place: None, shown: Shown::Arguments })).boxed()
+        std::future::ready(Ok(Plan { place: None, shown: PlanPreview::Arguments })).boxed()
     }
 
     /// Runs one call. Arguments that do not fit are answered with an error output. The future ends

@@ -10,17 +10,17 @@ use zeroize::Zeroizing;
 
 use super::KeyringError;
 
-const LABEL: &str = "Deskgate";
+const ITEM_LABEL: &str = "Deskgate";
 /// No object: there is none, or no question to the person.
-const NONE: &str = "/";
+const NO_OBJECT: &str = "/";
 /// The collection that a desktop keeps passwords in.
-const DEFAULT: &str = "default";
+const DEFAULT_COLLECTION: &str = "default";
 
 /// A secret on its way: session, parameters, value, content type.
 #[derive(serde::Serialize, serde::Deserialize, Type)]
-struct Travelling(OwnedObjectPath, Vec<u8>, Vec<u8>, String);
+struct BusSecret(OwnedObjectPath, Vec<u8>, Vec<u8>, String);
 
-impl Drop for Travelling {
+impl Drop for BusSecret {
     fn drop(&mut self) {
         zeroize::Zeroize::zeroize(&mut self.2);
     }
@@ -54,7 +54,7 @@ trait Collection {
     fn create_item(
         &self,
         properties: HashMap<&str, Value<'_>>,
-        secret: &Travelling,
+        secret: &BusSecret,
         replace: bool,
     ) -> zbus::Result<(OwnedObjectPath, OwnedObjectPath)>;
 
@@ -69,20 +69,20 @@ trait Collection {
     gen_blocking = false
 )]
 trait Item {
-    fn get_secret(&self, session: &ObjectPath<'_>) -> zbus::Result<Travelling>;
+    fn get_secret(&self, session: &ObjectPath<'_>) -> zbus::Result<BusSecret>;
 
     fn delete(&self) -> zbus::Result<OwnedObjectPath>;
 }
 
 /// A session with the service.
 #[derive(Debug)]
-pub(super) struct Bus {
+pub(super) struct SecretServiceBus {
     bus: zbus::Connection,
     service: ServiceProxy<'static>,
     session: OwnedObjectPath,
 }
 
-impl Bus {
+impl SecretServiceBus {
     pub(super) async fn connect() -> Result<Self, KeyringError> {
         let absent = |error: zbus::Error| KeyringError::Absent(error.to_string());
         let bus = zbus::Connection::session().await.map_err(absent)?;
@@ -104,12 +104,12 @@ impl Bus {
     /// Writes an entry, or replaces it.
     pub(super) async fn put(&self, id: &str, secret: &str) -> Result<(), KeyringError> {
         let properties = HashMap::from([
-            ("org.freedesktop.Secret.Item.Label", Value::from(LABEL)),
+            ("org.freedesktop.Secret.Item.Label", Value::from(ITEM_LABEL)),
             ("org.freedesktop.Secret.Item.Attributes", Value::from(attributes(id))),
         ]);
-        let secret = Travelling(self.session.clone(), Vec::new(), secret.as_bytes().to_vec(), "text/plain".to_owned());
+        let secret = BusSecret(self.session.clone(), Vec::new(), secret.as_bytes().to_vec(), "text/plain".to_owned());
         let (_, prompt) = self.collection().await?.create_item(properties, &secret, true).await.map_err(failed)?;
-        if prompt.as_str() == NONE { Ok(()) } else { Err(KeyringError::Locked) }
+        if prompt.as_str() == NO_OBJECT { Ok(()) } else { Err(KeyringError::Locked) }
     }
 
     pub(super) async fn get(&self, id: &str) -> Result<Zeroizing<String>, KeyringError> {
@@ -120,13 +120,13 @@ impl Bus {
 
     pub(super) async fn delete(&self, id: &str) -> Result<(), KeyringError> {
         let prompt = self.item(id).await?.delete().await.map_err(failed)?;
-        if prompt.as_str() == NONE { Ok(()) } else { Err(KeyringError::Locked) }
+        if prompt.as_str() == NO_OBJECT { Ok(()) } else { Err(KeyringError::Locked) }
     }
 
     /// The one that new entries belong in, unlocked.
     async fn collection(&self) -> Result<CollectionProxy<'static>, KeyringError> {
-        let path = self.service.read_alias(DEFAULT).await.map_err(failed)?;
-        if path.as_str() == NONE {
+        let path = self.service.read_alias(DEFAULT_COLLECTION).await.map_err(failed)?;
+        if path.as_str() == NO_OBJECT {
             return Err(KeyringError::Absent("it has no default collection".to_owned()));
         }
         let collection = CollectionProxy::builder(&self.bus).path(path.clone()).map_err(failed)?;

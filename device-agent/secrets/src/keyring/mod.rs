@@ -14,10 +14,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use bus::Bus;
+use bus::SecretServiceBus;
 
 /// A local service answers at once, or is broken.
-const ANSWER: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the keyring cannot be used. None of it names a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,9 +39,9 @@ pub enum KeyringError {
 /// The name of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Entry(String);
+pub struct KeyringEntry(String);
 
-impl Entry {
+impl KeyringEntry {
     /// A new entry that holds a secret. It was read back when this returns.
     pub(super) fn make(secret: &str) -> Result<Self, KeyringError> {
         let entry = Self(format!("{:032x}", rand::random::<u128>()));
@@ -77,12 +77,12 @@ pub fn usable() -> Result<(), KeyringError> {
 }
 
 /// Whether all of these can be read now. May block.
-pub fn readable(entries: Vec<Entry>) -> Result<(), KeyringError> {
+pub fn readable(entries: Vec<KeyringEntry>) -> Result<(), KeyringError> {
     if entries.is_empty() {
         return Ok(());
     }
     on_bus(async move |bus| {
-        for Entry(id) in &entries {
+        for KeyringEntry(id) in &entries {
             bus.find(id).await?;
         }
         Ok(())
@@ -91,13 +91,14 @@ pub fn readable(entries: Vec<Entry>) -> Result<(), KeyringError> {
 
 /// On a thread and a runtime of its own: whoever asks may be within another runtime, and waits in either case.
 fn on_bus<T: Send + 'static>(
-    work: impl AsyncFnOnce(&Bus) -> Result<T, KeyringError> + Send + 'static,
+    work: impl AsyncFnOnce(&SecretServiceBus) -> Result<T, KeyringError> + Send + 'static,
 ) -> Result<T, KeyringError> {
     let failed = |why: std::io::Error| KeyringError::Failed(why.to_string());
     let work = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let worked = runtime.block_on(async {
-            let answered = tokio::time::timeout(ANSWER, async { work(&Bus::connect().await?).await });
+            let answered =
+                tokio::time::timeout(REPLY_TIMEOUT, async { work(&SecretServiceBus::connect().await?).await });
             answered.await.unwrap_or_else(|_| Err(KeyringError::Absent("it does not answer".to_owned())))
         });
         // Nothing that still hangs is waited for.

@@ -6,9 +6,9 @@ use super::KeyringError;
 
 /// Never made.
 #[derive(Debug)]
-pub(super) enum Bus {}
+pub(super) enum SecretServiceBus {}
 
-impl Bus {
+impl SecretServiceBus {
     pub(super) async fn connect() -> Result<Self, KeyringError> {
         Err(KeyringError::Absent("this build knows none".to_owned()))
     }

@@ -20,7 +20,7 @@ impl Dice {
 }
 
 #[derive(Debug, PartialEq)]
-enum Known {
+enum ModelRunState {
     Queued,
     Offered,
     Started,
@@ -30,7 +30,7 @@ enum Known {
 #[derive(Debug)]
 struct ModelRun {
     offer: Offer,
-    known: Known,
+    known: ModelRunState,
     durable: u64,
 }
 
@@ -43,26 +43,26 @@ impl ModelRun {
 }
 
 /// What a gateway remembers, in memory that nothing destroys.
-struct Model {
+struct GatewayModel {
     runs: HashMap<RunId, ModelRun>,
     credit: u32,
     out: Vec<GatewayFrame>,
 }
 
-impl Model {
+impl GatewayModel {
     fn new(offers: impl IntoIterator<Item = Offer>) -> Self {
         // Attempts are numbered by the claim, so before the first one there is none.
         let run = |offer: Offer| {
-            (offer.run_id, ModelRun { offer: Offer { attempt: 0, ..offer }, known: Known::Queued, durable: 0 })
+            (offer.run_id, ModelRun { offer: Offer { attempt: 0, ..offer }, known: ModelRunState::Queued, durable: 0 })
         };
         Self { runs: offers.into_iter().map(run).collect(), credit: 0, out: Vec::new() }
     }
 
     fn all_final(&self) -> bool {
-        self.runs.values().all(|run| matches!(run.known, Known::Final(_)))
+        self.runs.values().all(|run| matches!(run.known, ModelRunState::Final(_)))
     }
 
-    fn hello(&mut self, in_flight: &[InFlight]) {
+    fn hello(&mut self, in_flight: &[InFlightRun]) {
         self.credit = 0;
         self.out.clear();
         for run in self.runs.values_mut() {
@@ -70,16 +70,16 @@ impl Model {
             let entry = in_flight.iter().find(|entry| entry.run_id == run_id);
             let is_older = entry.is_some_and(|entry| entry.attempt < attempt);
             match (&run.known, entry.map(|entry| entry.status)) {
-                (Known::Offered, status) if status.is_none() || is_older => run.known = Known::Queued,
+                (ModelRunState::Offered, status) if status.is_none() || is_older => run.known = ModelRunState::Queued,
                 // A started run is never queued again: it is offered at once, whatever room there
                 // is, as the attempt after its own.
-                (Known::Started, Some(InFlightStatus::Interrupted)) => run.restart(&mut self.out),
-                (Known::Started, Some(InFlightStatus::Taken)) if is_older => run.restart(&mut self.out),
-                (Known::Started, Some(InFlightStatus::Taken)) => {
+                (ModelRunState::Started, Some(InFlightStatus::Interrupted)) => run.restart(&mut self.out),
+                (ModelRunState::Started, Some(InFlightStatus::Taken)) if is_older => run.restart(&mut self.out),
+                (ModelRunState::Started, Some(InFlightStatus::Taken)) => {
                     self.out.push(GatewayFrame::Start { run_id, attempt });
                 }
-                (Known::Started, None) => panic!("the device lost a started run: {run:?}, {entry:?}"),
-                (Known::Started, _) if is_older => panic!("an older attempt goes on: {run:?}, {entry:?}"),
+                (ModelRunState::Started, None) => panic!("the device lost a started run: {run:?}, {entry:?}"),
+                (ModelRunState::Started, _) if is_older => panic!("an older attempt goes on: {run:?}, {entry:?}"),
                 _ => {}
             }
         }
@@ -87,14 +87,14 @@ impl Model {
     }
 
     fn offer(&mut self) {
-        for run in self.runs.values_mut().filter(|run| run.known == Known::Queued) {
+        for run in self.runs.values_mut().filter(|run| run.known == ModelRunState::Queued) {
             if self.credit == 0 {
                 return;
             }
             self.credit -= 1;
             run.offer.attempt += 1;
             run.durable = 0;
-            run.known = Known::Offered;
+            run.known = ModelRunState::Offered;
             self.out.push(GatewayFrame::Offer(run.offer.clone()));
         }
     }
@@ -117,35 +117,35 @@ impl Model {
         }
         let acknowledge = |through| GatewayFrame::Ack { run_id, attempt, through };
         match (frame, &run.known) {
-            (DeviceFrame::Accept { .. }, Known::Offered | Known::Started) => {
-                run.known = Known::Started;
+            (DeviceFrame::Accept { .. }, ModelRunState::Offered | ModelRunState::Started) => {
+                run.known = ModelRunState::Started;
                 self.out.push(GatewayFrame::Start { run_id, attempt });
             }
-            (DeviceFrame::Refuse { .. }, Known::Offered) => {
-                run.known = Known::Queued;
+            (DeviceFrame::Refuse { .. }, ModelRunState::Offered) => {
+                run.known = ModelRunState::Queued;
                 self.offer();
             }
-            (DeviceFrame::Event { seq, .. }, Known::Started) => {
+            (DeviceFrame::Event { seq, .. }, ModelRunState::Started) => {
                 assert!(seq <= run.durable + 1, "a gap before event {seq} of {run:?}");
                 run.durable = run.durable.max(seq);
                 self.out.push(acknowledge(run.durable));
             }
-            (DeviceFrame::Finish { seq, outcome, .. }, Known::Started) => {
+            (DeviceFrame::Finish { seq, outcome, .. }, ModelRunState::Started) => {
                 assert_eq!(seq, run.durable + 1, "a gap before the finish of {run:?}");
-                run.known = Known::Final(outcome);
+                run.known = ModelRunState::Final(outcome);
                 self.out.push(acknowledge(seq));
             }
-            (DeviceFrame::Finish { seq, outcome, .. }, Known::Final(known)) => {
+            (DeviceFrame::Finish { seq, outcome, .. }, ModelRunState::Final(known)) => {
                 assert_eq!(outcome, *known, "a second, other outcome");
                 self.out.push(acknowledge(seq));
             }
-            (DeviceFrame::Event { seq, .. }, Known::Final(_)) => self.out.push(acknowledge(seq)),
-            (DeviceFrame::Accept { .. }, Known::Final(_)) => {
+            (DeviceFrame::Event { seq, .. }, ModelRunState::Final(_)) => self.out.push(acknowledge(seq)),
+            (DeviceFrame::Accept { .. }, ModelRunState::Final(_)) => {
                 self.out.push(GatewayFrame::Revoke { run_id, attempt, code: RevokeCode::AlreadyFinal });
             }
-            (DeviceFrame::Refuse { .. }, Known::Started) => panic!("a restart was refused: {run:?}"),
+            (DeviceFrame::Refuse { .. }, ModelRunState::Started) => panic!("a restart was refused: {run:?}"),
             (DeviceFrame::Refuse { .. }, _) => {}
-            (DeviceFrame::Accept { .. }, Known::Queued) => {
+            (DeviceFrame::Accept { .. }, ModelRunState::Queued) => {
                 self.out.push(GatewayFrame::Revoke { run_id, attempt, code: RevokeCode::StaleAttempt });
             }
             (frame, _) => panic!("{frame:?} does not fit {run:?}"),
@@ -164,7 +164,7 @@ enum Fault {
 }
 
 /// Drives device and model until every run is final and the device has heard so.
-async fn play(device: &mut Device, model: &mut Model, mut fault: impl FnMut() -> (Fault, usize)) -> u32 {
+async fn play(device: &mut TestDevice, model: &mut GatewayModel, mut fault: impl FnMut() -> (Fault, usize)) -> u32 {
     let (mut crashes, mut said) = (0, Vec::<GatewayFrame>::new());
     'sessions: loop {
         let (mut peer, in_flight) = device.connect().await;
@@ -220,18 +220,18 @@ async fn play(device: &mut Device, model: &mut Model, mut fault: impl FnMut() ->
 async fn a_line_cut_at_any_point_ends_in_one_finish_and_one_execution() {
     let mut cut_at = 0;
     loop {
-        let mut device = Device::new().await;
+        let mut device = TestDevice::new().await;
         device.window = 2;
         let offer = device.publish(4).await.offer("say 5");
         let run_id = offer.run_id;
-        let mut model = Model::new([offer]);
+        let mut model = GatewayModel::new([offer]);
         let mut step = 0;
         let fault = || {
             step += 1;
             (if step == cut_at { Fault::Cut } else { Fault::None }, 0)
         };
         play(&mut device, &mut model, fault).await;
-        assert_eq!(model.runs[&run_id].known, Known::Final(answer("done")), "cut at {cut_at}");
+        assert_eq!(model.runs[&run_id].known, ModelRunState::Final(answer("done")), "cut at {cut_at}");
         assert_eq!(device.ledger.of(run_id).len(), 1, "cut at {cut_at}");
         if step < cut_at {
             assert!(cut_at > 15, "the conversation is longer than {cut_at} frames");
@@ -245,18 +245,18 @@ async fn a_line_cut_at_any_point_ends_in_one_finish_and_one_execution() {
 async fn a_crash_at_any_point_ends_in_one_finish_and_at_most_one_more_execution() {
     let mut crash_at = 1;
     loop {
-        let mut device = Device::new().await;
+        let mut device = TestDevice::new().await;
         device.window = 2;
         let offer = device.publish(4).await.offer("say 30");
         let run_id = offer.run_id;
-        let mut model = Model::new([offer]);
+        let mut model = GatewayModel::new([offer]);
         let mut step = 0;
         let fault = || {
             step += 1;
             (if step == crash_at { Fault::Crash } else { Fault::None }, 0)
         };
         play(&mut device, &mut model, fault).await;
-        assert_eq!(model.runs[&run_id].known, Known::Final(answer("done")), "crash at {crash_at}");
+        assert_eq!(model.runs[&run_id].known, ModelRunState::Final(answer("done")), "crash at {crash_at}");
         let executed = device.ledger.of(run_id);
         assert!((1..=2).contains(&executed.len()), "crash at {crash_at}: {executed:?}");
         assert!(executed.windows(2).all(|pair| pair[0] < pair[1]), "crash at {crash_at}: {executed:?}");
@@ -271,12 +271,12 @@ async fn a_crash_at_any_point_ends_in_one_finish_and_at_most_one_more_execution(
 async fn whatever_is_cut_crashed_or_repeated_each_run_ends_once_and_runs_again_only_after_a_crash() {
     let (mut crashed, mut repeated) = (0, 0);
     for seed in 1..=60_u64 {
-        let mut device = Device::new().await;
+        let mut device = TestDevice::new().await;
         device.window = 3;
         let service = device.publish(4).await;
         let offers: Vec<_> = (0..5).map(|n| service.offer(&format!("say {}", 4 * n + 10))).collect();
         let ids: Vec<_> = offers.iter().map(|offer| offer.run_id).collect();
-        let mut model = Model::new(offers);
+        let mut model = GatewayModel::new(offers);
         let mut dice = Dice(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
         let mut troubles = 25;
         let fault = || {
@@ -299,8 +299,8 @@ async fn whatever_is_cut_crashed_or_repeated_each_run_ends_once_and_runs_again_o
             assert!(executed.len() <= 2.min(1 + crashes as usize), "seed {seed}: {executed:?}, {crashes} crashes");
             let ended = &model.runs[&id].known;
             // A crash may also strike between the journal's `running` and the first step of it.
-            let gave_up = matches!(ended, Known::Final(Outcome::Failed { .. })) && crashes >= 2;
-            assert!(gave_up || *ended == Known::Final(answer("done")), "seed {seed}: {ended:?}");
+            let gave_up = matches!(ended, ModelRunState::Final(Outcome::Failed { .. })) && crashes >= 2;
+            assert!(gave_up || *ended == ModelRunState::Final(answer("done")), "seed {seed}: {ended:?}");
             repeated += usize::from(executed.len() == 2);
         }
         crashed += crashes;

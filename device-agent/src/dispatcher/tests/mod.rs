@@ -11,32 +11,32 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use deskgate_definition::{Approvals, Definition, Limits, Network, Provider, Report, Service};
+use deskgate_definition::{ApprovalPolicy, CheckReport, Definition, Network, Provider, RunLimits, Service};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::control::{DeviceEvent, DeviceFrame, GatewayFrame, InFlight, Offer, Policy, Welcome};
+use deskgate_protocol::control::{DeviceEvent, DeviceFrame, GatewayFrame, InFlightRun, Offer, Policy, Welcome};
 use deskgate_protocol::ids::{ApplicationId, DeviceId, DraftId, EndpointId, RunId};
 use deskgate_protocol::run::{Effects, FinishReason, Input, Outcome, RunResult, Usage};
-use deskgate_store::services::Freeze;
+use deskgate_store::services::FreezeOutcome;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::*;
 
 /// Nothing here takes this long; a test that waits so long has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("never happened: {what}"))
+    tokio::time::timeout(TEST_TIMEOUT, future).await.unwrap_or_else(|_| panic!("never happened: {what}"))
 }
 
 /// A device that dials, as the gateway sees it.
-struct Dial {
-    in_flight: Vec<InFlight>,
+struct DialRequest {
+    in_flight: Vec<InFlightRun>,
     answer: oneshot::Sender<TestSession>,
 }
 
-struct TestLink(mpsc::Sender<Dial>);
+struct TestLink(mpsc::Sender<DialRequest>);
 
 struct TestSession {
     welcome: Welcome,
@@ -47,10 +47,10 @@ struct TestSession {
 impl Link for TestLink {
     type Session = TestSession;
 
-    async fn connect(&mut self, in_flight: InFlightNow) -> TestSession {
+    async fn connect(&mut self, in_flight: InFlightReader) -> TestSession {
         loop {
             let (answer, session) = oneshot::channel();
-            if self.0.send(Dial { in_flight: in_flight.get(), answer }).await.is_err() {
+            if self.0.send(DialRequest { in_flight: in_flight.get(), answer }).await.is_err() {
                 return std::future::pending().await;
             }
             if let Ok(session) = session.await {
@@ -60,7 +60,7 @@ impl Link for TestLink {
     }
 }
 
-impl Session for TestSession {
+impl LinkSession for TestSession {
     fn welcome(&self) -> &Welcome {
         &self.welcome
     }
@@ -138,37 +138,37 @@ impl Peer {
 
 /// Everything that was executed, by anybody, in order.
 #[derive(Clone, Default)]
-struct Ledger(Arc<Mutex<Vec<(RunId, u32)>>>);
+struct ExecutionLog(Arc<Mutex<Vec<(RunId, u32)>>>);
 
-impl Ledger {
+impl ExecutionLog {
     fn of(&self, run_id: RunId) -> Vec<u32> {
         self.0.lock().expect("no panic").iter().filter(|(id, _)| *id == run_id).map(|(_, attempt)| *attempt).collect()
     }
 }
 
 /// A device: its disk, and the process on it while there is one.
-struct Device {
+struct TestDevice {
     home: tempfile::TempDir,
-    ledger: Ledger,
+    ledger: ExecutionLog,
     /// Runs whose text begins with `wait` end when this is true.
     gate: watch::Sender<bool>,
     window: u32,
-    dials_in: mpsc::Sender<Dial>,
-    dials: mpsc::Receiver<Dial>,
-    process: Option<Process>,
+    dials_in: mpsc::Sender<DialRequest>,
+    dials: mpsc::Receiver<DialRequest>,
+    process: Option<TestProcess>,
 }
 
-struct Process {
+struct TestProcess {
     store: Store,
     handle: DispatcherHandle,
     task: JoinHandle<()>,
 }
 
-impl Device {
+impl TestDevice {
     async fn new() -> Self {
         let (dials_in, dials) = mpsc::channel(1);
         let home = tempfile::tempdir().expect("temporary folder");
-        let ledger = Ledger::default();
+        let ledger = ExecutionLog::default();
         let mut device =
             Self { home, ledger, gate: watch::Sender::new(false), window: 8, dials_in, dials, process: None };
         device.boot().await;
@@ -179,20 +179,20 @@ impl Device {
         let store = Store::open(self.home.path().join("deskgate.db")).await.expect("opens");
         let link = TestLink(self.dials_in.clone());
         let execute = scripted(self.ledger.clone(), self.gate.subscribe(), store.clone());
-        let made = Dispatcher::new(&store, link, execute, Config { slots: 2 }).await;
+        let made = Dispatcher::new(&store, link, execute, DispatcherConfig { slots: 2 }).await;
         let (dispatcher, handle) = made.expect("the journal is readable");
-        self.process = Some(Process { store, handle, task: tokio::spawn(dispatcher.run()) });
+        self.process = Some(TestProcess { store, handle, task: tokio::spawn(dispatcher.run()) });
     }
 
     /// As by kill -9: nothing is told, nothing is flushed.
     async fn crash(&mut self) {
-        let Process { store, task, handle } = self.process.take().expect("running");
+        let TestProcess { store, task, handle } = self.process.take().expect("running");
         task.abort();
         assert!(task.await.is_err_and(|end| end.is_cancelled()));
         drop((store, handle));
     }
 
-    fn process(&self) -> &Process {
+    fn process(&self) -> &TestProcess {
         self.process.as_ref().expect("running")
     }
 
@@ -201,7 +201,7 @@ impl Device {
     }
 
     /// Lets the device in, and returns what it said was in flight.
-    async fn connect(&mut self) -> (Peer, Vec<InFlight>) {
+    async fn connect(&mut self) -> (Peer, Vec<InFlightRun>) {
         loop {
             let dial = soon("the device dials", self.dials.recv()).await.expect("it never gives up");
             let (to, frames) = mpsc::channel(64);
@@ -216,28 +216,28 @@ impl Device {
         }
     }
 
-    async fn publish(&self, concurrency: u32) -> Published {
+    async fn publish(&self, concurrency: u32) -> PublishedVersion {
         self.publish_as("Reader", concurrency).await
     }
 
-    async fn publish_as(&self, name: &str, concurrency: u32) -> Published {
+    async fn publish_as(&self, name: &str, concurrency: u32) -> PublishedVersion {
         publish(&self.process().store, self.home.path(), name, concurrency).await
     }
 
     /// Waits until the status is as wanted.
-    async fn until(&self, what: &str, wanted: impl FnMut(&Status) -> bool) {
+    async fn until(&self, what: &str, wanted: impl FnMut(&DispatcherStatus) -> bool) {
         let mut status = self.handle().watch();
         soon(what, status.wait_for(wanted)).await.expect("running");
     }
 }
 
 #[derive(Clone, Copy)]
-struct Published {
+struct PublishedVersion {
     endpoint_id: EndpointId,
     digest: Sha256Digest,
 }
 
-impl Published {
+impl PublishedVersion {
     fn offer(&self, text: &str) -> Offer {
         Offer {
             run_id: RunId::new(),
@@ -255,7 +255,7 @@ impl Published {
     }
 }
 
-async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> Published {
+async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> PublishedVersion {
     let now = Timestamp::now();
     let draft = Definition {
         name: name.to_owned(),
@@ -267,20 +267,20 @@ async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> 
         tools: Vec::new(),
         skills: Vec::new(),
         mcp: Vec::new(),
-        approvals: Approvals::default(),
+        approvals: ApprovalPolicy::default(),
         protected: Vec::new(),
         network: Network::None,
-        limits: Limits { concurrency, ..Limits::default() },
+        limits: RunLimits { concurrency, ..RunLimits::default() },
     };
-    let report = Report { definition_sha256: draft.digest(), checked_at: now, checks: Vec::new() };
+    let report = CheckReport { definition_sha256: draft.digest(), checked_at: now, checks: Vec::new() };
     let draft_id = DraftId::new();
     let (app_id, endpoint_id, published) = (ApplicationId::new(), None, None);
     let service =
         Service { draft_id, app_id, endpoint_id, draft, checks: None, created_at: now, changed_at: now, published };
     store.services().insert(&service).await.expect("saved");
     let frozen = store.services().freeze(draft_id, &service.draft, &report).await.expect("frozen");
-    let Freeze::Frozen(frozen) = frozen else { panic!("{frozen:?}") };
-    Published { endpoint_id: frozen.endpoint_id, digest: frozen.digest }
+    let FreezeOutcome::Frozen(frozen) = frozen else { panic!("{frozen:?}") };
+    PublishedVersion { endpoint_id: frozen.endpoint_id, digest: frozen.digest }
 }
 
 fn message(n: u64) -> DeviceEvent {
@@ -294,7 +294,7 @@ fn answer(text: &str) -> Outcome {
 
 /// Executions that do as the submitted text says: `say N`, `wait`, `linger` (which heeds no stop), `break`, `large`; and
 /// in the real journal `intend`, `write`, `ask` and two of them, each with a wait behind it.
-fn scripted(ledger: Ledger, gate: watch::Receiver<bool>, store: Store) -> Execute {
+fn scripted(ledger: ExecutionLog, gate: watch::Receiver<bool>, store: Store) -> ExecuteFn {
     Arc::new(move |job, reports, stop| {
         let (ledger, mut gate) = (ledger.clone(), gate.clone());
         let journal = store.ledger(job.offer.run_id, job.offer.attempt);

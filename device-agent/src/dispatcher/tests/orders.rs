@@ -29,7 +29,7 @@ impl Peer {
 
 #[tokio::test]
 async fn a_running_run_is_stopped_and_the_stop_answered_behind_its_finish() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.publish(4).await.offer("wait 1");
     let (mut peer, _) = device.connect().await;
     peer.start(&offer).await;
@@ -48,7 +48,7 @@ async fn a_running_run_is_stopped_and_the_stop_answered_behind_its_finish() {
 
 #[tokio::test]
 async fn a_stop_that_overtakes_the_start_leaves_nothing_to_execute() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.publish(4).await.offer("wait 1");
     let (run_id, attempt, operation) = (offer.run_id, 1, OperationId::new());
     let (mut peer, _) = device.connect().await;
@@ -62,7 +62,7 @@ async fn a_stop_that_overtakes_the_start_leaves_nothing_to_execute() {
 
 #[tokio::test]
 async fn a_stop_of_an_interrupted_run_holds_for_its_next_attempt() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.publish(4).await.offer("wait 1");
     let (mut peer, _) = device.connect().await;
     peer.start(&offer).await;
@@ -79,7 +79,7 @@ async fn a_stop_of_an_interrupted_run_holds_for_its_next_attempt() {
 
 #[tokio::test]
 async fn a_stop_while_the_agent_itself_stops_in_haste_is_kept_for_its_next_start() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let service = device.publish(4).await;
     let (stopped, lingering) = (service.offer("wait 1"), service.offer("linger 1"));
     let (mut peer, _) = device.connect().await;
@@ -90,8 +90,9 @@ async fn a_stop_while_the_agent_itself_stops_in_haste_is_kept_for_its_next_start
     let handle = device.handle();
     let stopping = tokio::spawn(async move { handle.stop(true).await });
     let run_id = stopped.run_id;
-    let is_cut_off =
-        |status: &Status| status.runs.iter().any(|run| run.run_id == run_id && run.standing == Standing::Interrupted);
+    let is_cut_off = |status: &DispatcherStatus| {
+        status.runs.iter().any(|run| run.run_id == run_id && run.standing == ActiveRunState::Interrupted)
+    };
     device.until("one of two is cut off", is_cut_off).await;
     let operation = OperationId::new();
     peer.send(stop(operation, run_id)).await;
@@ -113,7 +114,7 @@ async fn a_stop_while_the_agent_itself_stops_in_haste_is_kept_for_its_next_start
 
 #[tokio::test]
 async fn a_stop_after_the_end_does_not_change_it_also_when_both_were_cut_off_by_a_crash() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.publish(4).await.offer("say");
     let (mut peer, _) = device.connect().await;
     peer.start(&offer).await;
@@ -129,7 +130,7 @@ async fn a_stop_after_the_end_does_not_change_it_also_when_both_were_cut_off_by_
 
 #[tokio::test]
 async fn of_a_run_that_is_not_known_the_outcome_is_said_to_be_unknown() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let (mut peer, _) = device.connect().await;
     let operation_id = OperationId::new();
     peer.send(stop(operation_id, RunId::new())).await;
@@ -139,12 +140,12 @@ async fn of_a_run_that_is_not_known_the_outcome_is_said_to_be_unknown() {
 
 #[tokio::test]
 async fn a_reset_is_answered_when_the_transcript_is_gone_however_often_it_comes() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let service = device.publish(4).await;
     let conversation = ConversationId::new();
     let message = |text| Offer { conversation: Some(conversation), generation: Some(1), ..service.offer(text) };
     let (mut peer, _) = device.connect().await;
-    let seen = async |device: &Device| {
+    let seen = async |device: &TestDevice| {
         let said = device.process().store.transcripts().of(conversation, 1).await.expect("readable");
         said.into_iter().map(|said| (said.input.text, said.answer)).collect::<Vec<_>>()
     };
@@ -163,7 +164,7 @@ async fn a_reset_is_answered_when_the_transcript_is_gone_however_often_it_comes(
 
 #[tokio::test]
 async fn a_reset_that_the_disk_refuses_is_answered_when_the_disk_has_room() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let (mut peer, _) = device.connect().await;
     device.process().store.fill_up(true).await;
     let (operation_id, conversation) = (OperationId::new(), ConversationId::new());
@@ -187,7 +188,7 @@ async fn a_reset_that_the_disk_refuses_is_answered_when_the_disk_has_room() {
 
 #[tokio::test]
 async fn a_conversation_that_was_silent_too_long_is_forgotten_by_the_agent_itself() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let service = device.publish(4).await;
     let message = Offer { conversation: Some(ConversationId::new()), generation: Some(1), ..service.offer("say") };
     let (mut peer, _) = device.connect().await;

@@ -3,15 +3,15 @@
 use deskgate_protocol::control::{InFlightStatus, ManagementResult, RefuseCode, RevokeCode};
 use deskgate_protocol::management::{GetAccess, ManagementError, ManagementErrorCode, ManagementRequest};
 use deskgate_protocol::run::RunErrorCode;
-use deskgate_store::journal::reconcile::Finding;
+use deskgate_store::journal::reconcile::OwnerFinding;
 use serde_json::json;
 
 use super::*;
-use crate::services::Gateway;
+use crate::services::GatewayClient;
 
 #[tokio::test]
 async fn a_run_goes_from_offer_to_acknowledged_finish_with_dense_event_numbers() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.publish(4).await.offer("say 3");
     let (mut peer, in_flight) = device.connect().await;
     assert_eq!((in_flight, peer.ready().await), (vec![], 2));
@@ -29,19 +29,19 @@ async fn a_run_goes_from_offer_to_acknowledged_finish_with_dense_event_numbers()
 
 #[tokio::test]
 async fn a_finish_that_was_not_acknowledged_is_sent_again_after_a_restart() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.publish(4).await.offer("say 3");
     let (run_id, attempt) = (offer.run_id, 1);
     let (mut peer, _) = device.connect().await;
     peer.start(&offer).await;
-    let ended = |status: &Status| status.runs.iter().any(|run| run.standing == Standing::Finished);
+    let ended = |status: &DispatcherStatus| status.runs.iter().any(|run| run.standing == ActiveRunState::Finished);
     device.until("it is journalled", ended).await;
     // Whether it was on its way already does not matter: nobody acknowledged it.
     while !matches!(peer.frame().await, DeviceFrame::Finish { .. }) {}
     device.crash().await;
     device.boot().await;
     let (mut peer, in_flight) = device.connect().await;
-    assert_eq!(in_flight, [InFlight { run_id, attempt, status: InFlightStatus::Finished }]);
+    assert_eq!(in_flight, [InFlightRun { run_id, attempt, status: InFlightStatus::Finished }]);
     for seq in 1..=3 {
         assert_eq!(peer.frame().await, DeviceFrame::Event { run_id, attempt, seq, event: message(seq) });
     }
@@ -51,7 +51,7 @@ async fn a_finish_that_was_not_acknowledged_is_sent_again_after_a_restart() {
 
 #[tokio::test]
 async fn repeated_and_late_frames_execute_nothing_twice() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.publish(4).await.offer("wait");
     let (run_id, attempt) = (offer.run_id, 1);
     let (mut peer, _) = device.connect().await;
@@ -64,7 +64,7 @@ async fn repeated_and_late_frames_execute_nothing_twice() {
     peer.send(ack.clone()).await;
     peer.send(start.clone()).await;
     peer.send(start.clone()).await;
-    device.until("it runs", |status| status.runs.iter().any(|run| run.standing == Standing::Running)).await;
+    device.until("it runs", |status| status.runs.iter().any(|run| run.standing == ActiveRunState::Running)).await;
     device.gate.send_replace(true);
     let finish = DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: answer("waited") };
     assert_eq!(peer.frame().await, finish);
@@ -81,7 +81,7 @@ async fn repeated_and_late_frames_execute_nothing_twice() {
 
 #[tokio::test]
 async fn an_interrupted_run_is_executed_again_once_and_a_third_time_never() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let mut offer = device.publish(4).await.offer("wait 2");
     let run_id = offer.run_id;
     for attempt in 1..=2 {
@@ -91,7 +91,7 @@ async fn an_interrupted_run_is_executed_again_once_and_a_third_time_never() {
         device.crash().await;
         device.boot().await;
         let (mut peer, in_flight) = device.connect().await;
-        assert_eq!(in_flight, [InFlight { run_id, attempt, status: InFlightStatus::Interrupted }]);
+        assert_eq!(in_flight, [InFlightRun { run_id, attempt, status: InFlightStatus::Interrupted }]);
         // The same attempt is not started again, only the next one.
         peer.send(GatewayFrame::Offer(offer.clone())).await;
         peer.send(GatewayFrame::Start { run_id, attempt }).await;
@@ -111,7 +111,7 @@ async fn an_interrupted_run_is_executed_again_once_and_a_third_time_never() {
 
 #[tokio::test]
 async fn an_interrupted_run_keeps_its_slot_and_its_restart_is_taken_whatever_else_runs() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let service = device.publish(1).await;
     let interrupted = service.offer("wait 1");
     let (mut peer, _) = device.connect().await;
@@ -140,7 +140,7 @@ async fn an_interrupted_run_keeps_its_slot_and_its_restart_is_taken_whatever_els
 
 #[tokio::test]
 async fn an_offer_for_another_definition_or_version_is_refused() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let service = device.publish(4).await;
     let (mut peer, _) = device.connect().await;
     let mut other_digest = service.offer("say 1");
@@ -159,7 +159,7 @@ async fn an_offer_for_another_definition_or_version_is_refused() {
 
 #[tokio::test]
 async fn slots_are_never_exceeded_and_each_is_declared_again_when_it_is_free() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let service = device.publish(4).await;
     let (mut peer, _) = device.connect().await;
     assert_eq!(peer.ready().await, 2);
@@ -171,7 +171,7 @@ async fn slots_are_never_exceeded_and_each_is_declared_again_when_it_is_free() {
     let excess = service.offer("wait");
     peer.send(GatewayFrame::Offer(excess.clone())).await;
     assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id: excess.run_id, attempt: 1, code: RefuseCode::Busy });
-    device.until("both run", |status| status.runs.iter().all(|run| run.standing == Standing::Running)).await;
+    device.until("both run", |status| status.runs.iter().all(|run| run.standing == ActiveRunState::Running)).await;
     device.gate.send_replace(true);
     let (mut finished, mut declared) = (0, 0);
     while (finished, declared) != (2, 2) {
@@ -186,7 +186,7 @@ async fn slots_are_never_exceeded_and_each_is_declared_again_when_it_is_free() {
 
 #[tokio::test]
 async fn a_service_runs_no_more_at_once_than_it_allows() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let service = device.publish(1).await;
     let (mut peer, _) = device.connect().await;
     peer.start(&service.offer("wait")).await;
@@ -202,7 +202,7 @@ async fn a_service_runs_no_more_at_once_than_it_allows() {
 
 #[tokio::test]
 async fn a_full_service_is_named_until_a_run_of_it_ends_and_no_slot_is_kept_from_others_for_it() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let (full, other) = (device.publish_as("Full", 1).await, device.publish_as("Other", 4).await);
     let (mut peer, _) = device.connect().await;
     assert_eq!(peer.ready().await, 2);
@@ -225,7 +225,7 @@ async fn a_full_service_is_named_until_a_run_of_it_ends_and_no_slot_is_kept_from
 
 #[tokio::test]
 async fn a_run_that_waits_for_its_owner_keeps_its_service_full_and_no_other() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let (full, other) = (device.publish_as("Full", 1).await, device.publish_as("Other", 4).await);
     let (mut peer, _) = device.connect().await;
     let lost = full.offer("intend");
@@ -243,14 +243,14 @@ async fn a_run_that_waits_for_its_owner_keeps_its_service_full_and_no_other() {
     peer.finish().await;
     peer.send(GatewayFrame::Ack { run_id: lost.run_id, attempt: 1, through: 1 }).await;
     let owner = device.handle();
-    let settled = owner.reconcile(lost.run_id, Finding::NotDone, "uid 1".to_owned());
+    let settled = owner.reconcile(lost.run_id, OwnerFinding::NotDone, "uid 1".to_owned());
     soon("settled", settled).await.expect("settled");
     assert_eq!(peer.full(&[full.endpoint_id]).await.1, []);
 }
 
 #[tokio::test]
 async fn a_revoked_attempt_stops_and_says_nothing_more() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.publish(4).await.offer("wait 1");
     let (run_id, attempt) = (offer.run_id, 1);
     let (mut peer, _) = device.connect().await;
@@ -270,7 +270,7 @@ async fn a_revoked_attempt_stops_and_says_nothing_more() {
 
 #[tokio::test]
 async fn no_more_events_are_under_way_than_the_gateway_allows() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     device.window = 3;
     let offer = device.publish(4).await.offer("say 50");
     let (run_id, attempt) = (offer.run_id, 1);
@@ -287,7 +287,7 @@ async fn no_more_events_are_under_way_than_the_gateway_allows() {
 
 #[tokio::test]
 async fn stop_waits_for_what_runs_and_takes_nothing_new() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let service = device.publish(4).await;
     let (mut peer, _) = device.connect().await;
     peer.start(&service.offer("wait")).await;
@@ -308,16 +308,16 @@ async fn stop_waits_for_what_runs_and_takes_nothing_new() {
 
 #[tokio::test]
 async fn stop_now_reports_no_run_as_cancelled_and_the_next_start_runs_it_again() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.publish(4).await.offer("wait");
     let (mut peer, _) = device.connect().await;
     peer.start(&offer).await;
-    device.until("it runs", |status| status.runs.iter().any(|run| run.standing == Standing::Running)).await;
+    device.until("it runs", |status| status.runs.iter().any(|run| run.standing == ActiveRunState::Running)).await;
     soon("it stops", device.handle().stop(true)).await;
     while let Some(frame) = peer.from.recv().await {
         assert!(matches!(frame, DeviceFrame::Ready { .. }), "{frame:?}");
     }
-    let Process { task, .. } = device.process.take().expect("running");
+    let TestProcess { task, .. } = device.process.take().expect("running");
     task.await.expect("it ended by itself");
     device.boot().await;
     let (mut peer, in_flight) = device.connect().await;
@@ -330,7 +330,7 @@ async fn stop_now_reports_no_run_as_cancelled_and_the_next_start_runs_it_again()
 
 #[tokio::test]
 async fn a_draining_gateway_is_offered_no_more_slots_and_the_next_one_is() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let service = device.publish(4).await;
     let (mut peer, _) = device.connect().await;
     assert_eq!(peer.ready().await, 2);
@@ -352,7 +352,7 @@ async fn a_draining_gateway_is_offered_no_more_slots_and_the_next_one_is() {
 
 #[tokio::test]
 async fn a_call_gets_its_own_reply_or_a_clear_reason() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let handle = device.handle();
     assert_eq!(handle.call(GetAccess {}).await, Err(CallError::NotConnected));
     let (mut peer, _) = device.connect().await;
@@ -384,7 +384,7 @@ async fn a_call_gets_its_own_reply_or_a_clear_reason() {
 
 #[tokio::test]
 async fn a_start_of_another_attempt_begins_nothing_and_is_no_trouble() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = Offer { attempt: 2, ..device.publish(4).await.offer("say 1") };
     let run_id = offer.run_id;
     let (mut peer, _) = device.connect().await;
@@ -396,18 +396,18 @@ async fn a_start_of_another_attempt_begins_nothing_and_is_no_trouble() {
     peer.send(GatewayFrame::Ping).await;
     assert_eq!(peer.frame().await, DeviceFrame::Pong);
     let status = device.handle().status();
-    assert_eq!((status.problem, status.runs[0].standing), (None, Standing::Taken));
+    assert_eq!((status.problem, status.runs[0].standing), (None, ActiveRunState::Taken));
     assert_eq!(device.ledger.of(run_id), [] as [u32; 0]);
 }
 
 #[tokio::test]
 async fn a_newer_attempt_waits_until_the_older_one_has_stopped() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.publish(4).await.offer("wait");
     let run_id = offer.run_id;
     let (mut peer, _) = device.connect().await;
     peer.start(&offer).await;
-    device.until("it runs", |status| status.runs.iter().any(|run| run.standing == Standing::Running)).await;
+    device.until("it runs", |status| status.runs.iter().any(|run| run.standing == ActiveRunState::Running)).await;
     peer.send(GatewayFrame::Offer(Offer { attempt: 2, ..offer.clone() })).await;
     assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id, attempt: 2, code: RefuseCode::Busy });
     device.until("the older one is gone", |status| status.runs.is_empty()).await;
@@ -419,7 +419,7 @@ async fn a_newer_attempt_waits_until_the_older_one_has_stopped() {
 
 #[tokio::test]
 async fn the_time_from_offer_to_finish_is_shown() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let service = device.publish(4).await;
     let (mut peer, _) = device.connect().await;
     let mut times = Vec::new();

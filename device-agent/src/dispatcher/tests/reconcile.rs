@@ -5,16 +5,16 @@ use deskgate_protocol::control::{ApprovalResolution, InFlightStatus, Order, Refu
 use deskgate_protocol::ids::OperationId;
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::{RunError, RunErrorCode};
-use deskgate_store::approvals::{ApprovalState, Decided, Decision};
-use deskgate_store::journal::CUT_OFFS;
-use deskgate_store::journal::reconcile::Finding;
-use deskgate_store::ledger::{Asking, By, Plan, PlannedCall, Shown};
+use deskgate_store::approvals::{ApprovalState, Decision, DecisionOutcome};
+use deskgate_store::journal::MAX_CUT_OFFS;
+use deskgate_store::journal::reconcile::OwnerFinding;
+use deskgate_store::ledger::{IntentBasis, Plan, PlanPreview, PlannedCall, RequestDetails};
 use serde_json::json;
 
 use super::*;
 
 fn call(n: u32) -> PlannedCall {
-    let shown = Shown::Change { before: None, after: Sha256Digest::of(b"new"), diff: "+new".to_owned() };
+    let shown = PlanPreview::Change { before: None, after: Sha256Digest::of(b"new"), diff: "+new".to_owned() };
     let plan = Plan { place: Some("a.txt".to_owned()), shown };
     let (call_id, tool, arguments) = (format!("call_1_{n}"), "Write".to_owned(), json!({ "n": n }));
     PlannedCall { call_id, tool, kind: ToolKind::Write, arguments, plan }
@@ -34,20 +34,20 @@ pub(super) async fn work(
     // No attempt makes the calls of another: what began there may have happened.
     let call = |n| PlannedCall { arguments: json!({ "n": n, "attempt": attempt }), ..call(n) };
     if what.starts_with("write") {
-        journal.begin(call(1), By::Rules).await.expect("written");
+        journal.begin(call(1), IntentBasis::Rules).await.expect("written");
         journal.note("call_1_1".to_owned(), true).await.expect("written");
     }
     if asks {
         let (endpoint_id, service, why) = (EndpointId::new(), "Reader".to_owned(), String::new());
         let asking =
-            Asking { endpoint_id, service, subject: None, why, again: false, expiry: Duration::from_secs(600) };
+            RequestDetails { endpoint_id, service, subject: None, why, again: false, expiry: Duration::from_secs(600) };
         let (approval_id, expires_at) = journal.ask(call(1), asking).await.expect("written");
         let (call_id, tool, kind) = ("call_1_1".to_owned(), "Write".to_owned(), ToolKind::Write);
         let asked = DeviceEvent::ApprovalRequested { approval_id, call_id, tool, kind, expires_at };
         let _ = reports.send(Progress::Event(asked)).await;
     }
     if what == "intend" || what == "write-and-intend" {
-        journal.begin(call(2), By::Rules).await.expect("written");
+        journal.begin(call(2), IntentBasis::Rules).await.expect("written");
     }
     let _ = reports.send(Progress::Event(message(1))).await;
     tokio::select! {
@@ -57,7 +57,7 @@ pub(super) async fn work(
     }
 }
 
-impl Device {
+impl TestDevice {
     /// Takes a run, lets it come as far as it goes, and kills the agent and starts it again.
     async fn killed_in(&mut self, what: &str) -> Offer {
         let offer = self.publish(4).await.offer(what);
@@ -70,13 +70,13 @@ impl Device {
         offer
     }
 
-    async fn settle(&self, offer: &Offer, finding: Finding) -> Result<(), ReconcileError> {
+    async fn settle(&self, offer: &Offer, finding: OwnerFinding) -> Result<(), ReconcileError> {
         soon("an answer", self.handle().reconcile(offer.run_id, finding, "uid 1".to_owned())).await
     }
 }
 
-fn unknown(offer: &Offer) -> Vec<InFlight> {
-    vec![InFlight { run_id: offer.run_id, attempt: offer.attempt, status: InFlightStatus::Unknown }]
+fn unknown(offer: &Offer) -> Vec<InFlightRun> {
+    vec![InFlightRun { run_id: offer.run_id, attempt: offer.attempt, status: InFlightStatus::Unknown }]
 }
 
 fn next(offer: &Offer) -> Offer {
@@ -101,7 +101,7 @@ fn interrupted(outcome: &Outcome) -> Effects {
 #[tokio::test]
 async fn an_intent_without_outcome_waits_for_its_owner_and_is_never_executed_meanwhile() {
     for what in ["intend", "write", "write-and-intend"] {
-        let mut device = Device::new().await;
+        let mut device = TestDevice::new().await;
         let offer = device.killed_in(what).await;
         let (mut peer, in_flight) = device.connect().await;
         assert_eq!(in_flight, unknown(&offer), "{what}");
@@ -113,7 +113,7 @@ async fn an_intent_without_outcome_waits_for_its_owner_and_is_never_executed_mea
         peer.send(GatewayFrame::Start { run_id, attempt: 1 }).await;
         peer.send(GatewayFrame::Ping).await;
         assert_eq!(peer.frame().await, DeviceFrame::Pong);
-        device.until("it is shown", |status| status.runs[0].standing == Standing::AwaitingReconciliation).await;
+        device.until("it is shown", |status| status.runs[0].standing == ActiveRunState::AwaitingReconciliation).await;
         assert_eq!(device.ledger.of(offer.run_id), [1]);
     }
 }
@@ -121,19 +121,19 @@ async fn an_intent_without_outcome_waits_for_its_owner_and_is_never_executed_mea
 #[tokio::test]
 async fn the_owners_word_ends_the_run_with_the_number_that_the_gateway_names() {
     for (what, finding, effects) in [
-        ("intend", Finding::Finished, Effects::Known),
-        ("intend", Finding::NotDone, Effects::None),
-        ("write-and-intend", Finding::NotDone, Effects::Known),
-        ("write", Finding::NotDone, Effects::Known),
+        ("intend", OwnerFinding::Finished, Effects::Known),
+        ("intend", OwnerFinding::NotDone, Effects::None),
+        ("write-and-intend", OwnerFinding::NotDone, Effects::Known),
+        ("write", OwnerFinding::NotDone, Effects::Known),
     ] {
-        let mut device = Device::new().await;
+        let mut device = TestDevice::new().await;
         let offer = device.killed_in(what).await;
         let (mut peer, _) = device.connect().await;
         peer.send(ack(&offer, 3)).await;
         device.settle(&offer, finding).await.expect("settled");
         let (run_id, attempt, seq, outcome) = peer.finish().await;
         assert_eq!((run_id, attempt, seq, interrupted(&outcome)), (offer.run_id, 1, 4, effects), "{what} {finding:?}");
-        let second = device.settle(&offer, Finding::RunAgain).await.expect_err("one word");
+        let second = device.settle(&offer, OwnerFinding::RunAgain).await.expect_err("one word");
         assert!(matches!(second, ReconcileError::NotWaiting(_)), "{second}");
         peer.send(ack(&offer, 4)).await;
         device.until("it is settled", |status| status.runs.is_empty()).await;
@@ -145,10 +145,10 @@ async fn the_owners_word_ends_the_run_with_the_number_that_the_gateway_names() {
 
 #[tokio::test]
 async fn a_word_that_was_given_without_a_line_survives_a_restart_and_ends_the_run_when_there_is_one() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.killed_in("intend").await;
-    device.settle(&offer, Finding::Finished).await.expect("settled");
-    let again = device.settle(&offer, Finding::NotDone).await.expect_err("one word");
+    device.settle(&offer, OwnerFinding::Finished).await.expect("settled");
+    let again = device.settle(&offer, OwnerFinding::NotDone).await.expect_err("one word");
     assert!(matches!(again, ReconcileError::Settled(_)), "{again}");
     device.crash().await;
     device.boot().await;
@@ -161,10 +161,10 @@ async fn a_word_that_was_given_without_a_line_survives_a_restart_and_ends_the_ru
 
 #[tokio::test]
 async fn a_run_that_its_owner_wants_again_is_executed_in_its_next_attempt() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.killed_in("intend").await;
     let (mut peer, _) = device.connect().await;
-    device.settle(&offer, Finding::RunAgain).await.expect("settled");
+    device.settle(&offer, OwnerFinding::RunAgain).await.expect("settled");
     peer.send(ack(&offer, 1)).await;
     assert_eq!(peer.frame().await, reconciled(&offer));
     // If that frame was lost with the line, the next session hears it again.
@@ -182,16 +182,16 @@ async fn a_run_that_its_owner_wants_again_is_executed_in_its_next_attempt() {
 #[tokio::test]
 async fn a_gateway_hears_that_nobody_knew_before_it_hears_that_the_run_is_to_run_again() {
     for restarts in [0, 1, 2] {
-        let mut device = Device::new().await;
+        let mut device = TestDevice::new().await;
         let offer = device.killed_in("write-and-intend").await;
         // Nobody has told a gateway anything yet.
-        device.settle(&offer, Finding::RunAgain).await.expect("settled");
-        device.until("it is shown", |status| status.runs[0].standing == Standing::Interrupted).await;
+        device.settle(&offer, OwnerFinding::RunAgain).await.expect("settled");
+        device.until("it is shown", |status| status.runs[0].standing == ActiveRunState::Interrupted).await;
         for _ in 0..restarts {
             device.crash().await;
             device.boot().await;
         }
-        let again = device.settle(&offer, Finding::NotDone).await.expect_err("one word");
+        let again = device.settle(&offer, OwnerFinding::NotDone).await.expect_err("one word");
         assert!(matches!(again, ReconcileError::Settled(_)), "{again}");
         let (mut peer, in_flight) = device.connect().await;
         assert_eq!(in_flight, unknown(&offer), "after {restarts} restarts");
@@ -208,9 +208,9 @@ async fn a_gateway_hears_that_nobody_knew_before_it_hears_that_the_run_is_to_run
 
 #[tokio::test]
 async fn the_next_attempt_of_a_run_that_runs_again_is_taken_also_when_its_first_offer_was_lost() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.killed_in("intend").await;
-    device.settle(&offer, Finding::RunAgain).await.expect("settled");
+    device.settle(&offer, OwnerFinding::RunAgain).await.expect("settled");
     let (mut peer, _) = device.connect().await;
     // This gateway heard everything from an earlier session: it answers with the offer and no `ack`.
     peer.start(&next(&offer)).await;
@@ -222,9 +222,9 @@ async fn the_next_attempt_of_a_run_that_runs_again_is_taken_also_when_its_first_
 async fn an_attempt_that_never_began_says_what_the_one_before_it_changed() {
     for (what, effects) in [("intend", Effects::Possible), ("write-and-intend", Effects::Known)] {
         for stopped in [true, false] {
-            let mut device = Device::new().await;
+            let mut device = TestDevice::new().await;
             let offer = device.killed_in(what).await;
-            device.settle(&offer, Finding::RunAgain).await.expect("settled");
+            device.settle(&offer, OwnerFinding::RunAgain).await.expect("settled");
             let (mut peer, _) = device.connect().await;
             peer.send(ack(&offer, 1)).await;
             assert_eq!(peer.frame().await, reconciled(&offer));
@@ -258,7 +258,7 @@ async fn an_attempt_that_never_began_says_what_the_one_before_it_changed() {
 
 #[tokio::test]
 async fn a_stop_of_a_run_whose_end_nobody_knows_ends_it_and_says_what_is_possible() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.killed_in("intend").await;
     let (mut peer, _) = device.connect().await;
     peer.send(ack(&offer, 1)).await;
@@ -271,18 +271,18 @@ async fn a_stop_of_a_run_whose_end_nobody_knows_ends_it_and_says_what_is_possibl
 
 #[tokio::test]
 async fn a_run_that_was_killed_while_a_person_was_asked_begins_again_and_the_old_request_counts_no_more() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.killed_in("ask").await;
     let approvals = device.process().store.approvals();
     assert_eq!(approvals.list(false).await.expect("readable"), []);
     let old = approvals.list(true).await.expect("readable").remove(0);
     assert_eq!(old.state, ApprovalState::Withdrawn);
     let late = approvals.decide(old.approval_id, Decision::Once, "uid 1").await.expect("readable");
-    assert_eq!(late, Decided::TooLate(ApprovalState::Withdrawn));
+    assert_eq!(late, DecisionOutcome::TooLate(ApprovalState::Withdrawn));
     let (mut peer, in_flight) = device.connect().await;
     assert_eq!(in_flight[0].status, InFlightStatus::Interrupted, "nothing was written");
     peer.start(&next(&offer)).await;
-    device.until("it asks anew", |status| status.runs[0].standing == Standing::AwaitingApproval).await;
+    device.until("it asks anew", |status| status.runs[0].standing == ActiveRunState::AwaitingApproval).await;
     assert_eq!(approvals.list(false).await.expect("readable").len(), 1);
     device.gate.send_replace(true);
     peer.finish().await;
@@ -292,13 +292,13 @@ async fn a_run_that_was_killed_while_a_person_was_asked_begins_again_and_the_old
 
 #[tokio::test]
 async fn an_agent_that_is_stopped_hastily_while_a_run_writes_does_not_say_that_nothing_was_written() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.publish(4).await.offer("intend");
     let (mut peer, _) = device.connect().await;
     peer.start(&offer).await;
     while !matches!(peer.frame().await, DeviceFrame::Event { .. }) {}
     soon("it stops", device.handle().stop(true)).await;
-    let Process { task, .. } = device.process.take().expect("running");
+    let TestProcess { task, .. } = device.process.take().expect("running");
     task.await.expect("it ended by itself");
     device.boot().await;
     assert_eq!(device.connect().await.1, unknown(&offer));
@@ -307,7 +307,7 @@ async fn an_agent_that_is_stopped_hastily_while_a_run_writes_does_not_say_that_n
 #[tokio::test]
 async fn a_gentle_stop_waits_for_no_person_and_the_run_goes_on_as_after_a_crash() {
     for (what, status) in [("ask", InFlightStatus::Interrupted), ("write-and-ask", InFlightStatus::Unknown)] {
-        let mut device = Device::new().await;
+        let mut device = TestDevice::new().await;
         let service = device.publish(4).await;
         let (offer, other) = (service.offer(what), service.offer("wait"));
         let (mut peer, _) = device.connect().await;
@@ -316,10 +316,10 @@ async fn a_gentle_stop_waits_for_no_person_and_the_run_goes_on_as_after_a_crash(
         while !matches!(peer.frame().await, DeviceFrame::Event { event: DeviceEvent::MessageCompleted { .. }, .. }) {}
         let handle = device.handle();
         let stopped = tokio::spawn(async move { handle.stop(false).await });
-        let cut_off = |run: &ActiveRun| run.run_id == offer.run_id && run.standing != Standing::AwaitingApproval;
+        let cut_off = |run: &ActiveRun| run.run_id == offer.run_id && run.standing != ActiveRunState::AwaitingApproval;
         device.until("it asks nobody", |status| status.runs.iter().any(cut_off)).await;
         if status == InFlightStatus::Unknown {
-            let early = device.settle(&offer, Finding::NotDone).await.expect_err("the journal calls it running");
+            let early = device.settle(&offer, OwnerFinding::NotDone).await.expect_err("the journal calls it running");
             assert!(matches!(early, ReconcileError::Stopped), "{early}");
         }
         // What works is waited for.
@@ -328,25 +328,25 @@ async fn a_gentle_stop_waits_for_no_person_and_the_run_goes_on_as_after_a_crash(
         assert_eq!((run_id, outcome), (other.run_id, answer("waited")));
         peer.send(GatewayFrame::Ack { run_id, attempt, through: seq }).await;
         soon("it stops", stopped).await.expect("no panic");
-        let Process { task, .. } = device.process.take().expect("running");
+        let TestProcess { task, .. } = device.process.take().expect("running");
         task.await.expect("it ended by itself");
         device.boot().await;
         assert_eq!(device.process().store.approvals().list(false).await.expect("readable"), []);
         let (_, in_flight) = device.connect().await;
-        assert_eq!(in_flight, [InFlight { run_id: offer.run_id, attempt: 1, status }]);
+        assert_eq!(in_flight, [InFlightRun { run_id: offer.run_id, attempt: 1, status }]);
     }
 }
 
 #[tokio::test]
 async fn a_run_that_only_waits_for_a_person_outlasts_any_number_of_gentle_stops() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let mut offer = device.publish(4).await.offer("ask");
-    for _ in 0..=CUT_OFFS {
+    for _ in 0..=MAX_CUT_OFFS {
         let (mut peer, _) = device.connect().await;
         peer.start(&offer).await;
-        device.until("it asks", |status| status.runs[0].standing == Standing::AwaitingApproval).await;
+        device.until("it asks", |status| status.runs[0].standing == ActiveRunState::AwaitingApproval).await;
         soon("it stops", device.handle().stop(false)).await;
-        let Process { task, .. } = device.process.take().expect("running");
+        let TestProcess { task, .. } = device.process.take().expect("running");
         task.await.expect("it ended by itself");
         device.boot().await;
         offer = next(&offer);
@@ -362,7 +362,7 @@ async fn a_run_that_was_revoked_while_it_wrote_is_answered_and_not_executed_when
     for (what, killed, effects) in
         [("write", false, Effects::Known), ("intend", false, Effects::Possible), ("intend", true, Effects::Possible)]
     {
-        let mut device = Device::new().await;
+        let mut device = TestDevice::new().await;
         let (offer, mut peer) = if killed {
             let offer = device.killed_in(what).await;
             (offer, device.connect().await.0)
@@ -386,12 +386,12 @@ async fn a_run_that_was_revoked_while_it_wrote_is_answered_and_not_executed_when
 /// Frames that a lying gateway might send, and whether any of them lets a held call run.
 #[tokio::test]
 async fn a_gateway_decides_about_no_request_whatever_it_sends() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let offer = device.publish(4).await.offer("ask");
     let (run_id, attempt) = (offer.run_id, 1);
     let (mut peer, _) = device.connect().await;
     peer.start(&offer).await;
-    device.until("it asks", |status| status.runs[0].standing == Standing::AwaitingApproval).await;
+    device.until("it asks", |status| status.runs[0].standing == ActiveRunState::AwaitingApproval).await;
     let approvals = device.process().store.approvals();
     let request = approvals.list(false).await.expect("readable").remove(0);
     // Everything that looks like an answer is no frame of a gateway.

@@ -15,7 +15,7 @@ async fn heard(peer: &mut Peer) {
 
 #[tokio::test]
 async fn sleep_waits_until_the_gateway_has_heard_of_it() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let (mut peer, _) = device.connect().await;
     let handle = device.handle();
     let announcing = tokio::spawn(async move { handle.suspend().await });
@@ -27,7 +27,7 @@ async fn sleep_waits_until_the_gateway_has_heard_of_it() {
 
 #[tokio::test]
 async fn sleep_does_not_wait_for_a_gateway_that_is_away() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let handle = device.handle();
     soon("sleep may begin", handle.suspend()).await;
     // Let in after all before it sleeps, it says so: to the gateway a new session is awake.
@@ -42,7 +42,7 @@ async fn sleep_does_not_wait_for_a_gateway_that_is_away() {
 
 #[tokio::test]
 async fn nothing_is_taken_between_announcement_and_wake_and_then_everything_again() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let service = device.publish(4).await;
     let (mut peer, _) = device.connect().await;
     assert_eq!(peer.ready().await, 2);

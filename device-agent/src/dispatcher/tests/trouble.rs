@@ -7,7 +7,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_journal_that_cannot_be_written_refuses_offers_and_says_so() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let mut offer = device.publish(4).await.offer("say 1");
     offer.input.text += &" x".repeat(100_000);
     let (mut peer, _) = device.connect().await;
@@ -24,7 +24,7 @@ async fn a_journal_that_cannot_be_written_refuses_offers_and_says_so() {
 
 #[tokio::test]
 async fn a_definition_that_cannot_be_read_stops_its_own_service_only_and_is_called_by_its_name() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let (damaged, sound) = (device.publish_as("Damaged", 4).await, device.publish(4).await);
     device.process().store.damage_versions(damaged.endpoint_id).await;
     let (mut peer, _) = device.connect().await;
@@ -40,7 +40,7 @@ async fn a_definition_that_cannot_be_read_stops_its_own_service_only_and_is_call
 
 #[tokio::test]
 async fn a_finish_that_cannot_be_journalled_is_kept_and_sent_once_it_can() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let service = device.publish(4).await;
     let (mut peer, _) = device.connect().await;
     device.process().store.fill_up(true).await;
@@ -54,7 +54,7 @@ async fn a_finish_that_cannot_be_journalled_is_kept_and_sent_once_it_can() {
 
 #[tokio::test]
 async fn an_execution_that_breaks_down_still_ends_in_one_outcome() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let service = device.publish(4).await;
     let (mut peer, _) = device.connect().await;
     peer.start(&service.offer("break 2")).await;
@@ -65,7 +65,7 @@ async fn an_execution_that_breaks_down_still_ends_in_one_outcome() {
 
 #[tokio::test]
 async fn a_taken_run_whose_definition_is_gone_fails_when_it_is_started_and_the_others_go_on() {
-    let mut device = Device::new().await;
+    let mut device = TestDevice::new().await;
     let (service, damaged) = (device.publish(4).await, device.publish_as("Damaged", 4).await);
     let gone = Offer { endpoint_version: 9, ..service.offer("say") };
     let (unreadable, whole) = (damaged.offer("say"), service.offer("say"));

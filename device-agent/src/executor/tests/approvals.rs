@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use deskgate_assistant::{Message, ModelEvent, ModelRequest, StopReason, ToolCall};
 use deskgate_definition::approvals::OnDenial;
-use deskgate_definition::tool::{Plan, Shown, Tool, ToolOutput, ToolResult, ToolSpec};
+use deskgate_definition::tool::{Plan, PlanPreview, Tool, ToolOutput, ToolResult, ToolSpec};
 use deskgate_protocol::control::ApprovalResolution;
-use deskgate_store::approvals::{Approval, ApprovalState, Decided, Decision};
+use deskgate_store::approvals::{Approval, ApprovalState, Decision, DecisionOutcome};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
@@ -15,9 +15,9 @@ use super::*;
 
 /// Writes a file, and plans it as Write does: also with a difference that never looks the same, as a large one may. Of the
 /// text `lost` nobody knows whether it was written, as with a tool of another server.
-struct Pen(PathBuf);
+struct FakeWriteTool(PathBuf);
 
-impl Tool for Pen {
+impl Tool for FakeWriteTool {
     fn spec(&self) -> ToolSpec {
         ToolSpec { name: "Write".into(), description: String::new(), parameters: json!({}) }
     }
@@ -31,8 +31,8 @@ impl Tool for Pen {
         let before = std::fs::read(self.0.join(&name)).ok().map(|bytes| Sha256Digest::of(&bytes));
         let after = Sha256Digest::of(arguments["text"].as_str().unwrap_or_default().as_bytes());
         let shown = match arguments["text"].as_str() {
-            Some("lost") => Shown::Arguments,
-            _ => Shown::Change { before, after, diff: format!("{:?}", std::time::Instant::now()) },
+            Some("lost") => PlanPreview::Arguments,
+            _ => PlanPreview::Change { before, after, diff: format!("{:?}", std::time::Instant::now()) },
         };
         std::future::ready(Ok(Plan { place: Some(name), shown })).boxed()
     }
@@ -48,9 +48,9 @@ impl Tool for Pen {
 }
 
 /// Calls Write with each of these files in turn, and then says what it was told last.
-struct Author(Vec<(&'static str, &'static str)>);
+struct WritingAssistant(Vec<(&'static str, &'static str)>);
 
-impl Assistant for Author {
+impl Assistant for WritingAssistant {
     fn respond(&self, request: ModelRequest) -> BoxStream<'static, ModelEvent> {
         let turn = request.messages.iter().filter(|message| matches!(message, Message::ToolResults(_))).count();
         let events = match (self.0.get(turn), request.messages.last()) {
@@ -70,7 +70,7 @@ impl Assistant for Author {
 }
 
 /// A run under way, with its folder and its journal.
-struct Running {
+struct TestRun {
     folder: TempDir,
     disk: TempDir,
     store: Store,
@@ -82,7 +82,7 @@ struct Running {
 }
 
 /// How a test begins a run.
-struct Plot {
+struct Scenario {
     writes: Vec<(&'static str, &'static str)>,
     on_denial: OnDenial,
     expiry: Duration,
@@ -92,35 +92,35 @@ struct Plot {
     room: usize,
 }
 
-impl Default for Plot {
+impl Default for Scenario {
     fn default() -> Self {
         let (minute, writes) = (Duration::from_secs(60), vec![("a.txt", "new")]);
         Self { writes, on_denial: OnDenial::TellAssistant, expiry: minute, time: minute, room: 64 }
     }
 }
 
-impl Plot {
-    async fn begin(self) -> Running {
+impl Scenario {
+    async fn begin(self) -> TestRun {
         let (folder, (disk, store)) = (folder(&[]), journal().await);
         let mut job = job(folder.path(), "folder", "x");
         Arc::make_mut(&mut job.definition).approvals.on_denial = self.on_denial;
         let (stop, (reports, events)) = (CancellationToken::new(), mpsc::channel(self.room));
-        let (run_id, stopped, pen) = (job.offer.run_id, stop.clone(), Pen(folder.path().to_owned()));
+        let (run_id, stopped, pen) = (job.offer.run_id, stop.clone(), FakeWriteTool(folder.path().to_owned()));
         let (ledger, leaving) = (store.ledger(run_id, 1), job.leaving.clone());
         let task = tokio::spawn(async move {
             let toolbox = Toolbox::with(vec![Box::new(pen)]);
             let rules = job.definition.approvals.rulebook().expect("rules");
-            let record = Record::of(&job, ledger).waiting(self.expiry);
+            let record = RunRecorder::of(&job, ledger).waiting(self.expiry);
             let started = Instant::now();
-            let clock = Clock { started, deadline: started + self.time };
-            let turn = turn_of(&job, &toolbox, rules, Before::default());
-            drive::run(turn, &toolbox, &Author(self.writes), &record, clock, &reports, &stopped).await
+            let clock = RunClock { started, deadline: started + self.time };
+            let turn = turn_of(&job, &toolbox, rules, PriorEffects::default());
+            drive::run(turn, &toolbox, &WritingAssistant(self.writes), &record, clock, &reports, &stopped).await
         });
-        Running { folder, disk, store, stop, leaving, task, events, run_id }
+        TestRun { folder, disk, store, stop, leaving, task, events, run_id }
     }
 }
 
-impl Running {
+impl TestRun {
     /// The next request, once it is told of.
     async fn request(&mut self) -> Approval {
         loop {
@@ -133,7 +133,7 @@ impl Running {
         }
     }
 
-    async fn decide(&self, request: &Approval, decision: Decision) -> Decided {
+    async fn decide(&self, request: &Approval, decision: Decision) -> DecisionOutcome {
         self.store.approvals().decide(request.approval_id, decision, "uid 1").await.expect("written")
     }
 
@@ -163,7 +163,7 @@ fn written(folder: &TempDir, name: &str) -> Option<String> {
 
 #[tokio::test]
 async fn a_call_waits_for_a_person_and_runs_with_the_arguments_that_they_saw() {
-    let mut running = Plot::default().begin().await;
+    let mut running = Scenario::default().begin().await;
     let request = running.request().await;
     assert_eq!(
         (request.tool.as_str(), request.why.as_str(), request.state),
@@ -172,7 +172,7 @@ async fn a_call_waits_for_a_person_and_runs_with_the_arguments_that_they_saw() {
     assert_eq!(request.arguments, Some(json!({ "name": "a.txt", "text": "new" })));
     assert_eq!(request.subject.as_deref(), Some("customer-91"), "whose request it is");
     assert_eq!(written(&running.folder, "a.txt"), None);
-    assert_eq!(running.decide(&request, Decision::Once).await, Decided::Counts);
+    assert_eq!(running.decide(&request, Decision::Once).await, DecisionOutcome::Counts);
     let store = running.store.clone();
     let (run_id, (outcome, events, folder)) = (running.run_id, running.end().await);
     assert_eq!((text(&outcome), written(&folder, "a.txt").as_deref()), ("written", Some("new")));
@@ -187,7 +187,7 @@ async fn a_call_waits_for_a_person_and_runs_with_the_arguments_that_they_saw() {
 
 #[tokio::test]
 async fn a_file_that_changed_after_it_was_shown_is_shown_again() {
-    let mut running = Plot::default().begin().await;
+    let mut running = Scenario::default().begin().await;
     let first = running.request().await;
     std::fs::write(running.folder.path().join("a.txt"), "by somebody else").expect("writable");
     running.decide(&first, Decision::Once).await;
@@ -201,7 +201,7 @@ async fn a_file_that_changed_after_it_was_shown_is_shown_again() {
 
 #[tokio::test]
 async fn a_yes_for_the_run_is_asked_for_once() {
-    let mut running = Plot { writes: vec![("a.txt", "1"), ("b.txt", "2")], ..Plot::default() }.begin().await;
+    let mut running = Scenario { writes: vec![("a.txt", "1"), ("b.txt", "2")], ..Scenario::default() }.begin().await;
     let request = running.request().await;
     running.decide(&request, Decision::ForRun).await;
     let (_, events, folder) = running.end().await;
@@ -211,7 +211,7 @@ async fn a_yes_for_the_run_is_asked_for_once() {
 
 #[tokio::test]
 async fn a_call_that_may_have_happened_has_no_outcome_in_the_journal_and_is_not_repeated_without_a_person() {
-    let mut running = Plot { writes: vec![("a.txt", "lost"); 2], ..Plot::default() }.begin().await;
+    let mut running = Scenario { writes: vec![("a.txt", "lost"); 2], ..Scenario::default() }.begin().await;
     let request = running.request().await;
     running.decide(&request, Decision::ForRun).await;
     let second = running.request().await;
@@ -231,7 +231,7 @@ async fn a_call_that_may_have_happened_has_no_outcome_in_the_journal_and_is_not_
 
 #[tokio::test]
 async fn a_no_runs_nothing_and_the_owners_words_reach_the_assistant() {
-    let mut running = Plot::default().begin().await;
+    let mut running = Scenario::default().begin().await;
     let request = running.request().await;
     running.decide(&request, Decision::Deny { reason: Some("Use another name.".into()) }).await;
     let (outcome, _, folder) = running.end().await;
@@ -241,27 +241,27 @@ async fn a_no_runs_nothing_and_the_owners_words_reach_the_assistant() {
 
 #[tokio::test]
 async fn nobody_is_no_and_never_a_yes() {
-    let mut running = Plot { expiry: Duration::from_millis(50), ..Plot::default() }.begin().await;
+    let mut running = Scenario { expiry: Duration::from_millis(50), ..Scenario::default() }.begin().await;
     let (request, store) = (running.request().await, running.store.clone());
     let (outcome, events, folder) = running.end().await;
     assert!(text(&outcome).contains("Nobody decided"));
     assert_eq!((resolutions(&events), written(&folder, "a.txt")), (vec![ApprovalResolution::Expired], None));
     let late = store.approvals().decide(request.approval_id, Decision::Once, "uid 1").await.expect("readable");
-    assert_eq!(late, Decided::TooLate(ApprovalState::Expired));
+    assert_eq!(late, DecisionOutcome::TooLate(ApprovalState::Expired));
     let ended = store.approvals().get(request.approval_id).await.expect("readable").expect("kept");
     assert_eq!(ended.decided_by.as_deref(), Some("expiry"), "recorded as expiry, not as a person's decision");
 }
 
 #[tokio::test]
 async fn a_request_that_became_unreadable_has_expired_for_the_run_and_for_everybody() {
-    let mut running = Plot { expiry: Duration::from_millis(50), ..Plot::default() }.begin().await;
+    let mut running = Scenario { expiry: Duration::from_millis(50), ..Scenario::default() }.begin().await;
     let (request, store) = (running.request().await, running.store.clone());
     store.damage_request(request.approval_id).await;
     let (outcome, events, folder) = running.end().await;
     assert!(text(&outcome).contains("Nobody decided"));
     assert_eq!((resolutions(&events), written(&folder, "a.txt")), (vec![ApprovalResolution::Expired], None));
     let late = store.approvals().decide(request.approval_id, Decision::Once, "uid 1").await.expect("readable");
-    assert_eq!(late, Decided::TooLate(ApprovalState::Expired));
+    assert_eq!(late, DecisionOutcome::TooLate(ApprovalState::Expired));
 }
 
 #[tokio::test]
@@ -270,7 +270,7 @@ async fn a_service_may_say_that_a_no_and_silence_end_the_run() {
         (Some(Decision::Deny { reason: None }), Duration::from_secs(60), RunErrorCode::ApprovalDenied),
         (None, Duration::from_millis(50), RunErrorCode::ApprovalExpired),
     ] {
-        let mut running = Plot { expiry, on_denial: OnDenial::EndRun, ..Plot::default() }.begin().await;
+        let mut running = Scenario { expiry, on_denial: OnDenial::EndRun, ..Scenario::default() }.begin().await;
         let request = running.request().await;
         if let Some(decision) = decision {
             running.decide(&request, decision).await;
@@ -281,33 +281,33 @@ async fn a_service_may_say_that_a_no_and_silence_end_the_run() {
 
 #[tokio::test]
 async fn a_stop_while_waiting_takes_the_request_back_and_the_run_changed_nothing() {
-    let mut running = Plot::default().begin().await;
+    let mut running = Scenario::default().begin().await;
     let (request, store) = (running.request().await, running.store.clone());
     running.stop.cancel();
     let (outcome, events, folder) = running.end().await;
     assert!(matches!(outcome, Outcome::Cancelled { effects: Effects::None, .. }), "{outcome:?}");
     assert_eq!((resolutions(&events), written(&folder, "a.txt")), (vec![ApprovalResolution::Withdrawn], None));
     let late = store.approvals().decide(request.approval_id, Decision::Once, "uid 1").await.expect("readable");
-    assert_eq!(late, Decided::TooLate(ApprovalState::Withdrawn));
+    assert_eq!(late, DecisionOutcome::TooLate(ApprovalState::Withdrawn));
 }
 
 #[tokio::test]
 async fn an_agent_that_is_about_to_end_asks_nobody_and_lets_nothing_run_that_needs_a_yes() {
-    let mut running = Plot::default().begin().await;
+    let mut running = Scenario::default().begin().await;
     let (request, store) = (running.request().await, running.store.clone());
     running.leaving.cancel();
     let (outcome, events, folder) = running.end().await;
     assert!(matches!(outcome, Outcome::Cancelled { effects: Effects::None, .. }), "{outcome:?}");
     assert_eq!((resolutions(&events), written(&folder, "a.txt")), (vec![ApprovalResolution::Withdrawn], None));
     let late = store.approvals().decide(request.approval_id, Decision::Once, "uid 1").await.expect("readable");
-    assert_eq!(late, Decided::TooLate(ApprovalState::Withdrawn));
+    assert_eq!(late, DecisionOutcome::TooLate(ApprovalState::Withdrawn));
 }
 
 #[tokio::test]
 async fn the_time_in_which_a_person_is_asked_is_not_the_runs() {
     // What a slow disk takes is the run's, and must fit in.
     let (expiry, time) = (Duration::from_secs(3), Duration::from_secs(2));
-    let (outcome, ..) = Plot { expiry, time, ..Plot::default() }.begin().await.end().await;
+    let (outcome, ..) = Scenario { expiry, time, ..Scenario::default() }.begin().await.end().await;
     match outcome {
         // It waited longer than it may take.
         Outcome::Succeeded { usage, .. } => assert!(usage.active_seconds < 2.0, "{usage:?}"),
@@ -319,13 +319,13 @@ async fn the_time_in_which_a_person_is_asked_is_not_the_runs() {
 async fn a_request_that_there_is_no_room_to_report_is_reported_once_there_is_also_after_the_runs_time() {
     // As much as there is to report before it.
     let mut room = 0;
-    let mut first = Plot::default().begin().await;
+    let mut first = Scenario::default().begin().await;
     while !matches!(first.events.recv().await, Some(Progress::Event(DeviceEvent::ApprovalRequested { .. }))) {
         room += 1;
     }
     first.stop.cancel();
     let (expiry, time) = (Duration::from_millis(1500), Duration::from_millis(1000));
-    let mut running = Plot { expiry, time, room, ..Plot::default() }.begin().await;
+    let mut running = Scenario { expiry, time, room, ..Scenario::default() }.begin().await;
     let approvals = running.store.approvals();
     while !approvals.list(true).await.expect("readable").iter().any(|asked| asked.state == ApprovalState::Expired) {
         tokio::task::yield_now().await;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use deskgate_assistant::mcp::connections::Connections;
-use deskgate_definition::{Approvals, Limits, Network, Provider, Skill, ToolName};
+use deskgate_definition::{ApprovalPolicy, Network, Provider, RunLimits, Skill, ToolName};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{ToolKind, ToolStatus};
 use deskgate_protocol::run::{FinishReason, Input};
@@ -25,8 +25,8 @@ async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationTo
 
 async fn execute_with(store: Store, job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
     let nowhere = || std::path::PathBuf::from("/nonexistent");
-    let servers = Servers::new(Connections::new(nowhere()));
-    super::execute(job, Accounts::new(nowhere()), servers, nowhere(), store, reports, stop).await
+    let servers = McpServers::new(Connections::new(nowhere()));
+    super::execute(job, Providers::new(nowhere()), servers, nowhere(), store, reports, stop).await
 }
 
 async fn journal() -> (TempDir, Store) {
@@ -51,13 +51,13 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         provider: Provider::Scripted,
         model: model.into(),
         instructions: "Answer.".into(),
-        tools: ToolName::WORKSPACE.to_vec(),
+        tools: ToolName::WORKSPACE_TOOLS.to_vec(),
         skills: Vec::new(),
         mcp: Vec::new(),
-        approvals: Approvals::default(),
+        approvals: ApprovalPolicy::default(),
         protected: Vec::new(),
         network: Network::None,
-        limits: Limits::default(),
+        limits: RunLimits::default(),
     };
     let offer = Offer {
         run_id: RunId::new(),

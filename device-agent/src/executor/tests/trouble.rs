@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as std_mpsc;
 
 use deskgate_assistant::{Message, ModelEvent, ModelRequest, StopReason, ToolCall};
-use deskgate_definition::approvals::{Action, Rule};
+use deskgate_definition::approvals::{Rule, RuleAction};
 use deskgate_definition::tool::{Tool, ToolOutput, ToolResult, ToolSpec};
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
@@ -31,32 +31,32 @@ async fn a_stop_ends_a_huge_grep_at_once() {
 }
 
 /// An assistant that is given its answers, for trouble that a script cannot play.
-struct Given(fn(&ModelRequest) -> BoxStream<'static, ModelEvent>);
+struct CannedAssistant(fn(&ModelRequest) -> BoxStream<'static, ModelEvent>);
 
-impl Assistant for Given {
+impl Assistant for CannedAssistant {
     fn respond(&self, request: ModelRequest) -> BoxStream<'static, ModelEvent> {
         self.0(&request)
     }
 }
 
 /// A run of an owner who allows every call, and its journal.
-async fn parts(toolbox: &Toolbox) -> (TempDir, turn::Turn, Record) {
+async fn parts(toolbox: &Toolbox) -> (TempDir, turn::Turn, RunRecorder) {
     parts_of(job(Path::new("/nonexistent"), "folder", "x"), toolbox).await
 }
 
-async fn parts_of(mut job: Job, toolbox: &Toolbox) -> (TempDir, turn::Turn, Record) {
+async fn parts_of(mut job: Job, toolbox: &Toolbox) -> (TempDir, turn::Turn, RunRecorder) {
     let (disk, store) = journal().await;
-    let all = Rule { action: Action::Allow, tool: "*".into(), path: None };
+    let all = Rule { action: RuleAction::Allow, tool: "*".into(), path: None };
     Arc::make_mut(&mut job.definition).approvals.rules.push(all);
     let rules = job.definition.approvals.rulebook().expect("rules");
-    let record = Record::of(&job, store.ledger(job.offer.run_id, job.offer.attempt));
-    (disk, turn_of(&job, toolbox, rules, Before::default()), record)
+    let record = RunRecorder::of(&job, store.ledger(job.offer.run_id, job.offer.attempt));
+    (disk, turn_of(&job, toolbox, rules, PriorEffects::default()), record)
 }
 
-async fn drive(assistant: Given, toolbox: Toolbox) -> Outcome {
+async fn drive(assistant: CannedAssistant, toolbox: Toolbox) -> Outcome {
     let (_disk, turn, record) = parts(&toolbox).await;
     let started = Instant::now();
-    let clock = Clock { started, deadline: started + Duration::from_secs(60) };
+    let clock = RunClock { started, deadline: started + Duration::from_secs(60) };
     let (sender, _receiver) = mpsc::channel(256);
     drive::run(turn, &toolbox, &assistant, &record, clock, &sender, &CancellationToken::new()).await
 }
@@ -64,9 +64,9 @@ async fn drive(assistant: Given, toolbox: Toolbox) -> Outcome {
 #[tokio::test]
 async fn a_panic_of_the_assistant_is_one_internal_failure_with_its_usage() {
     for assistant in [
-        Given(|_| panic!("at once")),
-        Given(|_| stream::once(async { panic!("in the stream") }).boxed()),
-        Given(|_| stream::iter([()]).map(|()| panic!("between events")).boxed()),
+        CannedAssistant(|_| panic!("at once")),
+        CannedAssistant(|_| stream::once(async { panic!("in the stream") }).boxed()),
+        CannedAssistant(|_| stream::iter([()]).map(|()| panic!("between events")).boxed()),
     ] {
         let outcome = drive(assistant, Toolbox::with(Vec::new())).await;
         assert_eq!(code(&outcome), RunErrorCode::Internal);
@@ -74,9 +74,9 @@ async fn a_panic_of_the_assistant_is_one_internal_failure_with_its_usage() {
     }
 }
 
-struct GivenTool(fn(CancellationToken) -> futures_util::future::BoxFuture<'static, ToolResult>);
+struct CannedTool(fn(CancellationToken) -> futures_util::future::BoxFuture<'static, ToolResult>);
 
-impl Tool for GivenTool {
+impl Tool for CannedTool {
     fn spec(&self) -> ToolSpec {
         ToolSpec { name: "It".into(), description: String::new(), parameters: json!({}) }
     }
@@ -107,18 +107,18 @@ fn blah(_: &ModelRequest) -> BoxStream<'static, ModelEvent> {
 
 #[tokio::test]
 async fn a_model_that_repeats_itself_ends_at_its_turns_and_one_that_says_nothing_at_its_time() {
-    let tool = GivenTool(|_| async { Ok(ToolOutput::ok("as before")) }.boxed());
-    let outcome = drive(Given(calls_it), Toolbox::with(vec![Box::new(tool)])).await;
+    let tool = CannedTool(|_| async { Ok(ToolOutput::ok("as before")) }.boxed());
+    let outcome = drive(CannedAssistant(calls_it), Toolbox::with(vec![Box::new(tool)])).await;
     let Outcome::Failed { error, usage } = outcome else { panic!("{outcome:?}") };
     assert_eq!((error.code, error.effects), (RunErrorCode::MaxTurnsExceeded, Effects::Known));
-    let most = u64::from(Limits::default().max_turns);
+    let most = u64::from(RunLimits::default().max_turns);
     assert_eq!((usage.model_calls, usage.tool_calls), (most, most));
 
     let toolbox = Toolbox::with(Vec::new());
     // One is silent; the other never stops, and would fill the memory.
-    for assistant in [Given(|_| stream::pending().boxed()), Given(blah)] {
+    for assistant in [CannedAssistant(|_| stream::pending().boxed()), CannedAssistant(blah)] {
         let started = Instant::now();
-        let clock = Clock { started, deadline: started + Duration::from_millis(200) };
+        let clock = RunClock { started, deadline: started + Duration::from_millis(200) };
         let (sender, _receiver) = mpsc::channel(64);
         let stop = CancellationToken::new();
         let (_disk, turn, record) = parts(&toolbox).await;
@@ -135,9 +135,9 @@ async fn a_summary_of_what_was_said_is_reported_before_the_answer() {
     job.earlier = vec![Exchange { request: said, answer: "Yes.".into() }];
     let toolbox = Toolbox::with(Vec::new());
     let started = Instant::now();
-    let clock = Clock { started, deadline: started + Duration::from_secs(60) };
+    let clock = RunClock { started, deadline: started + Duration::from_secs(60) };
     let (sender, mut receiver) = mpsc::channel(64);
-    let assistant = Given(|request| {
+    let assistant = CannedAssistant(|request| {
         let text = if request.messages.len() == 1 { "Long ago they agreed." } else { "Still so." };
         stream::iter([ModelEvent::TextDelta(text.into()), ModelEvent::End(StopReason::Completed)]).boxed()
     });
@@ -162,11 +162,13 @@ async fn a_summary_of_what_was_said_is_reported_before_the_answer() {
 #[tokio::test]
 async fn a_panic_of_a_tool_is_one_internal_failure_that_says_what_may_have_happened() {
     for tool in [
-        GivenTool(|_| panic!("at once")),
-        GivenTool(|_| async { panic!("later") }.boxed()),
-        GivenTool(|_| tokio::task::spawn_blocking(|| panic!("elsewhere")).map(|joined| joined.expect("joins")).boxed()),
+        CannedTool(|_| panic!("at once")),
+        CannedTool(|_| async { panic!("later") }.boxed()),
+        CannedTool(|_| {
+            tokio::task::spawn_blocking(|| panic!("elsewhere")).map(|joined| joined.expect("joins")).boxed()
+        }),
     ] {
-        let outcome = drive(Given(calls_it), Toolbox::with(vec![Box::new(tool)])).await;
+        let outcome = drive(CannedAssistant(calls_it), Toolbox::with(vec![Box::new(tool)])).await;
         let Outcome::Failed { error, usage } = outcome else { panic!("{outcome:?}") };
         assert_eq!((error.code, error.effects, usage.tool_calls), (RunErrorCode::Internal, Effects::Possible, 1));
     }
@@ -174,7 +176,7 @@ async fn a_panic_of_a_tool_is_one_internal_failure_that_says_what_may_have_happe
 
 #[tokio::test]
 async fn a_tool_that_panics_while_it_is_stopped_does_not_make_a_second_outcome() {
-    let tool = GivenTool(|stop| {
+    let tool = CannedTool(|stop| {
         async move {
             stop.cancelled().await;
             panic!("stopped")
@@ -184,10 +186,10 @@ async fn a_tool_that_panics_while_it_is_stopped_does_not_make_a_second_outcome()
     let toolbox = Toolbox::with(vec![Box::new(tool)]);
     let (_disk, turn, record) = parts(&toolbox).await;
     let started = Instant::now();
-    let clock = Clock { started, deadline: started + Duration::from_secs(60) };
+    let clock = RunClock { started, deadline: started + Duration::from_secs(60) };
     let (sender, mut receiver) = mpsc::channel(64);
     let stop = CancellationToken::new();
-    let assistant = Given(calls_it);
+    let assistant = CannedAssistant(calls_it);
     let running = drive::run(turn, &toolbox, &assistant, &record, clock, &sender, &stop);
     let stopping = async {
         while !matches!(receiver.recv().await.expect("runs"), Progress::Event(DeviceEvent::ToolStarted { .. })) {}
@@ -201,18 +203,18 @@ async fn a_tool_that_panics_while_it_is_stopped_does_not_make_a_second_outcome()
 #[tokio::test]
 async fn a_stop_gets_through_a_full_channel_and_what_was_only_planned_never_begins() {
     static BEGAN: AtomicBool = AtomicBool::new(false);
-    let tool = GivenTool(|_| {
+    let tool = CannedTool(|_| {
         BEGAN.store(true, Ordering::Relaxed);
         async { Ok(ToolOutput::ok("")) }.boxed()
     });
     let toolbox = Toolbox::with(vec![Box::new(tool)]);
     let started = Instant::now();
     for (stopped, patience) in [(true, 20), (false, 1)] {
-        let clock = Clock { started, deadline: started + Duration::from_secs(patience) };
+        let clock = RunClock { started, deadline: started + Duration::from_secs(patience) };
         let (sender, _receiver) = mpsc::channel(1);
         sender.try_send(Progress::Event(DeviceEvent::UsageUpdated { usage: Usage::default() })).expect("room for one");
         let stop = CancellationToken::new();
-        let assistant = Given(calls_it);
+        let assistant = CannedAssistant(calls_it);
         let (_disk, turn, record) = parts(&toolbox).await;
         let mut running = Box::pin(drive::run(turn, &toolbox, &assistant, &record, clock, &sender, &stop));
         // Everything up to the first event is done at once, so after one poll it waits for room.

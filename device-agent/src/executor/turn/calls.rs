@@ -15,35 +15,35 @@
 use std::collections::VecDeque;
 
 use deskgate_assistant::{Message, ToolAnswer, ToolCall};
-use deskgate_definition::approvals::{OnDenial, Scope, Verdict};
-use deskgate_definition::tool::{Plan, PlannedCall, Shown, ToolFailure, ToolOutput, ToolResult};
+use deskgate_definition::approvals::{GrantScope, OnDenial, RuleVerdict};
+use deskgate_definition::tool::{Plan, PlanPreview, PlannedCall, ToolFailure, ToolOutput, ToolResult};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{ApprovalResolution, DeviceEvent, ToolKind, ToolStatus};
 use deskgate_protocol::ids::ApprovalId;
 use deskgate_protocol::run::{Effects, RunErrorCode};
 use serde_json::Value;
 
-use super::{Answer, Basis, Effect, Event, Request, State, Turn};
+use super::{ApprovalAnswer, ApprovalRequest, CallBasis, Turn, TurnEffect, TurnEvent, TurnState};
 
 /// What the model is told of a call that a rule denies.
-const BY_RULE: &str = "The owner's rules for this service do not allow this call. Go on without it.";
+const DENIED_BY_RULE_TEXT: &str = "The owner's rules for this service do not allow this call. Go on without it.";
 /// What the model is told of a call that nobody decided about.
-const IN_SILENCE: &str = "Nobody decided about this call in time, so it was not run. Go on without it.";
+const UNANSWERED_TEXT: &str = "Nobody decided about this call in time, so it was not run. Go on without it.";
 /// What a run ends with whose journal cannot be written.
-const NO_JOURNAL: &str =
+const JOURNAL_FAILED_TEXT: &str =
     "The device could not write its journal and ran nothing further. The owner finds the reason there.";
 
 /// The calls of one turn.
-pub(super) struct Work {
+pub(super) struct CallQueue {
     pending: VecDeque<ToolCall>,
     answers: Vec<ToolAnswer>,
     /// What the model said with its calls.
     why: String,
-    current: Option<Box<Current>>,
+    current: Option<Box<CurrentCall>>,
 }
 
 /// The call under way.
-struct Current {
+struct CurrentCall {
     /// The model's id for it.
     asked_as: String,
     /// Ours, unique within the run.
@@ -53,11 +53,11 @@ struct Current {
     arguments: Value,
     /// Of the call as it begins.
     digest: Option<Sha256Digest>,
-    step: Step,
+    step: CallStep,
 }
 
 /// How far it has come.
-enum Step {
+enum CallStep {
     /// `approved`: what a person saw and allowed, and by which request.
     Planning {
         approved: Option<(Plan, ApprovalId)>,
@@ -69,7 +69,7 @@ enum Step {
     Noting(ToolOutput),
 }
 
-impl Work {
+impl CallQueue {
     pub(super) fn new(pending: VecDeque<ToolCall>, why: String) -> Self {
         Self { pending, answers: Vec::new(), why, current: None }
     }
@@ -77,32 +77,37 @@ impl Work {
     /// The request that waits for a person.
     pub(super) fn open_request(&self) -> Option<ApprovalId> {
         match self.current.as_ref()?.step {
-            Step::Deciding(_, approval_id) => Some(approval_id),
+            CallStep::Deciding(_, approval_id) => Some(approval_id),
             _ => None,
         }
     }
 }
 
-impl Current {
+impl CurrentCall {
     fn planned(&self, plan: Plan) -> PlannedCall {
         let Self { call_id, tool, kind, arguments, .. } = self;
         PlannedCall { call_id: call_id.clone(), tool: tool.clone(), kind: *kind, arguments: arguments.clone(), plan }
     }
 
-    fn started(&self) -> Effect {
+    fn started(&self) -> TurnEffect {
         let Self { call_id, tool, kind, .. } = self;
-        Effect::Emit(DeviceEvent::ToolStarted { call_id: call_id.clone(), tool: tool.clone(), kind: *kind })
+        TurnEffect::Emit(DeviceEvent::ToolStarted { call_id: call_id.clone(), tool: tool.clone(), kind: *kind })
     }
 
-    fn completed(&self, status: ToolStatus) -> Effect {
+    fn completed(&self, status: ToolStatus) -> TurnEffect {
         let Self { call_id, tool, kind, .. } = self;
-        Effect::Emit(DeviceEvent::ToolCompleted { call_id: call_id.clone(), tool: tool.clone(), kind: *kind, status })
+        TurnEffect::Emit(DeviceEvent::ToolCompleted {
+            call_id: call_id.clone(),
+            tool: tool.clone(),
+            kind: *kind,
+            status,
+        })
     }
 }
 
 impl Turn {
     /// Takes the next call that the service has a tool for, or gives the model its answers.
-    pub(super) fn next_tool(&mut self, mut work: Work) -> Vec<Effect> {
+    pub(super) fn next_tool(&mut self, mut work: CallQueue) -> Vec<TurnEffect> {
         while let Some(call) = work.pending.pop_front() {
             let Some(kind) = self.kinds.iter().find(|(name, _)| *name == call.name).map(|(_, kind)| *kind) else {
                 let text = self.no_such_tool();
@@ -110,17 +115,17 @@ impl Turn {
                 continue;
             };
             self.calls += 1;
-            let plan = Effect::Plan { tool: call.name.clone(), arguments: call.arguments.clone() };
-            work.current = Some(Box::new(Current {
+            let plan = TurnEffect::Plan { tool: call.name.clone(), arguments: call.arguments.clone() };
+            work.current = Some(Box::new(CurrentCall {
                 asked_as: call.id,
                 call_id: format!("call_{}_{}", self.run_attempt, self.calls),
                 tool: call.name,
                 kind,
                 arguments: call.arguments,
                 digest: None,
-                step: Step::Planning { approved: None },
+                step: CallStep::Planning { approved: None },
             }));
-            self.state = State::Working(work);
+            self.state = TurnState::Working(work);
             return vec![plan];
         }
         std::sync::Arc::make_mut(&mut self.messages).push(Message::ToolResults(work.answers));
@@ -136,19 +141,21 @@ impl Turn {
     }
 
     /// What happened to the call under way.
-    pub(super) fn working(&mut self, mut work: Work, event: Event) -> Vec<Effect> {
+    pub(super) fn working(&mut self, mut work: CallQueue, event: TurnEvent) -> Vec<TurnEffect> {
         let Some(mut current) = work.current.take().map(|current| *current) else {
-            self.state = State::Working(work);
+            self.state = TurnState::Working(work);
             return Vec::new();
         };
-        match (std::mem::replace(&mut current.step, Step::Running), event) {
-            (Step::Planning { approved }, Event::Planned(Ok(plan))) => self.planned(work, current, plan, approved),
-            (Step::Planning { .. }, Event::Planned(Err(said))) => {
+        match (std::mem::replace(&mut current.step, CallStep::Running), event) {
+            (CallStep::Planning { approved }, TurnEvent::Planned(Ok(plan))) => {
+                self.planned(work, current, plan, approved)
+            }
+            (CallStep::Planning { .. }, TurnEvent::Planned(Err(said))) => {
                 let mut effects = vec![current.started(), current.completed(ToolStatus::Error)];
                 effects.extend(self.answered(work, current, said));
                 effects
             }
-            (Step::Asking(call), Event::Asked { approval_id, expires_at }) => {
+            (CallStep::Asking(call), TurnEvent::Asked { approval_id, expires_at }) => {
                 let held = DeviceEvent::ApprovalRequested {
                     approval_id,
                     call_id: call.call_id.clone(),
@@ -156,31 +163,31 @@ impl Turn {
                     kind: call.kind,
                     expires_at,
                 };
-                self.go_on(work, current, Step::Deciding(call, approval_id));
-                vec![Effect::Emit(held), Effect::AwaitAnswer(approval_id)]
+                self.go_on(work, current, CallStep::Deciding(call, approval_id));
+                vec![TurnEffect::Emit(held), TurnEffect::AwaitAnswer(approval_id)]
             }
-            (Step::Deciding(call, approval_id), Event::Answered(answer)) => {
+            (CallStep::Deciding(call, approval_id), TurnEvent::Answered(answer)) => {
                 self.decided(work, current, call, approval_id, answer)
             }
-            (Step::Beginning(call), Event::AsksFirst) => self.ask(work, current, call, false),
-            (Step::Beginning(_), Event::Begun) => {
+            (CallStep::Beginning(call), TurnEvent::AsksFirst) => self.ask(work, current, call, false),
+            (CallStep::Beginning(_), TurnEvent::Begun) => {
                 self.usage.tool_calls += 1;
                 if current.kind == ToolKind::Write {
                     self.effects = self.effects.max(Effects::Possible);
                 }
-                let run = Effect::RunTool { name: current.tool.clone(), arguments: current.arguments.clone() };
+                let run = TurnEffect::RunTool { name: current.tool.clone(), arguments: current.arguments.clone() };
                 let effects = vec![current.started(), run];
-                self.go_on(work, current, Step::Running);
+                self.go_on(work, current, CallStep::Running);
                 effects
             }
-            (Step::Running, Event::ToolFinished(result)) => self.tool_finished(work, current, result),
-            (Step::Noting(output), Event::Noted) => self.completed(work, current, output),
-            (Step::Deciding(_, approval_id), Event::NotWritten) => {
-                let ended = self.fail_because(RunErrorCode::Internal, NO_JOURNAL, true);
-                std::iter::once(Effect::Withdraw(approval_id)).chain(ended).collect()
+            (CallStep::Running, TurnEvent::ToolFinished(result)) => self.tool_finished(work, current, result),
+            (CallStep::Noting(output), TurnEvent::Noted) => self.completed(work, current, output),
+            (CallStep::Deciding(_, approval_id), TurnEvent::NotWritten) => {
+                let ended = self.fail_because(RunErrorCode::Internal, JOURNAL_FAILED_TEXT, true);
+                std::iter::once(TurnEffect::Withdraw(approval_id)).chain(ended).collect()
             }
-            (Step::Asking(_) | Step::Beginning(_) | Step::Noting(_), Event::NotWritten) => {
-                self.fail_because(RunErrorCode::Internal, NO_JOURNAL, true)
+            (CallStep::Asking(_) | CallStep::Beginning(_) | CallStep::Noting(_), TurnEvent::NotWritten) => {
+                self.fail_because(RunErrorCode::Internal, JOURNAL_FAILED_TEXT, true)
             }
             (step, _) => {
                 self.go_on(work, current, step);
@@ -189,33 +196,35 @@ impl Turn {
         }
     }
 
-    fn go_on(&mut self, mut work: Work, mut current: Current, step: Step) {
+    fn go_on(&mut self, mut work: CallQueue, mut current: CurrentCall, step: CallStep) {
         current.step = step;
         work.current = Some(Box::new(current));
-        self.state = State::Working(work);
+        self.state = TurnState::Working(work);
     }
 
     fn planned(
         &mut self,
-        work: Work,
-        current: Current,
+        work: CallQueue,
+        current: CurrentCall,
         plan: Plan,
         approved: Option<(Plan, ApprovalId)>,
-    ) -> Vec<Effect> {
+    ) -> Vec<TurnEffect> {
         let again = approved.is_some();
         if let Some((seen, approval_id)) = approved.filter(|(seen, _)| seen.does_the_same_as(&plan)) {
             // As it was seen: the journal has the digest of what the person decided about.
-            return self.begin(work, current, seen, Basis::Approval(approval_id));
+            return self.begin(work, current, seen, CallBasis::Approval(approval_id));
         }
-        let is_command = matches!(plan.shown, Shown::Command { .. });
+        let is_command = matches!(plan.shown, PlanPreview::Command { .. });
         let repeats = self.may_have_happened(&current, &plan);
         match self.rules.verdict(&current.tool, plan.place.as_deref(), is_command) {
-            Verdict::Allow if !repeats => self.begin(work, current, plan, Basis::Rules),
-            Verdict::Deny => self.refused(work, current, BY_RULE.to_owned(), RunErrorCode::ApprovalDenied),
-            Verdict::Allow | Verdict::Ask => {
-                let scope = Scope::of(&current.tool, plan.place.as_deref());
+            RuleVerdict::Allow if !repeats => self.begin(work, current, plan, CallBasis::Rules),
+            RuleVerdict::Deny => {
+                self.refused(work, current, DENIED_BY_RULE_TEXT.to_owned(), RunErrorCode::ApprovalDenied)
+            }
+            RuleVerdict::Allow | RuleVerdict::Ask => {
+                let scope = GrantScope::of(&current.tool, plan.place.as_deref());
                 if let Some((_, approval_id)) = self.grants.iter().find(|(granted, _)| *granted == scope && !repeats) {
-                    let basis = Basis::Grant(*approval_id);
+                    let basis = CallBasis::Grant(*approval_id);
                     return self.begin(work, current, plan, basis);
                 }
                 let call = current.planned(plan);
@@ -224,63 +233,67 @@ impl Turn {
         }
     }
 
-    fn ask(&mut self, work: Work, current: Current, call: PlannedCall, again: bool) -> Vec<Effect> {
-        let request = Request { call: call.clone(), why: work.why.clone(), again };
-        self.go_on(work, current, Step::Asking(call));
-        vec![Effect::Ask(request)]
+    fn ask(&mut self, work: CallQueue, current: CurrentCall, call: PlannedCall, again: bool) -> Vec<TurnEffect> {
+        let request = ApprovalRequest { call: call.clone(), why: work.why.clone(), again };
+        self.go_on(work, current, CallStep::Asking(call));
+        vec![TurnEffect::Ask(request)]
     }
 
     /// Whether the same call began before and nobody knows what came of it: only a person has it done once more.
-    fn may_have_happened(&self, current: &Current, plan: &Plan) -> bool {
+    fn may_have_happened(&self, current: &CurrentCall, plan: &Plan) -> bool {
         !self.uncertain.is_empty() && self.uncertain.contains(&current.planned(plan.clone()).digest())
     }
 
-    fn begin(&mut self, work: Work, mut current: Current, plan: Plan, basis: Basis) -> Vec<Effect> {
+    fn begin(&mut self, work: CallQueue, mut current: CurrentCall, plan: Plan, basis: CallBasis) -> Vec<TurnEffect> {
         let call = current.planned(plan);
         current.digest = Some(call.digest());
-        self.go_on(work, current, Step::Beginning(call.clone()));
-        vec![Effect::Begin { call, basis }]
+        self.go_on(work, current, CallStep::Beginning(call.clone()));
+        vec![TurnEffect::Begin { call, basis }]
     }
 
     fn decided(
         &mut self,
-        work: Work,
-        mut current: Current,
+        work: CallQueue,
+        mut current: CurrentCall,
         call: PlannedCall,
         approval_id: ApprovalId,
-        answer: Answer,
-    ) -> Vec<Effect> {
+        answer: ApprovalAnswer,
+    ) -> Vec<TurnEffect> {
         let resolution = match &answer {
-            Answer::Once | Answer::ForRun => ApprovalResolution::Approved,
-            Answer::Denied { .. } => ApprovalResolution::Denied,
-            Answer::Expired => ApprovalResolution::Expired,
+            ApprovalAnswer::Once | ApprovalAnswer::ForRun => ApprovalResolution::Approved,
+            ApprovalAnswer::Denied { .. } => ApprovalResolution::Denied,
+            ApprovalAnswer::Expired => ApprovalResolution::Expired,
         };
-        let mut effects = vec![Effect::Emit(DeviceEvent::ApprovalResolved { approval_id, resolution })];
-        if answer == Answer::ForRun {
-            self.grants.push((Scope::of(&call.tool, call.plan.place.as_deref()), approval_id));
+        let mut effects = vec![TurnEffect::Emit(DeviceEvent::ApprovalResolved { approval_id, resolution })];
+        if answer == ApprovalAnswer::ForRun {
+            self.grants.push((GrantScope::of(&call.tool, call.plan.place.as_deref()), approval_id));
         }
         effects.extend(match answer {
-            Answer::Once | Answer::ForRun => {
+            ApprovalAnswer::Once | ApprovalAnswer::ForRun => {
                 current.arguments = call.arguments.clone();
-                let plan = Effect::Plan { tool: call.tool, arguments: call.arguments };
-                self.go_on(work, current, Step::Planning { approved: Some((call.plan, approval_id)) });
+                let plan = TurnEffect::Plan { tool: call.tool, arguments: call.arguments };
+                self.go_on(work, current, CallStep::Planning { approved: Some((call.plan, approval_id)) });
                 vec![plan]
             }
-            Answer::Denied { reason } => self.refused(work, current, by_a_person(reason), RunErrorCode::ApprovalDenied),
-            Answer::Expired => self.refused(work, current, IN_SILENCE.to_owned(), RunErrorCode::ApprovalExpired),
+            ApprovalAnswer::Denied { reason } => {
+                self.refused(work, current, by_a_person(reason), RunErrorCode::ApprovalDenied)
+            }
+            ApprovalAnswer::Expired => {
+                self.refused(work, current, UNANSWERED_TEXT.to_owned(), RunErrorCode::ApprovalExpired)
+            }
         });
         effects
     }
 
     /// The call does not run: the model is told, unless the service says that this ends the run.
-    fn refused(&mut self, work: Work, current: Current, said: String, code: RunErrorCode) -> Vec<Effect> {
+    fn refused(&mut self, work: CallQueue, current: CurrentCall, said: String, code: RunErrorCode) -> Vec<TurnEffect> {
         match self.rules.on_denial {
             OnDenial::TellAssistant => self.answered(work, current, ToolOutput::error(said)),
             OnDenial::EndRun => self.fail(code),
         }
     }
 
-    fn tool_finished(&mut self, work: Work, current: Current, result: ToolResult) -> Vec<Effect> {
+    fn tool_finished(&mut self, work: CallQueue, current: CurrentCall, result: ToolResult) -> Vec<TurnEffect> {
         let writes = current.kind == ToolKind::Write;
         match result {
             // Its intent stays without an outcome, as it is.
@@ -292,8 +305,8 @@ impl Turn {
                 if !output.is_error {
                     self.effects = Effects::Known;
                 }
-                let note = Effect::Note { call_id: current.call_id.clone(), ok: !output.is_error };
-                self.go_on(work, current, Step::Noting(output));
+                let note = TurnEffect::Note { call_id: current.call_id.clone(), ok: !output.is_error };
+                self.go_on(work, current, CallStep::Noting(output));
                 vec![note]
             }
             Ok(output) => self.completed(work, current, output),
@@ -308,13 +321,13 @@ impl Turn {
         }
     }
 
-    fn completed(&mut self, work: Work, current: Current, output: ToolOutput) -> Vec<Effect> {
+    fn completed(&mut self, work: CallQueue, current: CurrentCall, output: ToolOutput) -> Vec<TurnEffect> {
         let mut effects = vec![current.completed(if output.is_error { ToolStatus::Error } else { ToolStatus::Ok })];
         effects.extend(self.answered(work, current, output));
         effects
     }
 
-    fn answered(&mut self, mut work: Work, current: Current, output: ToolOutput) -> Vec<Effect> {
+    fn answered(&mut self, mut work: CallQueue, current: CurrentCall, output: ToolOutput) -> Vec<TurnEffect> {
         let ToolOutput { text, is_error, .. } = output;
         work.answers.push(ToolAnswer { call_id: current.asked_as, text, is_error });
         self.next_tool(work)

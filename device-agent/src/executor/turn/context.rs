@@ -12,16 +12,16 @@ use deskgate_definition::tool::ToolSpec;
 use deskgate_protocol::control::ToolKind;
 
 /// Bytes that stand for one token where nobody counted. Texts in Latin letters have about so many.
-const BYTES_OF_A_TOKEN: usize = 4;
+const BYTES_PER_TOKEN: usize = 4;
 
 /// About how many tokens so many bytes are.
 pub(super) fn tokens(bytes: usize) -> u64 {
-    (bytes / BYTES_OF_A_TOKEN) as u64
+    (bytes / BYTES_PER_TOKEN) as u64
 }
 
 /// A part of the conversation that may give way to a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum ContextPart {
     /// What was said in earlier runs.
     Earlier,
     /// What this run did before its last calls.
@@ -29,7 +29,7 @@ pub(super) enum Part {
 }
 
 /// What is known of the model's window.
-pub(super) struct Context {
+pub(super) struct ContextWindow {
     window: Option<u64>,
     /// Tokens of the system prompt and the tools.
     fixed: u64,
@@ -41,7 +41,7 @@ pub(super) struct Context {
     refused: bool,
 }
 
-impl Context {
+impl ContextWindow {
     pub(super) fn new(window: Option<u64>, system: &str, tools: &[(ToolKind, ToolSpec)]) -> Self {
         let of_tool = |spec: &ToolSpec| spec.name.len() + spec.description.len() + spec.parameters.to_string().len();
         let tool_bytes: usize = tools.iter().map(|(_, spec)| of_tool(spec)).sum();
@@ -54,16 +54,16 @@ impl Context {
     }
 
     /// A call of the model is over: what it read and wrote are its messages so far and one more.
-    pub(super) fn counted(&mut self, usage: TokenUsage, messages: usize) {
+    pub(super) fn record_usage(&mut self, usage: TokenUsage, messages: usize) {
         if usage.input_tokens > 0 {
             self.counted = Some((usage.input_tokens + usage.output_tokens, messages + 1));
         }
     }
 
     /// The part gave way.
-    pub(super) fn shortened(&mut self, part: Part) {
+    pub(super) fn record_summary(&mut self, part: ContextPart) {
         self.counted = None;
-        self.earlier_is_short |= part == Part::Earlier;
+        self.earlier_is_short |= part == ContextPart::Earlier;
     }
 
     /// What the next call would have the model read.
@@ -74,14 +74,14 @@ impl Context {
 
     /// The part that is to give way before the next call. A quarter of the window is for the answer, and for what
     /// the estimate is wrong by.
-    pub(super) fn too_long(&self, messages: &[Message]) -> Option<Part> {
+    pub(super) fn too_long(&self, messages: &[Message]) -> Option<ContextPart> {
         let window = self.window?;
         if self.filled(messages) > window - window / 4 { self.part(messages) } else { None }
     }
 
     /// The model refused the conversation as too long. The part that gives way, once in a turn; and the window is
     /// no larger than this, whatever anybody said.
-    pub(super) fn refused(&mut self, messages: &[Message]) -> Option<Part> {
+    pub(super) fn refused(&mut self, messages: &[Message]) -> Option<ContextPart> {
         if std::mem::replace(&mut self.refused, true) {
             return None;
         }
@@ -90,34 +90,35 @@ impl Context {
         self.part(messages)
     }
 
-    fn part(&self, messages: &[Message]) -> Option<Part> {
-        let parts = if self.earlier_is_short { &[Part::Work][..] } else { &[Part::Earlier, Part::Work] };
+    fn part(&self, messages: &[Message]) -> Option<ContextPart> {
+        let parts =
+            if self.earlier_is_short { &[ContextPart::Work][..] } else { &[ContextPart::Earlier, ContextPart::Work] };
         parts.iter().copied().find(|part| !part.of(messages).is_empty())
     }
 
     /// Tokens that a summary may have.
     pub(super) fn summary_tokens(&self) -> u64 {
-        self.window.map_or(SUMMARY_TOKENS, |window| (window / 8).clamp(64, SUMMARY_TOKENS))
+        self.window.map_or(MAX_SUMMARY_TOKENS, |window| (window / 8).clamp(64, MAX_SUMMARY_TOKENS))
     }
 
     /// Bytes of what stands in a summary's place where none could be had.
     pub(super) fn summary_bytes(&self) -> usize {
-        self.summary_tokens() as usize * BYTES_OF_A_TOKEN
+        self.summary_tokens() as usize * BYTES_PER_TOKEN
     }
 
     /// Bytes of a conversation that one call may sum up: half of the window.
     pub(super) fn summable_bytes(&self) -> usize {
-        let tokens = self.window.map_or(SUMMABLE_TOKENS, |window| (window / 2).min(SUMMABLE_TOKENS));
-        tokens as usize * BYTES_OF_A_TOKEN
+        let tokens = self.window.map_or(MAX_SUMMARIZED_TOKENS, |window| (window / 2).min(MAX_SUMMARIZED_TOKENS));
+        tokens as usize * BYTES_PER_TOKEN
     }
 }
 
 /// The most tokens of a summary: some pages.
-const SUMMARY_TOKENS: u64 = 4096;
+const MAX_SUMMARY_TOKENS: u64 = 4096;
 /// The most tokens that are summed up at once.
-const SUMMABLE_TOKENS: u64 = 128 * 1024;
+const MAX_SUMMARIZED_TOKENS: u64 = 128 * 1024;
 
-impl Part {
+impl ContextPart {
     /// Where it stands.
     pub(super) fn of(self, messages: &[Message]) -> Range<usize> {
         let request = messages.iter().rposition(|message| matches!(message, Message::User { .. })).unwrap_or(0);

@@ -7,26 +7,26 @@ use deskgate_assistant::{ErrorKind, Message, ModelError, ModelEvent, StopReason,
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
 use deskgate_protocol::run::{FinishReason, RunErrorCode};
 
-use super::calls::Work;
-use super::{Effect, State, Turn, WRITTEN_OUT, context};
+use super::calls::CallQueue;
+use super::{OUTPUT_LIMIT_TEXT, Turn, TurnEffect, TurnState, context};
 use crate::executor::outcome;
 
 /// Bytes of a message that are reported; the protocol's own limit.
-pub(super) const MESSAGE_LIMIT: usize = 60_000;
+pub(super) const MAX_MESSAGE_BYTES: usize = 60_000;
 /// Bytes of text kept of one turn: no result can be larger.
-const TEXT_LIMIT: usize = 1024 * 1024;
+const MAX_TEXT_BYTES: usize = 1024 * 1024;
 /// Tool calls that one turn may ask for. No sane turn comes near it.
-pub(super) const CALLS_LIMIT: usize = 64;
+pub(super) const MAX_TOOL_CALLS: usize = 64;
 /// Calls of the model for one turn, when it fails in a way that may pass.
-pub(super) const ATTEMPTS: u32 = 6;
+pub(super) const MAX_MODEL_ATTEMPTS: u32 = 6;
 /// Bytes of the assistant's own words that a request shows.
-const WHY_LIMIT: usize = 4_000;
+const MAX_REASON_BYTES: usize = 4_000;
 /// The pause before the second attempt. Each further pause is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(250);
 
 /// What the model has said in the call under way.
 #[derive(Default)]
-pub(super) struct Reply {
+pub(super) struct ModelReply {
     pub(super) text: String,
     /// Characters of the text.
     pub(super) length: u64,
@@ -35,7 +35,7 @@ pub(super) struct Reply {
     pub(super) tokens: TokenUsage,
 }
 
-impl Reply {
+impl ModelReply {
     /// Bytes of text and calls.
     pub(super) fn written(&self) -> usize {
         self.text.len() + self.calls.iter().map(|call| call.arguments.to_string().len()).sum::<usize>()
@@ -43,21 +43,21 @@ impl Reply {
 }
 
 impl Turn {
-    pub(super) fn model(&mut self, mut reply: Reply, event: ModelEvent) -> Vec<Effect> {
+    pub(super) fn model(&mut self, mut reply: ModelReply, event: ModelEvent) -> Vec<TurnEffect> {
         match event {
             ModelEvent::TextDelta(text) => {
                 // After a cut nothing is added, not even a shorter piece that would still fit.
                 if !reply.cut {
-                    let piece = outcome::cut(&text, TEXT_LIMIT - reply.text.len());
+                    let piece = outcome::cut(&text, MAX_TEXT_BYTES - reply.text.len());
                     reply.cut = piece.len() < text.len();
                     let say = self.say(&reply, piece);
                     reply.text.push_str(piece);
                     reply.length += piece.chars().count() as u64;
-                    self.state = State::Calling(reply);
+                    self.state = TurnState::Calling(reply);
                     return say;
                 }
             }
-            ModelEvent::ToolCall(_) if reply.calls.len() == CALLS_LIMIT => {
+            ModelEvent::ToolCall(_) if reply.calls.len() == MAX_TOOL_CALLS => {
                 self.count(&reply);
                 let message = "The model asked for too many tool calls at once.";
                 return self.fail_because(RunErrorCode::ModelError, message, true);
@@ -70,29 +70,29 @@ impl Turn {
             }
             ModelEvent::End(reason) => return self.model_ended(reply, reason),
         }
-        self.state = State::Calling(reply);
+        self.state = TurnState::Calling(reply);
         Vec::new()
     }
 
     /// As much of a piece as the finished message will report.
-    fn say(&self, reply: &Reply, piece: &str) -> Vec<Effect> {
-        let text = outcome::cut(piece, MESSAGE_LIMIT.saturating_sub(reply.text.len()));
+    fn say(&self, reply: &ModelReply, piece: &str) -> Vec<TurnEffect> {
+        let text = outcome::cut(piece, MAX_MESSAGE_BYTES.saturating_sub(reply.text.len()));
         if text.is_empty() {
             return Vec::new();
         }
         let message_id = self.message_id(self.reported_messages + 1);
-        vec![Effect::Say(MessageDelta { message_id, offset: reply.length, text: text.to_owned() })]
+        vec![TurnEffect::Say(MessageDelta { message_id, offset: reply.length, text: text.to_owned() })]
     }
 
-    pub(super) fn model_failed(&mut self, error: &ModelError) -> Vec<Effect> {
+    pub(super) fn model_failed(&mut self, error: &ModelError) -> Vec<TurnEffect> {
         if error.kind == ErrorKind::TooLong
             && let Some(part) = self.context.refused(&self.messages)
         {
             return self.sum_up(part);
         }
         if let Some(pause) = pause(error, self.attempt) {
-            self.state = State::Waiting(None);
-            return vec![Effect::RetryIn(pause)];
+            self.state = TurnState::Waiting(None);
+            return vec![TurnEffect::RetryIn(pause)];
         }
         let code = match error.kind {
             ErrorKind::Auth => RunErrorCode::ModelAuth,
@@ -103,30 +103,30 @@ impl Turn {
         self.fail_because(code, &error.message, error.retryable)
     }
 
-    fn model_ended(&mut self, reply: Reply, reason: StopReason) -> Vec<Effect> {
+    fn model_ended(&mut self, reply: ModelReply, reason: StopReason) -> Vec<TurnEffect> {
         self.count(&reply);
-        self.context.counted(reply.tokens, self.messages.len());
-        let Reply { text, cut, calls, .. } = reply;
+        self.context.record_usage(reply.tokens, self.messages.len());
+        let ModelReply { text, cut, calls, .. } = reply;
         let mut effects = Vec::new();
         if !text.is_empty() {
             self.reported_messages += 1;
-            effects.push(Effect::Emit(DeviceEvent::MessageCompleted {
+            effects.push(TurnEffect::Emit(DeviceEvent::MessageCompleted {
                 message_id: self.message_id(self.reported_messages),
-                text: outcome::cut(&text, MESSAGE_LIMIT).to_owned(),
+                text: outcome::cut(&text, MAX_MESSAGE_BYTES).to_owned(),
             }));
         }
-        effects.push(Effect::Emit(DeviceEvent::UsageUpdated { usage: self.usage }));
+        effects.push(TurnEffect::Emit(DeviceEvent::UsageUpdated { usage: self.usage }));
         effects.extend(if reason == StopReason::Refused {
             self.fail_because(RunErrorCode::ModelError, "The model declined to answer.", false)
         } else if self.left() == Some(0) && (!calls.is_empty() || text.trim().is_empty()) {
             // Whatever the calls would do, nobody could make an answer of it any more.
-            self.fail_because(RunErrorCode::ModelError, WRITTEN_OUT, false)
+            self.fail_because(RunErrorCode::ModelError, OUTPUT_LIMIT_TEXT, false)
         } else if !calls.is_empty() {
-            let why = match outcome::cut(&text, WHY_LIMIT) {
+            let why = match outcome::cut(&text, MAX_REASON_BYTES) {
                 whole if whole.len() == text.len() => whole.to_owned(),
                 beginning => format!("{beginning} [cut here]"),
             };
-            let work = Work::new(calls.iter().cloned().collect(), why);
+            let work = CallQueue::new(calls.iter().cloned().collect(), why);
             Arc::make_mut(&mut self.messages).push(Message::Assistant { text, tool_calls: calls });
             self.next_tool(work)
         } else if text.trim().is_empty() {
@@ -139,7 +139,7 @@ impl Turn {
         effects
     }
 
-    pub(super) fn count(&mut self, reply: &Reply) {
+    pub(super) fn count(&mut self, reply: &ModelReply) {
         self.usage.input_tokens += reply.tokens.input_tokens;
         self.usage.output_tokens += reply.tokens.output_tokens;
         self.written_tokens += match reply.tokens.output_tokens {
@@ -155,12 +155,12 @@ impl Turn {
 
 /// The failure of a stream that is over too early.
 pub(super) fn broken_off() -> ModelError {
-    ModelError::new(ErrorKind::Protocol, "The model's answer broke off before its end.").passing()
+    ModelError::new(ErrorKind::Protocol, "The model's answer broke off before its end.").as_retryable()
 }
 
 /// How long to wait before the next attempt, after so many; `None`: there is none. The run's own time bounds what a
 /// provider may ask for.
 pub(super) fn pause(error: &ModelError, attempts: u32) -> Option<Duration> {
-    let again = error.retryable && attempts < ATTEMPTS;
-    again.then(|| (FIRST_PAUSE * 2_u32.pow(attempts - 1)).max(error.retry_after.unwrap_or_default()))
+    let again = error.retryable && attempts < MAX_MODEL_ATTEMPTS;
+    again.then(|| (INITIAL_BACKOFF * 2_u32.pow(attempts - 1)).max(error.retry_after.unwrap_or_default()))
 }

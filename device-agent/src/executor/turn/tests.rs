@@ -3,15 +3,15 @@
 mod tokens;
 
 use deskgate_assistant::{ErrorKind, ModelError, ModelEvent, StopReason, TokenUsage, ToolAnswer, ToolCall};
-use deskgate_definition::approvals::{Action, Approvals, Rule};
-use deskgate_definition::tool::{Plan, PlannedCall, Shown, ToolFailure, ToolOutput};
+use deskgate_definition::approvals::{ApprovalPolicy, Rule, RuleAction};
+use deskgate_definition::tool::{Plan, PlanPreview, PlannedCall, ToolFailure, ToolOutput};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::DeviceEvent;
 use deskgate_protocol::run::{FinishReason, RunError};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::reply::{ATTEMPTS, CALLS_LIMIT, MESSAGE_LIMIT};
+use super::reply::{MAX_MESSAGE_BYTES, MAX_MODEL_ATTEMPTS, MAX_TOOL_CALLS};
 use super::*;
 
 mod approvals;
@@ -25,15 +25,15 @@ fn turn(max_turns: u32) -> Turn {
 
 /// In which every call runs by itself.
 fn setup(max_turns: u32) -> Setup {
-    let all = Rule { action: Action::Allow, tool: "*".into(), path: None };
-    setup_under(max_turns, Approvals { rules: vec![all], ..Approvals::default() })
+    let all = Rule { action: RuleAction::Allow, tool: "*".into(), path: None };
+    setup_under(max_turns, ApprovalPolicy { rules: vec![all], ..ApprovalPolicy::default() })
 }
 
-fn turn_under(max_turns: u32, approvals: Approvals) -> Turn {
+fn turn_under(max_turns: u32, approvals: ApprovalPolicy) -> Turn {
     Turn::new(setup_under(max_turns, approvals))
 }
 
-fn setup_under(max_turns: u32, approvals: Approvals) -> Setup {
+fn setup_under(max_turns: u32, approvals: ApprovalPolicy) -> Setup {
     let spec = |name: &str| ToolSpec { name: name.into(), description: String::new(), parameters: json!({}) };
     Setup {
         system: "system".into(),
@@ -51,17 +51,17 @@ fn setup_under(max_turns: u32, approvals: Approvals) -> Setup {
 
 /// What a test says happens, in order; the last answer of the turn comes back, in short words. Plans are made and the
 /// journal is written without a word.
-fn after(turn: &mut Turn, events: impl IntoIterator<Item = Event>) -> Vec<String> {
+fn after(turn: &mut Turn, events: impl IntoIterator<Item = TurnEvent>) -> Vec<String> {
     events.into_iter().map(|event| with_its_steps(turn, event)).last().expect("events").iter().map(words).collect()
 }
 
-fn with_its_steps(turn: &mut Turn, event: Event) -> Vec<Effect> {
+fn with_its_steps(turn: &mut Turn, event: TurnEvent) -> Vec<TurnEffect> {
     let mut effects = turn.on(event, SECOND);
     loop {
         let next = match effects.last() {
-            Some(Effect::Plan { .. }) => Event::Planned(Ok(plan("a.txt"))),
-            Some(Effect::Begin { .. }) => Event::Begun,
-            Some(Effect::Note { .. }) => Event::Noted,
+            Some(TurnEffect::Plan { .. }) => TurnEvent::Planned(Ok(plan("a.txt"))),
+            Some(TurnEffect::Begin { .. }) => TurnEvent::Begun,
+            Some(TurnEffect::Note { .. }) => TurnEvent::Noted,
             _ => return effects,
         };
         effects.pop();
@@ -70,61 +70,66 @@ fn with_its_steps(turn: &mut Turn, event: Event) -> Vec<Effect> {
 }
 
 fn plan(place: &str) -> Plan {
-    Plan { place: Some(place.into()), shown: Shown::Arguments }
+    Plan { place: Some(place.into()), shown: PlanPreview::Arguments }
 }
 
-fn words(effect: &Effect) -> String {
+fn words(effect: &TurnEffect) -> String {
     match effect {
-        Effect::CallModel(request) => format!("call the model with {} messages", request.messages.len()),
-        Effect::RetryIn(pause) => format!("retry in {} ms", pause.as_millis()),
-        Effect::RunTool { name, .. } => format!("run {name}"),
-        Effect::Plan { tool, .. } => format!("plan {tool}"),
-        Effect::Ask(request) if request.again => format!("ask again for {}", request.call.tool),
-        Effect::Ask(request) => format!("ask for {} because {:?}", request.call.tool, request.why),
-        Effect::AwaitAnswer(_) => "wait for an answer".to_owned(),
-        Effect::Withdraw(_) => "withdraw".to_owned(),
-        Effect::Begin { call, basis: Basis::Rules } => format!("begin {} by the rules", call.tool),
-        Effect::Begin { call, basis: Basis::Approval(_) } => format!("begin {} by approval", call.tool),
-        Effect::Begin { call, basis: Basis::Grant(_) } => format!("begin {} by a grant", call.tool),
-        Effect::Note { ok, .. } => format!("note {ok}"),
-        Effect::Emit(DeviceEvent::ToolStarted { call_id, tool, .. }) => format!("{call_id} {tool} started"),
-        Effect::Emit(DeviceEvent::ToolCompleted { call_id, tool, status, .. }) => {
+        TurnEffect::CallModel(request) => format!("call the model with {} messages", request.messages.len()),
+        TurnEffect::RetryIn(pause) => format!("retry in {} ms", pause.as_millis()),
+        TurnEffect::RunTool { name, .. } => format!("run {name}"),
+        TurnEffect::Plan { tool, .. } => format!("plan {tool}"),
+        TurnEffect::Ask(request) if request.again => format!("ask again for {}", request.call.tool),
+        TurnEffect::Ask(request) => format!("ask for {} because {:?}", request.call.tool, request.why),
+        TurnEffect::AwaitAnswer(_) => "wait for an answer".to_owned(),
+        TurnEffect::Withdraw(_) => "withdraw".to_owned(),
+        TurnEffect::Begin { call, basis: CallBasis::Rules } => format!("begin {} by the rules", call.tool),
+        TurnEffect::Begin { call, basis: CallBasis::Approval(_) } => format!("begin {} by approval", call.tool),
+        TurnEffect::Begin { call, basis: CallBasis::Grant(_) } => format!("begin {} by a grant", call.tool),
+        TurnEffect::Note { ok, .. } => format!("note {ok}"),
+        TurnEffect::Emit(DeviceEvent::ToolStarted { call_id, tool, .. }) => format!("{call_id} {tool} started"),
+        TurnEffect::Emit(DeviceEvent::ToolCompleted { call_id, tool, status, .. }) => {
             format!("{call_id} {tool} completed {status:?}")
         }
-        Effect::Emit(DeviceEvent::MessageCompleted { message_id, text }) => format!("{message_id} {text:?}"),
-        Effect::Say(delta) => format!("{} at {}: {:?}", delta.message_id, delta.offset, delta.text),
-        Effect::Emit(DeviceEvent::UsageUpdated { usage }) => format!("usage after {} calls", usage.model_calls),
-        Effect::Remember { said, .. } => format!("remember {said:?}"),
-        Effect::Emit(DeviceEvent::ApprovalRequested { call_id, tool, .. }) => format!("{call_id} {tool} held"),
-        Effect::Emit(DeviceEvent::ApprovalResolved { resolution, .. }) => format!("{resolution:?}"),
-        Effect::Finish(Outcome::Succeeded { result, .. }) => format!("succeeded {:?}", result.text),
-        Effect::Finish(Outcome::Failed { error, .. }) => format!("failed {:?}", error.code),
-        Effect::Finish(Outcome::Cancelled { effects, .. }) => format!("cancelled {effects:?}"),
+        TurnEffect::Emit(DeviceEvent::MessageCompleted { message_id, text }) => format!("{message_id} {text:?}"),
+        TurnEffect::Say(delta) => format!("{} at {}: {:?}", delta.message_id, delta.offset, delta.text),
+        TurnEffect::Emit(DeviceEvent::UsageUpdated { usage }) => format!("usage after {} calls", usage.model_calls),
+        TurnEffect::Remember { said, .. } => format!("remember {said:?}"),
+        TurnEffect::Emit(DeviceEvent::ApprovalRequested { call_id, tool, .. }) => format!("{call_id} {tool} held"),
+        TurnEffect::Emit(DeviceEvent::ApprovalResolved { resolution, .. }) => format!("{resolution:?}"),
+        TurnEffect::Finish(Outcome::Succeeded { result, .. }) => format!("succeeded {:?}", result.text),
+        TurnEffect::Finish(Outcome::Failed { error, .. }) => format!("failed {:?}", error.code),
+        TurnEffect::Finish(Outcome::Cancelled { effects, .. }) => format!("cancelled {effects:?}"),
     }
 }
 
-fn says(text: &str) -> Event {
-    Event::Model(ModelEvent::TextDelta(text.into()))
+fn says(text: &str) -> TurnEvent {
+    TurnEvent::Model(ModelEvent::TextDelta(text.into()))
 }
 
-fn calls(tool: &str) -> Event {
-    Event::Model(ModelEvent::ToolCall(ToolCall {
+fn calls(tool: &str) -> TurnEvent {
+    TurnEvent::Model(ModelEvent::ToolCall(ToolCall {
         id: format!("id of {tool}"),
         name: tool.into(),
         arguments: json!({}),
     }))
 }
 
-fn ends() -> Event {
-    Event::Model(ModelEvent::End(StopReason::Completed))
+fn ends() -> TurnEvent {
+    TurnEvent::Model(ModelEvent::End(StopReason::Completed))
 }
 
-fn fails(kind: ErrorKind, retryable: bool) -> Event {
-    Event::Model(ModelEvent::Error(ModelError { kind, message: "out of order".into(), retryable, retry_after: None }))
+fn fails(kind: ErrorKind, retryable: bool) -> TurnEvent {
+    TurnEvent::Model(ModelEvent::Error(ModelError {
+        kind,
+        message: "out of order".into(),
+        retryable,
+        retry_after: None,
+    }))
 }
 
-fn answers(text: &str) -> Event {
-    Event::ToolFinished(Ok(ToolOutput::ok(text)))
+fn answers(text: &str) -> TurnEvent {
+    TurnEvent::ToolFinished(Ok(ToolOutput::ok(text)))
 }
 
 fn conversation(turn: &Turn) -> &[Message] {
@@ -134,7 +139,7 @@ fn conversation(turn: &Turn) -> &[Message] {
 #[test]
 fn a_question_is_answered() {
     let mut turn = turn(9);
-    assert_eq!(after(&mut turn, [Event::Started]), ["call the model with 1 messages"]);
+    assert_eq!(after(&mut turn, [TurnEvent::Started]), ["call the model with 1 messages"]);
     assert_eq!(
         after(&mut turn, [says("Good "), says("day."), ends()]),
         ["msg_2_1 \"Good day.\"", "usage after 1 calls", "succeeded \"Good day.\""]
@@ -144,19 +149,19 @@ fn a_question_is_answered() {
 #[test]
 fn what_the_model_writes_is_said_at_once_with_its_place_counted_in_characters() {
     let mut turn = turn(9);
-    assert_eq!(after(&mut turn, [Event::Started, says("Größe: ")]), ["msg_2_1 at 0: \"Größe: \""]);
+    assert_eq!(after(&mut turn, [TurnEvent::Started, says("Größe: ")]), ["msg_2_1 at 0: \"Größe: \""]);
     assert_eq!(after(&mut turn, [says("3")]), ["msg_2_1 at 7: \"3\""]);
     // A model that is asked again begins the same message anew.
     assert_eq!(after(&mut turn, [fails(ErrorKind::Overloaded, true)]), ["retry in 250 ms"]);
-    assert_eq!(after(&mut turn, [Event::RetryDue, says("Four")]), ["msg_2_1 at 0: \"Four\""]);
+    assert_eq!(after(&mut turn, [TurnEvent::RetryDue, says("Four")]), ["msg_2_1 at 0: \"Four\""]);
     assert_eq!(after(&mut turn, [calls("Read"), ends(), answers("text"), says("x")]), ["msg_2_2 at 0: \"x\""]);
 }
 
 #[test]
 fn nothing_is_said_that_the_finished_message_will_not_report() {
     let mut turn = turn(9);
-    after(&mut turn, [Event::Started, says(&"x".repeat(MESSAGE_LIMIT - 1))]);
-    assert_eq!(after(&mut turn, [says("yz")]), [format!("msg_2_1 at {}: \"y\"", MESSAGE_LIMIT - 1)]);
+    after(&mut turn, [TurnEvent::Started, says(&"x".repeat(MAX_MESSAGE_BYTES - 1))]);
+    assert_eq!(after(&mut turn, [says("yz")]), [format!("msg_2_1 at {}: \"y\"", MAX_MESSAGE_BYTES - 1)]);
     assert!(after(&mut turn, [says("more")]).is_empty());
 }
 
@@ -164,11 +169,11 @@ fn nothing_is_said_that_the_finished_message_will_not_report() {
 fn tools_run_one_after_the_other_and_their_results_go_back_together() {
     let mut turn = turn(9);
     assert_eq!(
-        after(&mut turn, [Event::Started, says("I look."), calls("Read"), calls("Read"), ends()]),
+        after(&mut turn, [TurnEvent::Started, says("I look."), calls("Read"), calls("Read"), ends()]),
         ["msg_2_1 \"I look.\"", "usage after 1 calls", "call_2_1 Read started", "run Read"]
     );
     assert_eq!(
-        after(&mut turn, [Event::ToolFinished(Ok(ToolOutput::error("no such file")))]),
+        after(&mut turn, [TurnEvent::ToolFinished(Ok(ToolOutput::error("no such file")))]),
         ["call_2_1 Read completed Error", "call_2_2 Read started", "run Read"]
     );
     assert_eq!(after(&mut turn, [answers("text")]), ["call_2_2 Read completed Ok", "call the model with 3 messages"]);
@@ -184,7 +189,7 @@ fn tools_run_one_after_the_other_and_their_results_go_back_together() {
 fn a_tool_that_the_service_does_not_have_is_told_to_the_model_and_nothing_runs() {
     let mut turn = turn(9);
     assert_eq!(
-        after(&mut turn, [Event::Started, calls("Bash"), ends()]),
+        after(&mut turn, [TurnEvent::Started, calls("Bash"), ends()]),
         ["usage after 1 calls", "call the model with 3 messages"]
     );
     let Message::ToolResults(results) = &conversation(&turn)[2] else { panic!("results") };
@@ -195,7 +200,7 @@ fn a_tool_that_the_service_does_not_have_is_told_to_the_model_and_nothing_runs()
 #[test]
 fn a_model_that_never_stops_calling_meets_the_limit_of_turns() {
     let mut turn = turn(2);
-    after(&mut turn, [Event::Started, calls("Read"), ends(), answers("1"), calls("Read"), ends()]);
+    after(&mut turn, [TurnEvent::Started, calls("Read"), ends(), answers("1"), calls("Read"), ends()]);
     assert_eq!(after(&mut turn, [answers("2")]), ["call_2_2 Read completed Ok", "failed MaxTurnsExceeded"]);
     assert_eq!(turn.usage.model_calls, 2);
 }
@@ -203,8 +208,8 @@ fn a_model_that_never_stops_calling_meets_the_limit_of_turns() {
 #[test]
 fn a_stream_that_breaks_off_is_a_failure_and_its_calls_never_run() {
     let mut turn = turn(9);
-    assert_eq!(after(&mut turn, [Event::Started, calls("Write"), Event::ModelClosed]), ["retry in 250 ms"]);
-    assert_eq!(after(&mut turn, [Event::RetryDue]), ["call the model with 1 messages"]);
+    assert_eq!(after(&mut turn, [TurnEvent::Started, calls("Write"), TurnEvent::ModelClosed]), ["retry in 250 ms"]);
+    assert_eq!(after(&mut turn, [TurnEvent::RetryDue]), ["call the model with 1 messages"]);
     assert_eq!(after(&mut turn, [says("Whole."), ends()])[2], "succeeded \"Whole.\"");
     assert_eq!(turn.usage.model_calls, 2);
 }
@@ -212,9 +217,9 @@ fn a_stream_that_breaks_off_is_a_failure_and_its_calls_never_run() {
 #[test]
 fn an_overloaded_model_is_tried_six_times_with_growing_pauses() {
     let mut turn = turn(9);
-    let mut seen = after(&mut turn, [Event::Started, fails(ErrorKind::Overloaded, true)]);
+    let mut seen = after(&mut turn, [TurnEvent::Started, fails(ErrorKind::Overloaded, true)]);
     for _ in 0..5 {
-        seen.extend(after(&mut turn, [Event::RetryDue, fails(ErrorKind::Overloaded, true)]));
+        seen.extend(after(&mut turn, [TurnEvent::RetryDue, fails(ErrorKind::Overloaded, true)]));
     }
     let pauses = [250, 500, 1000, 2000, 4000].map(|ms| format!("retry in {ms} ms"));
     assert_eq!(seen[..5], pauses);
@@ -224,28 +229,31 @@ fn an_overloaded_model_is_tried_six_times_with_growing_pauses() {
 #[test]
 fn each_turn_has_its_own_attempts() {
     let mut turn = turn(9);
-    after(&mut turn, [Event::Started, fails(ErrorKind::Overloaded, true), Event::RetryDue, calls("Read"), ends()]);
+    after(
+        &mut turn,
+        [TurnEvent::Started, fails(ErrorKind::Overloaded, true), TurnEvent::RetryDue, calls("Read"), ends()],
+    );
     assert_eq!(after(&mut turn, [answers(""), fails(ErrorKind::Overloaded, true)]), ["retry in 250 ms"]);
 }
 
 #[test]
 fn a_refused_credential_ends_the_run_at_once() {
-    assert_eq!(after(&mut turn(9), [Event::Started, fails(ErrorKind::Auth, false)]), ["failed ModelAuth"]);
+    assert_eq!(after(&mut turn(9), [TurnEvent::Started, fails(ErrorKind::Auth, false)]), ["failed ModelAuth"]);
 }
 
 #[test]
 fn an_empty_answer_and_a_refusal_are_failures() {
-    assert_eq!(after(&mut turn(9), [Event::Started, says(" \n"), ends()])[2], "failed ModelError");
-    let refusal = Event::Model(ModelEvent::End(StopReason::Refused));
-    assert_eq!(after(&mut turn(9), [Event::Started, says("No."), refusal])[2], "failed ModelError");
+    assert_eq!(after(&mut turn(9), [TurnEvent::Started, says(" \n"), ends()])[2], "failed ModelError");
+    let refusal = TurnEvent::Model(ModelEvent::End(StopReason::Refused));
+    assert_eq!(after(&mut turn(9), [TurnEvent::Started, says("No."), refusal])[2], "failed ModelError");
 }
 
 #[test]
 fn a_removed_working_directory_ends_the_run_as_a_tool_error() {
     let mut turn = turn(9);
-    after(&mut turn, [Event::Started, calls("Read"), ends()]);
+    after(&mut turn, [TurnEvent::Started, calls("Read"), ends()]);
     assert_eq!(
-        after(&mut turn, [Event::ToolFinished(Err(ToolFailure::WorkspaceGone))]),
+        after(&mut turn, [TurnEvent::ToolFinished(Err(ToolFailure::WorkspaceGone))]),
         ["call_2_1 Read completed Error", "failed ToolError"]
     );
 }
@@ -253,21 +261,21 @@ fn a_removed_working_directory_ends_the_run_as_a_tool_error() {
 #[test]
 fn a_stop_says_whether_anything_may_have_been_written() {
     let mut reading = turn(9);
-    after(&mut reading, [Event::Started, calls("Read"), ends()]);
-    assert_eq!(after(&mut reading, [Event::Stop]), ["cancelled None"]);
+    after(&mut reading, [TurnEvent::Started, calls("Read"), ends()]);
+    assert_eq!(after(&mut reading, [TurnEvent::Stop]), ["cancelled None"]);
     let mut writing = turn(9);
-    after(&mut writing, [Event::Started, calls("Write"), ends()]);
-    assert_eq!(after(&mut writing, [Event::Stop]), ["cancelled Possible"]);
+    after(&mut writing, [TurnEvent::Started, calls("Write"), ends()]);
+    assert_eq!(after(&mut writing, [TurnEvent::Stop]), ["cancelled Possible"]);
 }
 
 #[test]
 fn the_end_of_time_is_a_failure_of_its_own_and_usage_says_how_long_it_took() {
     let mut turn = turn(9);
-    turn.on(Event::Started, Duration::ZERO);
-    let usage = Event::Model(ModelEvent::Usage(TokenUsage { input_tokens: 7, output_tokens: 2 }));
+    turn.on(TurnEvent::Started, Duration::ZERO);
+    let usage = TurnEvent::Model(ModelEvent::Usage(TokenUsage { input_tokens: 7, output_tokens: 2 }));
     turn.on(usage, SECOND);
-    match &turn.on(Event::Deadline, 5 * SECOND)[..] {
-        [Effect::Finish(Outcome::Failed { error: RunError { code, effects, .. }, usage })] => {
+    match &turn.on(TurnEvent::Deadline, 5 * SECOND)[..] {
+        [TurnEffect::Finish(Outcome::Failed { error: RunError { code, effects, .. }, usage })] => {
             assert_eq!((*code, *effects), (RunErrorCode::MaxDurationExceeded, Effects::None));
             assert_eq!((usage.model_calls, usage.active_seconds), (1, 5.0));
             assert_eq!((usage.input_tokens, usage.output_tokens), (7, 2), "what was cut off counts too");
@@ -279,9 +287,9 @@ fn the_end_of_time_is_a_failure_of_its_own_and_usage_says_how_long_it_took() {
 #[test]
 fn tokens_of_failed_and_whole_calls_are_added_up() {
     let mut turn = turn(9);
-    let usage = |input_tokens| Event::Model(ModelEvent::Usage(TokenUsage { input_tokens, output_tokens: 1 }));
+    let usage = |input_tokens| TurnEvent::Model(ModelEvent::Usage(TokenUsage { input_tokens, output_tokens: 1 }));
     // Within a call the last word counts: 3, then 5 in all.
-    after(&mut turn, [Event::Started, usage(3), usage(5), fails(ErrorKind::Overloaded, true), Event::RetryDue]);
+    after(&mut turn, [TurnEvent::Started, usage(3), usage(5), fails(ErrorKind::Overloaded, true), TurnEvent::RetryDue]);
     after(&mut turn, [usage(10), says("x"), ends()]);
     assert_eq!((turn.usage.input_tokens, turn.usage.output_tokens), (15, 2));
 }
@@ -289,24 +297,24 @@ fn tokens_of_failed_and_whole_calls_are_added_up() {
 #[test]
 fn a_long_message_is_reported_in_part_and_kept_whole() {
     let mut turn = turn(9);
-    turn.on(Event::Started, SECOND);
+    turn.on(TurnEvent::Started, SECOND);
     turn.on(says(&"é".repeat(50_000)), SECOND);
     let effects = turn.on(ends(), SECOND);
-    let Effect::Emit(DeviceEvent::MessageCompleted { text, .. }) = &effects[0] else { panic!("{effects:?}") };
+    let TurnEffect::Emit(DeviceEvent::MessageCompleted { text, .. }) = &effects[0] else { panic!("{effects:?}") };
     assert_eq!(text.len(), 60_000);
-    let Effect::Finish(Outcome::Succeeded { result, .. }) = &effects[2] else { panic!("{effects:?}") };
+    let TurnEffect::Finish(Outcome::Succeeded { result, .. }) = &effects[2] else { panic!("{effects:?}") };
     assert_eq!((result.text.len(), result.finish_reason), (100_000, FinishReason::Completed));
 }
 
 #[test]
 fn endless_text_is_kept_up_to_the_limit_and_called_cut() {
     let mut turn = turn(9);
-    turn.on(Event::Started, SECOND);
+    turn.on(TurnEvent::Started, SECOND);
     for _ in 0..3 {
         turn.on(says(&"é".repeat(300_000)), SECOND);
     }
     turn.on(says("x"), SECOND);
-    let Some(Effect::Finish(Outcome::Succeeded { result, .. })) = turn.on(ends(), SECOND).pop() else { panic!() };
+    let Some(TurnEffect::Finish(Outcome::Succeeded { result, .. })) = turn.on(ends(), SECOND).pop() else { panic!() };
     assert_eq!(result.finish_reason, FinishReason::Length);
     assert!(result.text.chars().all(|c| c == 'é') && result.text.len() > 1_000_000);
 }
@@ -314,34 +322,34 @@ fn endless_text_is_kept_up_to_the_limit_and_called_cut() {
 #[test]
 fn an_endless_list_of_calls_is_a_failure() {
     let mut turn = turn(9);
-    turn.on(Event::Started, SECOND);
-    let effects: Vec<_> = (0..=CALLS_LIMIT).flat_map(|_| turn.on(calls("Read"), SECOND)).collect();
+    turn.on(TurnEvent::Started, SECOND);
+    let effects: Vec<_> = (0..=MAX_TOOL_CALLS).flat_map(|_| turn.on(calls("Read"), SECOND)).collect();
     assert_eq!(effects.iter().map(words).collect::<Vec<_>>(), ["failed ModelError"]);
 }
 
-fn any_event() -> impl Strategy<Value = Event> {
+fn any_event() -> impl Strategy<Value = TurnEvent> {
     prop_oneof![
-        4 => Just(0).prop_map(|_| Event::Started),
+        4 => Just(0).prop_map(|_| TurnEvent::Started),
         4 => Just(0).prop_map(|_| says("text")),
         4 => prop_oneof![Just("Read"), Just("Write"), Just("Nothing")].prop_map(calls),
         6 => Just(0).prop_map(|_| ends()),
         1 => Just(0).prop_map(|_| fails(ErrorKind::Auth, false)),
         2 => Just(0).prop_map(|_| fails(ErrorKind::Overloaded, true)),
         2 => Just(0).prop_map(|_| fails(ErrorKind::TooLong, false)),
-        2 => Just(0).prop_map(|_| Event::ModelClosed),
-        4 => Just(0).prop_map(|_| Event::RetryDue),
+        2 => Just(0).prop_map(|_| TurnEvent::ModelClosed),
+        4 => Just(0).prop_map(|_| TurnEvent::RetryDue),
         6 => Just(0).prop_map(|_| answers("result")),
-        9 => prop_oneof![Just("a.txt"), Just("b.txt"), Just("keys/a")].prop_map(|place| Event::Planned(Ok(plan(place)))),
-        1 => Just(0).prop_map(|_| Event::Planned(Err(ToolOutput::error("no")))),
+        9 => prop_oneof![Just("a.txt"), Just("b.txt"), Just("keys/a")].prop_map(|place| TurnEvent::Planned(Ok(plan(place)))),
+        1 => Just(0).prop_map(|_| TurnEvent::Planned(Err(ToolOutput::error("no")))),
         6 => Just(0).prop_map(|_| approvals::asked()),
-        6 => approvals::any_answer().prop_map(Event::Answered),
-        9 => Just(0).prop_map(|_| Event::Begun),
-        2 => Just(0).prop_map(|_| Event::AsksFirst),
-        6 => Just(0).prop_map(|_| Event::Noted),
-        1 => Just(0).prop_map(|_| Event::NotWritten),
-        1 => Just(0).prop_map(|_| Event::ToolFinished(Err(ToolFailure::WorkspaceGone))),
-        1 => Just(0).prop_map(|_| Event::Stop),
-        1 => Just(0).prop_map(|_| Event::Deadline),
+        6 => approvals::any_answer().prop_map(TurnEvent::Answered),
+        9 => Just(0).prop_map(|_| TurnEvent::Begun),
+        2 => Just(0).prop_map(|_| TurnEvent::AsksFirst),
+        6 => Just(0).prop_map(|_| TurnEvent::Noted),
+        1 => Just(0).prop_map(|_| TurnEvent::NotWritten),
+        1 => Just(0).prop_map(|_| TurnEvent::ToolFinished(Err(ToolFailure::WorkspaceGone))),
+        1 => Just(0).prop_map(|_| TurnEvent::Stop),
+        1 => Just(0).prop_map(|_| TurnEvent::Deadline),
     ]
 }
 
@@ -355,33 +363,33 @@ proptest! {
         let mut finished = false;
         let mut tools: i64 = 0;
         for event in events {
-            let ending = matches!(event, Event::Stop | Event::Deadline) && !finished;
-            let finishes_tool = matches!(event, Event::ToolFinished(_) | Event::Noted);
-            let says_no = matches!(event, Event::Planned(Err(_)));
+            let ending = matches!(event, TurnEvent::Stop | TurnEvent::Deadline) && !finished;
+            let finishes_tool = matches!(event, TurnEvent::ToolFinished(_) | TurnEvent::Noted);
+            let says_no = matches!(event, TurnEvent::Planned(Err(_)));
             let effects = turn.on(event, SECOND);
             prop_assert!(!finished || effects.is_empty(), "something came after the end: {:?}", effects);
-            prop_assert!(!ending || matches!(effects[..], [Effect::Finish(_)] | [Effect::Withdraw(_), Effect::Finish(_)]));
-            let completed = effects.iter().any(|e| matches!(e, Effect::Emit(DeviceEvent::ToolCompleted { .. })));
+            prop_assert!(!ending || matches!(effects[..], [TurnEffect::Finish(_)] | [TurnEffect::Withdraw(_), TurnEffect::Finish(_)]));
+            let completed = effects.iter().any(|e| matches!(e, TurnEffect::Emit(DeviceEvent::ToolCompleted { .. })));
             prop_assert!(!completed || finishes_tool || says_no);
             tools -= i64::from(completed && finishes_tool);
             let asked = effects.iter().filter(|effect| {
-                let asks = matches!(effect, Effect::Plan { .. } | Effect::Ask(_) | Effect::AwaitAnswer(_));
-                let writes = matches!(effect, Effect::Begin { .. } | Effect::Note { .. });
-                let works = matches!(effect, Effect::CallModel(_) | Effect::RunTool { .. } | Effect::RetryIn(_));
-                asks || writes || works || matches!(effect, Effect::Finish(_))
+                let asks = matches!(effect, TurnEffect::Plan { .. } | TurnEffect::Ask(_) | TurnEffect::AwaitAnswer(_));
+                let writes = matches!(effect, TurnEffect::Begin { .. } | TurnEffect::Note { .. });
+                let works = matches!(effect, TurnEffect::CallModel(_) | TurnEffect::RunTool { .. } | TurnEffect::RetryIn(_));
+                asks || writes || works || matches!(effect, TurnEffect::Finish(_))
             });
             prop_assert!(asked.count() <= 1);
             for effect in &effects {
                 prop_assert!(!finished, "something came after the end");
-                finished |= matches!(effect, Effect::Finish(_));
-                tools += i64::from(matches!(effect, Effect::RunTool { .. }));
+                finished |= matches!(effect, TurnEffect::Finish(_));
+                tools += i64::from(matches!(effect, TurnEffect::RunTool { .. }));
             }
             prop_assert!((0..=1).contains(&tools));
-            prop_assert!(turn.usage.model_calls <= u64::from(max_turns * 2 * (ATTEMPTS + 1)));
+            prop_assert!(turn.usage.model_calls <= u64::from(max_turns * 2 * (MAX_MODEL_ATTEMPTS + 1)));
         }
         // Whatever came before: a stop ends a run that has not ended.
-        let end = turn.on(Event::Stop, SECOND);
-        let ends = end.iter().filter(|effect| matches!(effect, Effect::Finish(_))).count();
+        let end = turn.on(TurnEvent::Stop, SECOND);
+        let ends = end.iter().filter(|effect| matches!(effect, TurnEffect::Finish(_))).count();
         prop_assert_eq!(ends, usize::from(!finished));
         // Every call that was answered stands right behind its message, so that providers accept it.
         for pair in turn.messages.windows(2) {

@@ -3,24 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_definition::tool::{PlannedCall, Shown};
+use deskgate_definition::tool::{PlanPreview, PlannedCall};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::ids::EndpointId;
 use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::ledger::{Asking, By, Ledger};
+use crate::ledger::{IntentBasis, Ledger, RequestDetails};
 
 fn call(n: u32) -> PlannedCall {
-    let plan = Plan { place: Some("a.txt".to_owned()), shown: Shown::Arguments };
+    let plan = Plan { place: Some("a.txt".to_owned()), shown: PlanPreview::Arguments };
     let (call_id, tool) = (format!("call_1_{n}"), "Write".to_owned());
     PlannedCall { call_id, tool, kind: ToolKind::Write, arguments: json!({ "text": n }), plan }
 }
 
-fn asking(expiry: Duration) -> Asking {
+fn asking(expiry: Duration) -> RequestDetails {
     let (endpoint_id, service, why) = (EndpointId::new(), "Writer".to_owned(), "I save it.".to_owned());
-    Asking { endpoint_id, service, subject: Some("customer-91".to_owned()), why, again: false, expiry }
+    RequestDetails { endpoint_id, service, subject: Some("customer-91".to_owned()), why, again: false, expiry }
 }
 
 async fn disk() -> (tempfile::TempDir, Store, Ledger) {
@@ -30,7 +30,7 @@ async fn disk() -> (tempfile::TempDir, Store, Ledger) {
     (home, store, ledger)
 }
 
-const LONG: Duration = Duration::from_secs(3600);
+const LONG_EXPIRY: Duration = Duration::from_secs(3600);
 
 /// Two people and the end of its time at once, ten thousand times over: one answer each, and everybody who did not
 /// give it learns that.
@@ -51,15 +51,15 @@ async fn ten_thousand_races_of_decisions_against_expiry_have_exactly_one_answer_
                 let approvals = store.approvals();
                 let (yes, no) = (Decision::Once, Decision::Deny { reason: None });
                 let (waiting, yes, no) = tokio::join!(
-                    ledger.answer(id, LONG),
+                    ledger.answer(id, LONG_EXPIRY),
                     approvals.decide(id, yes, "uid 1"),
                     approvals.decide(id, no, "uid 2")
                 );
                 let (answer, yes, no) = (waiting.expect("read").state, yes.expect("read"), no.expect("read"));
-                let winners = [&yes, &no].iter().filter(|decided| ***decided == Decided::Counts).count();
+                let winners = [&yes, &no].iter().filter(|decided| ***decided == DecisionOutcome::Counts).count();
                 match answer {
-                    ApprovalState::Approved => assert_eq!((yes, winners), (Decided::Counts, 1)),
-                    ApprovalState::Denied => assert_eq!((no, winners), (Decided::Counts, 1)),
+                    ApprovalState::Approved => assert_eq!((yes, winners), (DecisionOutcome::Counts, 1)),
+                    ApprovalState::Denied => assert_eq!((no, winners), (DecisionOutcome::Counts, 1)),
                     ApprovalState::Expired => assert_eq!(winners, 0, "never granted late"),
                     other => panic!("{other:?}"),
                 }
@@ -81,21 +81,21 @@ async fn ten_thousand_races_of_decisions_against_expiry_have_exactly_one_answer_
 #[tokio::test]
 async fn a_call_begins_by_an_approval_only_if_that_was_given_for_exactly_this_call() {
     let (_home, store, ledger) = disk().await;
-    let (id, _) = ledger.ask(call(1), asking(LONG)).await.expect("asked");
+    let (id, _) = ledger.ask(call(1), asking(LONG_EXPIRY)).await.expect("asked");
     let refused = async |call, by| matches!(ledger.begin(call, by).await, Err(Error::NotApproved { .. }));
-    assert!(refused(call(1), By::Approval(id)).await, "nobody decided yet");
+    assert!(refused(call(1), IntentBasis::Approval(id)).await, "nobody decided yet");
     let counts = store.approvals().decide(id, Decision::Once, "uid 1").await.expect("decided");
-    assert_eq!(counts, Decided::Counts);
-    assert!(refused(call(2), By::Approval(id)).await, "other arguments");
-    assert!(refused(call(1), By::Grant(id)).await, "it was for once");
+    assert_eq!(counts, DecisionOutcome::Counts);
+    assert!(refused(call(2), IntentBasis::Approval(id)).await, "other arguments");
+    assert!(refused(call(1), IntentBasis::Grant(id)).await, "it was for once");
     let other_run = store.ledger(RunId::new(), 1);
-    assert!(matches!(other_run.begin(call(1), By::Approval(id)).await, Err(Error::NotApproved { .. })));
-    ledger.begin(call(1), By::Approval(id)).await.expect("approved");
-    let (id, _) = ledger.ask(call(3), asking(LONG)).await.expect("asked");
+    assert!(matches!(other_run.begin(call(1), IntentBasis::Approval(id)).await, Err(Error::NotApproved { .. })));
+    ledger.begin(call(1), IntentBasis::Approval(id)).await.expect("approved");
+    let (id, _) = ledger.ask(call(3), asking(LONG_EXPIRY)).await.expect("asked");
     store.approvals().decide(id, Decision::ForRun, "uid 1").await.expect("decided");
-    ledger.begin(call(4), By::Grant(id)).await.expect("granted");
+    ledger.begin(call(4), IntentBasis::Grant(id)).await.expect("granted");
     let elsewhere = PlannedCall { tool: "Bash".to_owned(), ..call(5) };
-    assert!(refused(elsewhere, By::Grant(id)).await, "another tool");
+    assert!(refused(elsewhere, IntentBasis::Grant(id)).await, "another tool");
 }
 
 fn refused<T: std::fmt::Debug>(begun: &Result<T, Error>) -> bool {
@@ -106,25 +106,25 @@ fn refused<T: std::fmt::Debug>(begun: &Result<T, Error>) -> bool {
 async fn a_call_that_may_have_happened_or_that_asked_before_begins_by_no_rule_in_no_attempt() {
     let (_home, store, first) = disk().await;
     let again = Ledger::new(store.clone(), first.run_id, 2);
-    first.begin(call(1), By::Rules).await.expect("the first");
+    first.begin(call(1), IntentBasis::Rules).await.expect("the first");
     // By now the file is as the first left it.
-    let shown = Shown::Change { before: None, after: Sha256Digest::of(b"new"), diff: "+new".to_owned() };
+    let shown = PlanPreview::Change { before: None, after: Sha256Digest::of(b"new"), diff: "+new".to_owned() };
     let place = call(1).plan.place;
     let equal = PlannedCall { call_id: "call_2_1".to_owned(), plan: Plan { place, shown }, ..call(1) };
-    assert!(refused(&again.begin(equal.clone(), By::Rules).await), "nobody knows what came of the first");
-    let (id, _) = again.ask(call(2), asking(LONG)).await.expect("asked");
+    assert!(refused(&again.begin(equal.clone(), IntentBasis::Rules).await), "nobody knows what came of the first");
+    let (id, _) = again.ask(call(2), asking(LONG_EXPIRY)).await.expect("asked");
     store.approvals().decide(id, Decision::ForRun, "uid 1").await.expect("decided");
-    assert!(refused(&again.begin(equal.clone(), By::Grant(id)).await), "nor by a grant");
-    again.begin(call(3), By::Rules).await.expect("another call");
-    let (id, _) = again.ask(equal.clone(), asking(LONG)).await.expect("asked");
+    assert!(refused(&again.begin(equal.clone(), IntentBasis::Grant(id)).await), "nor by a grant");
+    again.begin(call(3), IntentBasis::Rules).await.expect("another call");
+    let (id, _) = again.ask(equal.clone(), asking(LONG_EXPIRY)).await.expect("asked");
     store.approvals().decide(id, Decision::Once, "uid 1").await.expect("decided");
-    again.begin(equal.clone(), By::Approval(id)).await.expect("a person's word");
+    again.begin(equal.clone(), IntentBasis::Approval(id)).await.expect("a person's word");
     first.note("call_1_1".to_owned(), true).await.expect("noted");
     again.note("call_2_1".to_owned(), true).await.expect("noted");
     let once_more = PlannedCall { call_id: "call_2_2".to_owned(), ..equal };
-    assert!(refused(&again.begin(once_more, By::Rules).await), "it asked before");
+    assert!(refused(&again.begin(once_more, IntentBasis::Rules).await), "it asked before");
     let other_run = store.ledger(RunId::new(), 1);
-    other_run.begin(call(1), By::Rules).await.expect("what another run did is no matter of this one");
+    other_run.begin(call(1), IntentBasis::Rules).await.expect("what another run did is no matter of this one");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -135,7 +135,7 @@ async fn of_equal_calls_that_begin_at_once_without_a_person_one_begins() {
         let mut race = JoinSet::new();
         for attempt in 1..=8 {
             let ledger = Ledger::new(store.clone(), run_id, attempt);
-            race.spawn(async move { ledger.begin(call(1), By::Rules).await });
+            race.spawn(async move { ledger.begin(call(1), IntentBasis::Rules).await });
         }
         let begun = race.join_all().await;
         assert_eq!(begun.iter().filter(|begun| begun.is_ok()).count(), 1, "{begun:?}");
@@ -149,25 +149,25 @@ async fn of_equal_calls_that_begin_at_once_without_a_person_one_begins() {
 async fn a_clock_that_was_set_back_makes_no_request_live_longer() {
     let (_home, store, ledger) = disk().await;
     // As if the clock had been set back by an hour after it was asked.
-    let (id, _) = ledger.ask(call(1), asking(LONG * 2)).await.expect("asked");
+    let (id, _) = ledger.ask(call(1), asking(LONG_EXPIRY * 2)).await.expect("asked");
     let answer = ledger.answer(id, Duration::from_millis(20)).await.expect("readable");
     assert_eq!((answer.state, answer.decided_by.as_deref()), (ApprovalState::Expired, Some("expiry")));
     let late = store.approvals().decide(id, Decision::Once, "uid 1").await.expect("readable");
-    assert_eq!(late, Decided::TooLate(ApprovalState::Expired));
+    assert_eq!(late, DecisionOutcome::TooLate(ApprovalState::Expired));
 }
 
 #[tokio::test]
 async fn a_clock_that_was_set_back_by_years_is_waited_for_no_longer_and_one_answer_counts() {
     let (_home, store, ledger) = disk().await;
     for decision in [Some(Decision::Once), None] {
-        let (id, _) = ledger.ask(call(1), asking(LONG)).await.expect("asked");
+        let (id, _) = ledger.ask(call(1), asking(LONG_EXPIRY)).await.expect("asked");
         let back = "UPDATE approval SET expires_at = expires_at + 100000000000 WHERE approval_id = ?1";
         store.durably(move |tx| Ok(tx.execute(back, [id.to_string()])?)).await.expect("three years");
         let (state, longest) = match decision {
             Some(decision) => {
                 let counts = store.approvals().decide(id, decision, "uid 1").await.expect("decided");
-                assert_eq!(counts, Decided::Counts);
-                (ApprovalState::Approved, LONG)
+                assert_eq!(counts, DecisionOutcome::Counts);
+                (ApprovalState::Approved, LONG_EXPIRY)
             }
             None => (ApprovalState::Expired, Duration::from_millis(20)),
         };
@@ -178,11 +178,11 @@ async fn a_clock_that_was_set_back_by_years_is_waited_for_no_longer_and_one_answ
 #[tokio::test]
 async fn a_request_that_was_let_go_has_expired_for_everybody_unless_it_was_answered_before() {
     let (_home, store, ledger) = disk().await;
-    let (id, _) = ledger.ask(call(1), asking(LONG)).await.expect("asked");
+    let (id, _) = ledger.ask(call(1), asking(LONG_EXPIRY)).await.expect("asked");
     assert_eq!(ledger.expire(id).await.expect("written"), ApprovalState::Expired);
     let late = store.approvals().decide(id, Decision::Once, "uid 1").await.expect("readable");
-    assert_eq!(late, Decided::TooLate(ApprovalState::Expired));
-    let (id, _) = ledger.ask(call(2), asking(LONG)).await.expect("asked");
+    assert_eq!(late, DecisionOutcome::TooLate(ApprovalState::Expired));
+    let (id, _) = ledger.ask(call(2), asking(LONG_EXPIRY)).await.expect("asked");
     store.approvals().decide(id, Decision::Once, "uid 1").await.expect("decided");
     assert_eq!(ledger.expire(id).await.expect("written"), ApprovalState::Approved);
 }
@@ -195,15 +195,15 @@ async fn a_decision_after_the_time_is_over_loses_though_nobody_has_noticed_the_e
         tokio::task::yield_now().await;
     }
     let late = store.approvals().decide(id, Decision::Once, "uid 1").await.expect("readable");
-    assert_eq!(late, Decided::TooLate(ApprovalState::Expired));
+    assert_eq!(late, DecisionOutcome::TooLate(ApprovalState::Expired));
     let unknown = store.approvals().decide(ApprovalId::new(), Decision::Once, "uid 1").await.expect("readable");
-    assert_eq!(unknown, Decided::Unknown);
+    assert_eq!(unknown, DecisionOutcome::Unknown);
 }
 
 #[tokio::test]
 async fn the_audit_only_grows_until_it_is_old() {
     let (_home, store, ledger) = disk().await;
-    ledger.begin(PlannedCall { kind: ToolKind::Read, ..call(1) }, By::Rules).await.expect("written");
+    ledger.begin(PlannedCall { kind: ToolKind::Read, ..call(1) }, IntentBasis::Rules).await.expect("written");
     for tamper in [
         "UPDATE audit SET who = 'somebody else'",
         "DELETE FROM audit",
@@ -225,7 +225,7 @@ async fn the_audit_only_grows_until_it_is_old() {
 #[tokio::test]
 async fn what_a_request_was_about_and_for_whom_leaves_the_disk_with_its_run() {
     let (_home, store, ledger) = disk().await;
-    let (id, _) = ledger.ask(call(1), asking(LONG)).await.expect("asked");
+    let (id, _) = ledger.ask(call(1), asking(LONG_EXPIRY)).await.expect("asked");
     let read = async || store.approvals().get(id).await.expect("readable").expect("kept");
     assert_eq!(read().await.subject.as_deref(), Some("customer-91"));
     store.journal().forget(ledger.run_id, 1).await.expect("settled");
@@ -237,7 +237,7 @@ async fn what_a_request_was_about_and_for_whom_leaves_the_disk_with_its_run() {
 #[tokio::test]
 async fn no_statement_gives_a_request_a_second_answer() {
     let (_home, store, ledger) = disk().await;
-    let (id, _) = ledger.ask(call(1), asking(LONG)).await.expect("asked");
+    let (id, _) = ledger.ask(call(1), asking(LONG_EXPIRY)).await.expect("asked");
     store.approvals().decide(id, Decision::Deny { reason: None }, "uid 1").await.expect("decided");
     let tamper = "UPDATE approval SET state = 'approved'";
     let refused: Result<(), Error> = store.durably(move |tx| Ok(tx.execute_batch(tamper)?)).await;

@@ -20,7 +20,7 @@ use crate::{Error, audit};
 /// What the owner found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Finding {
+pub enum OwnerFinding {
     /// The call under way did what it was to do.
     Finished,
     /// It did not.
@@ -31,7 +31,7 @@ pub enum Finding {
     Stopped,
 }
 
-impl Finding {
+impl OwnerFinding {
     /// As it is stored in the audit.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Finding {
 
 /// What the owner's word comes to.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Settled {
+pub enum Settlement {
     /// The run ends with this outcome.
     Ends(Box<Outcome>),
     /// Its next attempt is executed.
@@ -60,15 +60,27 @@ impl Journal {
 
     /// Writes down what the owner says of an unknown run. `who`: the local user. One that is to run again is
     /// `interrupted` from now on. Fails when it is not unknown, or was settled.
-    pub async fn reconcile(&self, run_id: RunId, attempt: u32, finding: Finding, who: &str) -> Result<Settled, Error> {
+    pub async fn reconcile(
+        &self,
+        run_id: RunId,
+        attempt: u32,
+        finding: OwnerFinding,
+        who: &str,
+    ) -> Result<Settlement, Error> {
         let who = who.to_owned();
         self.store.durably(move |tx| reconcile(tx, run_id, attempt, finding, &who)).await
     }
 }
 
-fn reconcile(tx: &Transaction<'_>, run_id: RunId, attempt: u32, finding: Finding, who: &str) -> Result<Settled, Error> {
+fn reconcile(
+    tx: &Transaction<'_>,
+    run_id: RunId,
+    attempt: u32,
+    finding: OwnerFinding,
+    who: &str,
+) -> Result<Settlement, Error> {
     let outcome = match finding {
-        Finding::NotDone => outcome_of(finding, intents::effects_before_the_last(tx, run_id)?),
+        OwnerFinding::NotDone => outcome_of(finding, intents::effects_before_the_last(tx, run_id)?),
         _ => outcome_of(finding, intents::effects(tx, run_id)?),
     };
     let id = run_id.to_string();
@@ -80,7 +92,7 @@ fn reconcile(tx: &Transaction<'_>, run_id: RunId, attempt: u32, finding: Finding
     found(changed, run_id, attempt, "settled")?;
     audit::add(
         tx,
-        &audit::New {
+        &audit::NewAuditEntry {
             what: "reconciled",
             who,
             run_id: &id,
@@ -92,24 +104,24 @@ fn reconcile(tx: &Transaction<'_>, run_id: RunId, attempt: u32, finding: Finding
             answer: Some(finding.as_str()),
         },
     )?;
-    Ok(outcome.map_or(Settled::RunsAgain, |outcome| Settled::Ends(Box::new(outcome))))
+    Ok(outcome.map_or(Settlement::RunsAgain, |outcome| Settlement::Ends(Box::new(outcome))))
 }
 
 /// The words are for the caller, who learns no tool and no path. `effects`: of the calls that count.
-fn outcome_of(finding: Finding, effects: Effects) -> Option<Outcome> {
+fn outcome_of(finding: OwnerFinding, effects: Effects) -> Option<Outcome> {
     let usage = Usage::default();
     let (message, effects) = match finding {
-        Finding::RunAgain => return None,
-        Finding::Stopped => return Some(Outcome::Cancelled { effects, usage }),
-        Finding::Finished => (
+        OwnerFinding::RunAgain => return None,
+        OwnerFinding::Stopped => return Some(Outcome::Cancelled { effects, usage }),
+        OwnerFinding::Finished => (
             "The device stopped while it executed this run. Its owner found that the step under way was done.",
             Effects::Known,
         ),
-        Finding::NotDone if effects == Effects::None => (
+        OwnerFinding::NotDone if effects == Effects::None => (
             "The device stopped while it executed this run. Its owner found that the step under way was not done.",
             effects,
         ),
-        Finding::NotDone => (
+        OwnerFinding::NotDone => (
             "The device stopped while it executed this run. Its owner found that the step under way was not done; there \
              were steps before it.",
             effects,

@@ -8,7 +8,7 @@ use deskgate_protocol::ids::EndpointId;
 use deskgate_protocol::run::{FinishReason, Input, RunResult};
 
 use super::*;
-use crate::ledger::{By, Plan, PlannedCall, Shown};
+use crate::ledger::{IntentBasis, Plan, PlanPreview, PlannedCall};
 
 fn offer(attempt: u32) -> Offer {
     Offer {
@@ -40,14 +40,14 @@ fn said() -> DeviceEvent {
 }
 
 fn writing() -> PlannedCall {
-    let plan = Plan { place: None, shown: Shown::Arguments };
+    let plan = Plan { place: None, shown: PlanPreview::Arguments };
     let (call_id, tool, arguments) = ("call_1_1".to_owned(), "Write".to_owned(), serde_json::json!({}));
     PlannedCall { call_id, tool, kind: ToolKind::Write, arguments, plan }
 }
 
-struct Disk(tempfile::TempDir);
+struct TestDisk(tempfile::TempDir);
 
-impl Disk {
+impl TestDisk {
     fn new() -> Self {
         Self(tempfile::tempdir().expect("temporary folder"))
     }
@@ -60,21 +60,21 @@ impl Disk {
 
 #[tokio::test]
 async fn a_finish_comes_back_after_a_restart_with_its_number_and_unacknowledged_events() {
-    let disk = Disk::new();
+    let disk = TestDisk::new();
     let (offer, store) = (offer(1), disk.open().await);
     let journal = store.journal();
-    assert_eq!(journal.take(&offer).await.expect("taken"), Taken::Fresh);
-    assert_eq!(journal.start(offer.run_id, 1).await.expect("started"), Started::Execute);
+    assert_eq!(journal.take(&offer).await.expect("taken"), TakeOutcome::Fresh);
+    assert_eq!(journal.start(offer.run_id, 1).await.expect("started"), StartOutcome::Execute);
     journal.finish(offer.run_id, 1, 8, &answer(), &[said()]).await.expect("finished");
     drop((journal, store));
     let entries = disk.open().await.journal().recover().await.expect("readable");
-    let ended = Some(Ended { seq: 8, outcome: answer(), events: vec![said()] });
-    assert_eq!(entries, [Entry { offer, status: InFlightStatus::Finished, ended, settled: None }]);
+    let ended = Some(EndedAttempt { seq: 8, outcome: answer(), events: vec![said()] });
+    assert_eq!(entries, [JournalEntry { offer, status: InFlightStatus::Finished, ended, settled: None }]);
 }
 
 #[tokio::test]
 async fn a_run_that_ended_here_is_never_taken_as_new_work() {
-    let disk = Disk::new();
+    let disk = TestDisk::new();
     let (first, store) = (offer(1), disk.open().await);
     let journal = store.journal();
     journal.take(&first).await.expect("taken");
@@ -86,25 +86,25 @@ async fn a_run_that_ended_here_is_never_taken_as_new_work() {
 
     let store = disk.open().await;
     let journal = store.journal();
-    let again = Taken::Ended(Ended { seq: 2, outcome: answer(), events: Vec::new() });
+    let again = TakeOutcome::Ended(EndedAttempt { seq: 2, outcome: answer(), events: Vec::new() });
     assert_eq!(journal.take(&first).await.expect("remembered"), again);
     let second = next(&first);
-    assert_eq!(journal.take(&second).await.expect("taken"), Taken::Fresh);
-    assert_eq!(journal.start(second.run_id, 2).await.expect("known"), Started::Ended(answer()));
-    assert_eq!(journal.take(&first).await.expect("known"), Taken::Stale);
+    assert_eq!(journal.take(&second).await.expect("taken"), TakeOutcome::Fresh);
+    assert_eq!(journal.start(second.run_id, 2).await.expect("known"), StartOutcome::Ended(answer()));
+    assert_eq!(journal.take(&first).await.expect("known"), TakeOutcome::Stale);
 }
 
 #[tokio::test]
 async fn a_run_cut_off_twice_executes_no_third_time_even_if_the_cut_attempts_were_revoked() {
     for revoked in [false, true] {
-        let disk = Disk::new();
+        let disk = TestDisk::new();
         let mut offer = offer(1);
-        for _ in 0..CUT_OFFS {
+        for _ in 0..MAX_CUT_OFFS {
             let store = disk.open().await;
             let journal = store.journal();
             journal.recover().await.expect("readable");
-            assert_eq!(journal.take(&offer).await.expect("taken"), Taken::Fresh);
-            assert_eq!(journal.start(offer.run_id, offer.attempt).await.expect("starts"), Started::Execute);
+            assert_eq!(journal.take(&offer).await.expect("taken"), TakeOutcome::Fresh);
+            assert_eq!(journal.start(offer.run_id, offer.attempt).await.expect("starts"), StartOutcome::Execute);
             drop((journal, store));
             let store = disk.open().await;
             let entries = store.journal().recover().await.expect("readable");
@@ -116,9 +116,9 @@ async fn a_run_cut_off_twice_executes_no_third_time_even_if_the_cut_attempts_wer
         }
         let store = disk.open().await;
         let journal = store.journal();
-        assert_eq!(journal.take(&offer).await.expect("taken"), Taken::Fresh);
+        assert_eq!(journal.take(&offer).await.expect("taken"), TakeOutcome::Fresh);
         let started = journal.start(offer.run_id, offer.attempt).await.expect("known");
-        let Started::Ended(Outcome::Failed { error, .. }) = started else { panic!("{started:?}") };
+        let StartOutcome::Ended(Outcome::Failed { error, .. }) = started else { panic!("{started:?}") };
         assert_eq!((error.code, error.effects, error.retryable), (RunErrorCode::Internal, Effects::None, true));
     }
 }
@@ -132,20 +132,20 @@ async fn a_run_that_was_revoked_after_it_began_to_write_is_not_executed_by_a_new
         (true, Some(false), Some(Effects::Possible)),
         (true, Some(true), Some(Effects::Known)),
     ] {
-        let disk = Disk::new();
+        let disk = TestDisk::new();
         let (offer, store) = (offer(1), disk.open().await);
         let (journal, ledger) = (store.journal(), store.ledger(offer.run_id, 1));
         journal.take(&offer).await.expect("taken");
         journal.start(offer.run_id, 1).await.expect("started");
         if writes {
-            ledger.begin(call.clone(), By::Rules).await.expect("written");
+            ledger.begin(call.clone(), IntentBasis::Rules).await.expect("written");
         }
         if let Some(ok) = noted {
             ledger.note(call.call_id.clone(), ok).await.expect("written");
         }
         journal.forget(offer.run_id, 1).await.expect("revoked");
-        assert!(!journal.remembers_the_end_of(offer.run_id).await.expect("readable"), "it had no end here");
-        assert_eq!(journal.take(&offer).await.expect("known"), Taken::Stale);
+        assert!(!journal.has_ended(offer.run_id).await.expect("readable"), "it had no end here");
+        assert_eq!(journal.take(&offer).await.expect("known"), TakeOutcome::Stale);
         drop((journal, ledger, store));
         // However often it is revoked and offered again, also behind a restart.
         let mut offer = offer;
@@ -153,15 +153,15 @@ async fn a_run_that_was_revoked_after_it_began_to_write_is_not_executed_by_a_new
             offer = next(&offer);
             let store = disk.open().await;
             let journal = store.journal();
-            assert_eq!(journal.take(&offer).await.expect("taken"), Taken::Fresh);
+            assert_eq!(journal.take(&offer).await.expect("taken"), TakeOutcome::Fresh);
             journal.forget(offer.run_id, offer.attempt).await.expect("revoked");
         }
         offer = next(&offer);
         let journal = disk.open().await.journal();
-        assert_eq!(journal.take(&offer).await.expect("taken"), Taken::Fresh);
+        assert_eq!(journal.take(&offer).await.expect("taken"), TakeOutcome::Fresh);
         match (journal.start(offer.run_id, offer.attempt).await.expect("known"), wanted) {
-            (Started::Execute, None) => {}
-            (Started::Ended(Outcome::Failed { error, .. }), Some(effects)) => {
+            (StartOutcome::Execute, None) => {}
+            (StartOutcome::Ended(Outcome::Failed { error, .. }), Some(effects)) => {
                 assert_eq!((error.code, error.effects), (RunErrorCode::Interrupted, effects));
             }
             other => panic!("{other:?}"),
@@ -171,7 +171,7 @@ async fn a_run_that_was_revoked_after_it_began_to_write_is_not_executed_by_a_new
 
 #[tokio::test]
 async fn the_owners_no_about_the_step_under_way_says_nothing_of_an_earlier_one_that_may_have_happened() {
-    let (disk, offer) = (Disk::new(), offer(1));
+    let (disk, offer) = (TestDisk::new(), offer(1));
     let store = disk.open().await;
     let (journal, ledger) = (store.journal(), store.ledger(offer.run_id, 1));
     journal.take(&offer).await.expect("taken");
@@ -179,26 +179,26 @@ async fn the_owners_no_about_the_step_under_way_says_nothing_of_an_earlier_one_t
     for call_id in ["call_1_1", "call_1_2"] {
         let arguments = serde_json::json!({ "of": call_id });
         let call = PlannedCall { call_id: call_id.to_owned(), arguments, ..writing() };
-        ledger.begin(call, By::Rules).await.expect("written");
+        ledger.begin(call, IntentBasis::Rules).await.expect("written");
     }
     drop((journal, ledger, store));
     let journal = disk.open().await.journal();
     journal.recover().await.expect("readable");
-    let settled = journal.reconcile(offer.run_id, 1, reconcile::Finding::NotDone, "uid 1").await.expect("settled");
-    let reconcile::Settled::Ends(outcome) = settled else { panic!("{settled:?}") };
+    let settled = journal.reconcile(offer.run_id, 1, reconcile::OwnerFinding::NotDone, "uid 1").await.expect("settled");
+    let reconcile::Settlement::Ends(outcome) = settled else { panic!("{settled:?}") };
     let Outcome::Failed { error, .. } = *outcome else { panic!("{outcome:?}") };
     assert_eq!((error.effects, error.retryable), (Effects::Possible, false));
 }
 
 #[tokio::test]
 async fn an_entry_that_was_only_taken_stays_taken() {
-    let disk = Disk::new();
+    let disk = TestDisk::new();
     let offer = offer(3);
     disk.open().await.journal().take(&offer).await.expect("taken");
     let store = disk.open().await;
     let entries = store.journal().recover().await.expect("readable");
     assert_eq!(entries[0].status, InFlightStatus::Taken);
-    assert_eq!(store.journal().take(&offer).await.expect("known"), Taken::Stale);
+    assert_eq!(store.journal().take(&offer).await.expect("known"), TakeOutcome::Stale);
 }
 
 #[tokio::test]
@@ -210,7 +210,7 @@ async fn an_entry_that_a_bad_disk_made_anothers_is_refused_and_not_told_as_that_
         ("finish_seq = -1", "the number of an end"),
         ("finish_seq = 1", "the number of an end"),
     ] {
-        let disk = Disk::new();
+        let disk = TestDisk::new();
         let (offer, store) = (offer(1), disk.open().await);
         let journal = store.journal();
         journal.take(&offer).await.expect("taken");
@@ -228,7 +228,7 @@ async fn an_entry_that_a_bad_disk_made_anothers_is_refused_and_not_told_as_that_
 
 #[tokio::test]
 async fn a_full_disk_fails_the_write_and_leaves_the_journal_as_it_was() {
-    let disk = Disk::new();
+    let disk = TestDisk::new();
     let store = disk.open().await;
     let mut large = offer(1);
     large.input.text = "x".repeat(200_000);
@@ -236,12 +236,12 @@ async fn a_full_disk_fails_the_write_and_leaves_the_journal_as_it_was() {
     assert!(matches!(store.journal().take(&large).await, Err(Error::Sqlite(_))));
     assert_eq!(store.journal().in_flight().await.expect("readable"), []);
     store.fill_up(false).await;
-    assert_eq!(store.journal().take(&large).await.expect("space again"), Taken::Fresh);
+    assert_eq!(store.journal().take(&large).await.expect("space again"), TakeOutcome::Fresh);
 }
 
 #[tokio::test]
 async fn what_is_not_there_cannot_start_or_finish() {
-    let store = Disk::new().open().await;
+    let store = TestDisk::new().open().await;
     let journal = store.journal();
     let id = RunId::new();
     assert!(matches!(journal.start(id, 1).await, Err(Error::NoSuchEntry { .. })));
@@ -251,10 +251,10 @@ async fn what_is_not_there_cannot_start_or_finish() {
 
 #[tokio::test]
 async fn what_is_remembered_stays_within_its_bounds() {
-    let disk = Disk::new();
+    let disk = TestDisk::new();
     let store = disk.open().await;
     let journal = store.journal();
-    let offers: Vec<_> = (0..REMEMBERED_RUNS + 2 * TRIM_EVERY).map(|_| offer(1)).collect();
+    let offers: Vec<_> = (0..MAX_REMEMBERED_RUNS + 2 * TRIM_INTERVAL_RUNS).map(|_| offer(1)).collect();
     for offer in &offers {
         store
             .lazily({
@@ -269,14 +269,14 @@ async fn what_is_remembered_stays_within_its_bounds() {
         .lazily(|tx| Ok(tx.query_row("SELECT count(*) FROM past_run", [], |row| row.get(0))?))
         .await
         .expect("counted");
-    assert!((REMEMBERED_RUNS..REMEMBERED_RUNS + TRIM_EVERY).contains(&kept), "{kept}");
+    assert!((MAX_REMEMBERED_RUNS..MAX_REMEMBERED_RUNS + TRIM_INTERVAL_RUNS).contains(&kept), "{kept}");
     let newest = offers.last().expect("many");
-    assert_eq!(journal.take(newest).await.expect("remembered"), Taken::Stale);
+    assert_eq!(journal.take(newest).await.expect("remembered"), TakeOutcome::Stale);
 }
 
 #[tokio::test]
 async fn the_cost_of_a_durable_write_is_shown() {
-    let store = Disk::new().open().await;
+    let store = TestDisk::new().open().await;
     let journal = store.journal();
     let mut times = Vec::new();
     for _ in 0..200 {

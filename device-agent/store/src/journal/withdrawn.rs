@@ -6,25 +6,25 @@ use deskgate_protocol::ids::RunId;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use crate::settings::kept_seconds;
-use crate::withdrawal::{FORGOTTEN, withdraw_answers};
-use crate::{Error, Journal, Keep};
+use crate::withdrawal::{FORGOTTEN_TEXT, withdraw_answers};
+use crate::{Error, Journal, RetentionSettings};
 
 /// What stands in the place of an answer whose time was over.
-const OVER: &str = "[This answer was forgotten: its time was over.]";
+const EXPIRED_TEXT: &str = "[This answer was forgotten: its time was over.]";
 
 impl Journal {
     /// Takes away the answers of runs that were settled longer ago than their owner keeps them.
     pub async fn forget_old_answers(&self) -> Result<(), Error> {
-        let kept = kept_seconds("journal", Keep::DEFAULT.journal);
+        let kept = kept_seconds("journal", RetentionSettings::DEFAULT.journal);
         self.store
             .durably(move |tx| {
                 tx.execute(
                     &format!(
                         "UPDATE past_run SET outcome = json_replace(outcome, '$.result.text', ?1),
                                 bytes = length(json_replace(outcome, '$.result.text', ?1))
-                         WHERE settled_at < (SELECT now FROM transcript_clock) - {kept} AND {HOLDS}"
+                         WHERE settled_at < (SELECT now FROM transcript_clock) - {kept} AND {HOLDS_ANSWER_SQL}"
                     ),
-                    params![OVER, FORGOTTEN],
+                    params![EXPIRED_TEXT, FORGOTTEN_TEXT],
                 )?;
                 Ok(())
             })
@@ -37,17 +37,17 @@ impl Journal {
             .lazily(move |tx| {
                 let sql = format!(
                     "SELECT count(*), count(*) FILTER (WHERE settled_at < (SELECT now FROM transcript_clock) - ?3 * 86400)
-                     FROM past_run WHERE {HOLDS}"
+                     FROM past_run WHERE {HOLDS_ANSWER_SQL}"
                 );
                 let counts = |row: &Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64));
-                Ok(tx.query_row(&sql, params![OVER, FORGOTTEN, days], counts)?)
+                Ok(tx.query_row(&sql, params![EXPIRED_TEXT, FORGOTTEN_TEXT, days], counts)?)
             })
             .await
     }
 }
 
 /// Whether a row still holds an answer, as SQL.
-const HOLDS: &str = "outcome ->> '$.result.text' NOT IN (?1, ?2)";
+const HOLDS_ANSWER_SQL: &str = "outcome ->> '$.result.text' NOT IN (?1, ?2)";
 
 /// Takes away the answer of a run that was settled only after its conversation was forgotten.
 pub(super) fn withdraw_late(tx: &Transaction<'_>, run_id: RunId) -> Result<(), Error> {

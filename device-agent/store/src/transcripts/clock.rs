@@ -2,7 +2,7 @@
 //!
 //! A clock that is set wrong, and be it by years, must not make every conversation old at once. So what the clock
 //! says has passed counts only as far as it can have passed: since the last time, by a clock that nobody sets; and
-//! of the time before a start, which no such clock tells, [`BEFORE_A_START`].
+//! of the time before a start, which no such clock tells, [`MAX_UNOBSERVED_TIME`].
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::Error;
 
 /// The most that counts of the time in which nobody looked.
-pub(super) const BEFORE_A_START: Duration = Duration::from_secs(24 * 3600);
+pub(super) const MAX_UNOBSERVED_TIME: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(target_os = "linux")]
-const NEVER_SET: ClockId = ClockId::Boottime;
+const MONOTONIC_CLOCK: ClockId = ClockId::Boottime;
 #[cfg(not(target_os = "linux"))]
-const NEVER_SET: ClockId = ClockId::Monotonic;
+const MONOTONIC_CLOCK: ClockId = ClockId::Monotonic;
 
 /// A moment of the clock that nobody sets; on Linux it goes on during sleep.
 pub(crate) fn moment() -> Duration {
-    Duration::try_from(clock_gettime(NEVER_SET)).unwrap_or_default()
+    Duration::try_from(clock_gettime(MONOTONIC_CLOCK)).unwrap_or_default()
 }
 
 /// Moves the time on to what the computer's clock says, but by `most` at most, and never back.

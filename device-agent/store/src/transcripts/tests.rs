@@ -71,7 +71,7 @@ async fn store() -> (Store, tempfile::TempDir) {
     (Store::open(home.path().join("deskgate.db")).await.expect("opens"), home)
 }
 
-async fn seen(store: &Store, conversation: ConversationId) -> Vec<Said> {
+async fn seen(store: &Store, conversation: ConversationId) -> Vec<TranscriptEntry> {
     store.transcripts().of(conversation, 1).await.expect("readable")
 }
 
@@ -104,7 +104,7 @@ async fn an_overlong_exchange_loses_its_middle_and_hides_nothing_before_it() {
     let said = seen(&store, conversation).await;
     assert_eq!(said.len(), 2);
     assert_eq!((said[0].input.text.as_str(), said[0].answer.as_str()), ("before", "the answer before"));
-    let Said { input, answer, .. } = &said[1];
+    let TranscriptEntry { input, answer, .. } = &said[1];
     assert!(input.text.starts_with("begin") && input.text.contains("end\n[Further members"), "the ends say most");
     assert!(answer.starts_with("first") && answer.ends_with("last"));
     assert!(input.text.contains("bytes were left out") && answer.contains("bytes were left out"));
@@ -112,7 +112,7 @@ async fn an_overlong_exchange_loses_its_middle_and_hides_nothing_before_it() {
         input.more.is_empty() && input.text.ends_with("left out here: table.]"),
         "which members are missing is said"
     );
-    assert!(input.text.len() + answer.len() < 2 * PART_BYTES + 200);
+    assert!(input.text.len() + answer.len() < 2 * MAX_PART_BYTES + 200);
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn an_owner_who_keeps_less_knows_before_how_much_goes_and_it_goes_at_once(
         (transcripts.silent_for(7).await.expect("counted"), journal.answers_older_than(7).await.expect("counted"))
     };
     assert_eq!(forget().await, ((2, 1), (2, 1)), "nothing goes before it is chosen");
-    let keep = |conversations, journal| Keep { conversations, journal, ..Keep::DEFAULT };
+    let keep = |conversations, journal| RetentionSettings { conversations, journal, ..RetentionSettings::DEFAULT };
     store.settings().set(&keep(90, 7)).await.expect("kept");
     assert_eq!(forget().await, ((2, 1), (1, 0)), "the answer in the journal alone");
     assert_eq!(lines(&store, old, 1).await, ["one -> secret"]);
@@ -181,7 +181,7 @@ async fn an_owner_who_keeps_less_knows_before_how_much_goes_and_it_goes_at_once(
     assert_eq!(forget().await, ((1, 0), (1, 0)));
     assert_eq!(lines(&store, young, 1).await, ["two -> secret"]);
     let again = store.journal().take(&offers[0]).await.expect("readable");
-    assert!(matches!(again, crate::journal::Taken::Ended(_)), "that it ended stays known: {again:?}");
+    assert!(matches!(again, crate::journal::TakeOutcome::Ended(_)), "that it ended stays known: {again:?}");
 }
 
 #[tokio::test]
@@ -268,7 +268,7 @@ async fn nothing_of_a_forgotten_conversation_stays_in_the_file_and_its_runs_stay
     journal.forget(offers[3].0.run_id, 1).await.expect("settled");
 
     for (offer, outcome) in &offers {
-        let crate::journal::Taken::Ended(ended) = journal.take(offer).await.expect("readable") else {
+        let crate::journal::TakeOutcome::Ended(ended) = journal.take(offer).await.expect("readable") else {
             panic!("it ended here")
         };
         assert_eq!(ended.outcome == *outcome, offer.conversation == Some(kept), "{ended:?}");

@@ -1,10 +1,12 @@
 //! The gateway's side of the WebSocket, as far as the link needs it.
 
-use deskgate_protocol::control::{Challenge, DeviceFrame, GatewayFrame, Policy, ProvenHostKey, Refused, Welcome};
+use deskgate_protocol::control::{
+    Challenge, DeviceFrame, GatewayFrame, Policy, ProvenHostKey, SessionRefusal, Welcome,
+};
 use deskgate_protocol::frame::{decode, encode};
 use deskgate_protocol::identity::{HelloProof, HostKeyProof, PublicKey};
 use deskgate_protocol::secret::ControlToken;
-use deskgate_protocol::{DeviceId, GatewayId, PROTOCOL, VERSION};
+use deskgate_protocol::{DeviceId, GatewayId, PROTOCOL_RANGE, VERSION};
 use ed25519_dalek::SigningKey;
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -13,17 +15,17 @@ use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, 
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 
 #[derive(Clone)]
-pub struct Gateway {
+pub struct FakeGateway {
     pub id: GatewayId,
     pub token: ControlToken,
     pub version: String,
     pub heartbeat_ms: u64,
-    pub refuse: Option<Refused>,
+    pub refuse: Option<SessionRefusal>,
     /// What it announces as its host keys, and the keys that sign it.
     pub host_keys: Vec<(PublicKey, SigningKey)>,
 }
 
-impl Gateway {
+impl FakeGateway {
     pub fn new() -> Self {
         Self {
             id: GatewayId::new(),
@@ -36,7 +38,7 @@ impl Gateway {
     }
 
     /// Greets one device. `None`: it was not let in.
-    pub async fn greet<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> Option<Side<S>> {
+    pub async fn greet<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> Option<GatewaySide<S>> {
         let expected = format!("Bearer {}", self.token.reveal());
         #[allow(clippy::result_large_err)]
         let check = |request: &Request, response: Response| {
@@ -49,13 +51,13 @@ impl Gateway {
                 Err(refusal)
             }
         };
-        let mut side = Side(accept_hdr_async(stream, check).await.ok()?);
+        let mut side = GatewaySide(accept_hdr_async(stream, check).await.ok()?);
         let nonce = format!("{:032x}", rand::random::<u128>());
         let challenge = Challenge {
             nonce: nonce.clone(),
             gateway_id: self.id,
             gateway_version: self.version.clone(),
-            protocol: PROTOCOL,
+            protocol: PROTOCOL_RANGE,
         };
         side.send(&GatewayFrame::Challenge(challenge)).await;
         let Some(DeviceFrame::Hello(hello)) = side.next().await else { return None };
@@ -97,9 +99,9 @@ impl Gateway {
 }
 
 #[derive(Debug)]
-pub struct Side<S>(pub WebSocketStream<S>);
+pub struct GatewaySide<S>(pub WebSocketStream<S>);
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Side<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> GatewaySide<S> {
     /// Whether it arrives is for the other side to say.
     pub async fn send(&mut self, frame: &GatewayFrame) {
         let _ = self.0.send(Message::text(encode(frame).expect("encodes"))).await;

@@ -12,7 +12,7 @@ use deskgate::identity::DeviceKey;
 use deskgate::link::{Connector, Credentials, HostPin, LinkError, Session, Ssh, connect_once};
 use deskgate_protocol::secret::ControlToken;
 
-pub const SOCKET: &str = "/run/deskgate/control.sock";
+pub const CONTROL_SOCKET_PATH: &str = "/run/deskgate/control.sock";
 
 /// Waits for a state; a test that would wait for ever fails instead.
 pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -28,7 +28,7 @@ pub fn ssh(port: u16, pin: HostPin) -> Ssh {
         host: "127.0.0.1".to_owned(),
         port,
         user: "deskgate".to_owned(),
-        socket_path: SOCKET.to_owned(),
+        socket_path: CONTROL_SOCKET_PATH.to_owned(),
         pin,
         followed: None,
     }

@@ -13,13 +13,13 @@ use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 
-use super::gateway::Gateway;
+use super::gateway::FakeGateway;
 use super::{device_key, pinned};
 
 pub struct Sshd {
     pub port: u16,
     pub folder: TempDir,
-    pub gateway: Gateway,
+    pub gateway: FakeGateway,
     pub device: DeviceKey,
     pub fingerprint: String,
     child: Child,
@@ -47,7 +47,7 @@ impl Sshd {
         let _ = fs::create_dir_all("/run/sshd");
         let child = spawn(folder.path(), &["host"]);
         let mut sshd =
-            Self { port, gateway: Gateway::new(), device, fingerprint, child, tasks: JoinSet::new(), folder };
+            Self { port, gateway: FakeGateway::new(), device, fingerprint, child, tasks: JoinSet::new(), folder };
         sshd.listen();
         sshd.is_up().await;
         sshd

@@ -4,19 +4,19 @@
 
 /// The words of a command, in order.
 pub(super) fn split(command: &str) -> Vec<String> {
-    let mut words = Words { rest: command.chars().peekable(), word: None, found: Vec::new() };
+    let mut words = WordSplitter { rest: command.chars().peekable(), word: None, found: Vec::new() };
     words.read();
     words.found
 }
 
-struct Words<'a> {
+struct WordSplitter<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
     /// The word under way; one of quotes only is there and empty.
     word: Option<String>,
     found: Vec<String>,
 }
 
-impl Words<'_> {
+impl WordSplitter<'_> {
     fn read(&mut self) {
         while let Some(character) = self.rest.next() {
             match character {

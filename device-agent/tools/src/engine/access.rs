@@ -18,7 +18,7 @@ pub enum AccessError {
     NotADirectory,
     /// Something other than a regular file.
     #[error("The path names {0}, not a regular file.")]
-    NotAFile(Kind),
+    NotAFile(FileKind),
     /// The agent's account may not.
     #[error("The file or directory is not readable for the account that the agent runs as.")]
     Denied,
@@ -85,12 +85,12 @@ impl AccessError {
             Errno::XDEV => Self::Outside,
             Errno::NOENT => Self::Missing,
             Errno::NOTDIR => Self::NotADirectory,
-            Errno::ISDIR => Self::NotAFile(Kind::Directory),
+            Errno::ISDIR => Self::NotAFile(FileKind::Directory),
             Errno::ACCESS | Errno::PERM => Self::Denied,
             Errno::LOOP => Self::Link,
             Errno::NAMETOOLONG => Self::TooLong,
             Errno::AGAIN => Self::Busy,
-            Errno::NXIO | Errno::NODEV => Self::NotAFile(Kind::Device),
+            Errno::NXIO | Errno::NODEV => Self::NotAFile(FileKind::Device),
             other => Self::Io(std::io::Error::from(other).to_string()),
         }
     }
@@ -123,7 +123,7 @@ impl From<std::io::Error> for AccessError {
 
 /// What a path can name instead of a regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// A directory.
     Directory,
     /// A named pipe.
@@ -132,7 +132,7 @@ pub enum Kind {
     Device,
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for FileKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Directory => "a directory",

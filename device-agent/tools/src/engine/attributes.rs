@@ -15,13 +15,13 @@ use rustix::io::Errno;
 
 use super::access::AccessError;
 
-const ACCESS_LIST: &str = "system.posix_acl_access";
+const ACL_ATTRIBUTE: &str = "system.posix_acl_access";
 /// Bytes of a list of names, and of a value, as in the kernel.
-const LIMIT: usize = 64 * 1024;
+const MAX_ATTRIBUTE_BYTES: usize = 64 * 1024;
 
 /// A file as it was when it was read to be changed.
 #[derive(Debug)]
-pub(crate) struct Original {
+pub(crate) struct OriginalFile {
     pub(crate) file: File,
     pub(crate) metadata: std::fs::Metadata,
     pub(crate) text: String,
@@ -29,7 +29,7 @@ pub(crate) struct Original {
 
 /// Gives a new file what the original has. Owner before mode: giving a file away takes rights from its mode. Without
 /// the owner those rights are not given.
-pub(crate) fn copy(original: &Original, file: &File) -> Result<(), AccessError> {
+pub(crate) fn copy(original: &OriginalFile, file: &File) -> Result<(), AccessError> {
     let theirs = &original.metadata;
     let names = names(&original.file)?;
     for name in names.iter().filter(|name| name.starts_with("user.")) {
@@ -41,8 +41,8 @@ pub(crate) fn copy(original: &Original, file: &File) -> Result<(), AccessError> 
     if !given {
         let _ = fchown(file, None, Some(theirs.gid()));
     }
-    if names.iter().any(|name| name == ACCESS_LIST) {
-        carry(&original.file, file, ACCESS_LIST)?;
+    if names.iter().any(|name| name == ACL_ATTRIBUTE) {
+        carry(&original.file, file, ACL_ATTRIBUTE)?;
     } else {
         strip(file)?;
     }
@@ -52,7 +52,7 @@ pub(crate) fn copy(original: &Original, file: &File) -> Result<(), AccessError> 
 
 /// The names of a file's attributes; none where the file system has none.
 fn names(file: &File) -> Result<Vec<String>, AccessError> {
-    let mut list = Vec::with_capacity(LIMIT);
+    let mut list = Vec::with_capacity(MAX_ATTRIBUTE_BYTES);
     match flistxattr(file, spare_capacity(&mut list)) {
         Err(errno) if has_none(errno) => {}
         listed => drop(listed.map_err(AccessError::reading)?),
@@ -63,14 +63,14 @@ fn names(file: &File) -> Result<Vec<String>, AccessError> {
 }
 
 fn carry(from: &File, to: &File, name: &str) -> Result<(), AccessError> {
-    let mut value = Vec::with_capacity(LIMIT);
+    let mut value = Vec::with_capacity(MAX_ATTRIBUTE_BYTES);
     fgetxattr(from, name, spare_capacity(&mut value)).map_err(|_| AccessError::Attribute)?;
     fsetxattr(to, name, &value, XattrFlags::empty()).map_err(|_| AccessError::Attribute)
 }
 
 /// A new file may have inherited a list that the original does not have.
 fn strip(file: impl AsFd) -> Result<(), AccessError> {
-    match fremovexattr(file, ACCESS_LIST) {
+    match fremovexattr(file, ACL_ATTRIBUTE) {
         Err(errno) if errno != Errno::NODATA && !has_none(errno) => Err(AccessError::Attribute),
         _ => Ok(()),
     }

@@ -6,61 +6,61 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use deskgate_definition::tool::{Plan, Shown, ToolOutput};
+use deskgate_definition::tool::{Plan, PlanPreview, ToolOutput};
 use deskgate_protocol::canonical::Sha256Digest;
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
 
-use super::access::{AccessError, Kind};
-use super::attributes::Original;
-use super::known::{Content, Known, SIZE_LIMIT};
-use super::spot::Spot;
-use super::workspace::{Links, Workspace, below};
+use super::access::{AccessError, FileKind};
+use super::attributes::OriginalFile;
+use super::resolved_path::ResolvedPath;
+use super::seen_files::{ContentDigest, MAX_CHANGED_FILE_BYTES, SeenFiles};
+use super::workspace::{LinkPolicy, Workspace, open_below};
 use super::{diff, guard, replace};
 
 /// Why a change was not prepared.
-pub(crate) enum Not {
+pub(crate) enum ChangeError {
     /// By the file system, or by what is left alone.
     Access(AccessError),
     /// By a rule of the tool, in words for the model.
-    Told(String),
+    Rule(String),
 }
 
-impl From<AccessError> for Not {
+impl From<AccessError> for ChangeError {
     fn from(error: AccessError) -> Self {
         Self::Access(error)
     }
 }
 
-impl Not {
-    pub(crate) fn told(text: impl Into<String>) -> Self {
-        Self::Told(text.into())
+impl ChangeError {
+    pub(crate) fn rule(text: impl Into<String>) -> Self {
+        Self::Rule(text.into())
     }
 
     /// As an answer. Only a working directory that is gone is more than that.
-    pub(crate) fn answer(self) -> Result<ToolOutput, AccessError> {
+    pub(crate) fn into_output(self) -> Result<ToolOutput, AccessError> {
         match self {
             Self::Access(error) => Err(error),
-            Self::Told(text) => Ok(ToolOutput::error(text)),
+            Self::Rule(text) => Ok(ToolOutput::error(text)),
         }
     }
 }
 
 /// A file that may be changed, with its text; or the place of one that may be created.
-pub(crate) struct Target<'a> {
-    spot: Spot<'a>,
-    original: Option<Original>,
+pub(crate) struct ChangeTarget<'a> {
+    spot: ResolvedPath<'a>,
+    original: Option<OriginalFile>,
 }
 
-impl<'a> Target<'a> {
+impl<'a> ChangeTarget<'a> {
     /// Finds it, with every rule that holds for changing a file.
-    pub(crate) fn find(workspace: &'a Workspace, known: &Known, file_path: &str) -> Result<Self, Not> {
+    pub(crate) fn find(workspace: &'a Workspace, known: &SeenFiles, file_path: &str) -> Result<Self, ChangeError> {
         let plain = workspace.relative_without_links(file_path)?;
         // Such an end asks for a directory.
         let asks_for_directory = matches!(file_path.rsplit('/').next(), Some("" | "." | ".."));
         if asks_for_directory || plain.as_os_str().is_empty() {
-            return Err(AccessError::NotAFile(Kind::Directory).into());
+            return Err(AccessError::NotAFile(FileKind::Directory).into());
         }
-        let spot = workspace.find(&plain, Links::Refused)?;
+        let spot = workspace.find(&plain, LinkPolicy::Refused)?;
         workspace.guard().check_change(&spot)?;
         if !spot.missing().is_empty() {
             return Ok(Self { spot, original: None });
@@ -68,8 +68,10 @@ impl<'a> Target<'a> {
         let original = read(&spot)?;
         match known.of(&spot.path()) {
             Some(seen) if seen == Sha256Digest::of(original.text.as_bytes()) => {}
-            Some(_) => return Err(Not::told("The file changed since it was read in this run. Read it again first.")),
-            None => return Err(Not::told("The file has not been read in this run. Read it first.")),
+            Some(_) => {
+                return Err(ChangeError::rule("The file changed since it was read in this run. Read it again first."));
+            }
+            None => return Err(ChangeError::rule("The file has not been read in this run. Read it first.")),
         }
         Ok(Self { spot, original: Some(original) })
     }
@@ -80,20 +82,20 @@ impl<'a> Target<'a> {
     }
 
     /// With this content it would be the change. `done`: what the file was then, in a few words.
-    pub(crate) fn becomes(self, after: String, done: impl Into<String>) -> Result<Change<'a>, Not> {
-        if after.len() > SIZE_LIMIT {
-            let limit = SIZE_LIMIT / (1024 * 1024);
-            return Err(Not::told(format!("The file would have more than {limit} MiB, which no tool writes.")));
+    pub(crate) fn with_content(self, after: String, done: impl Into<String>) -> Result<FileChange<'a>, ChangeError> {
+        if after.len() > MAX_CHANGED_FILE_BYTES {
+            let limit = MAX_CHANGED_FILE_BYTES / (1024 * 1024);
+            return Err(ChangeError::rule(format!("The file would have more than {limit} MiB, which no tool writes.")));
         }
         if after.contains('\0') {
-            return Err(Not::told("The file would have a NUL character. Only text is written."));
+            return Err(ChangeError::rule("The file would have a NUL character. Only text is written."));
         }
-        Ok(Change { target: self, after, done: done.into() })
+        Ok(FileChange { target: self, after, done: done.into() })
     }
 }
 
 /// The content of a file that may be changed: text of a bounded size, with one name, in one place.
-fn read(spot: &Spot<'_>) -> Result<Original, Not> {
+fn read(spot: &ResolvedPath<'_>) -> Result<OriginalFile, ChangeError> {
     let (file, metadata) = spot.open_file()?;
     if metadata.nlink() > 1 {
         return Err(AccessError::HardLink.into());
@@ -101,27 +103,27 @@ fn read(spot: &Spot<'_>) -> Result<Original, Not> {
     let name = spot.name().unwrap_or_default();
     rustix::fs::accessat(spot.directory(), name, Access::WRITE_OK, AtFlags::EACCESS).map_err(AccessError::writing)?;
     let mut bytes = Vec::new();
-    (&file).take(SIZE_LIMIT as u64 + 1).read_to_end(&mut bytes).map_err(AccessError::from)?;
-    if bytes.len() > SIZE_LIMIT {
-        let limit = SIZE_LIMIT / (1024 * 1024);
-        return Err(Not::told(format!("The file has more than {limit} MiB, which no tool changes.")));
+    (&file).take(MAX_CHANGED_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(AccessError::from)?;
+    if bytes.len() > MAX_CHANGED_FILE_BYTES {
+        let limit = MAX_CHANGED_FILE_BYTES / (1024 * 1024);
+        return Err(ChangeError::rule(format!("The file has more than {limit} MiB, which no tool changes.")));
     }
     match String::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') => Ok(Original { file, metadata, text }),
-        _ => Err(Not::told("The file is binary, or not UTF-8. Only UTF-8 text is changed.")),
+        Ok(text) if !text.contains('\0') => Ok(OriginalFile { file, metadata, text }),
+        _ => Err(ChangeError::rule("The file is binary, or not UTF-8. Only UTF-8 text is changed.")),
     }
 }
 
 /// A change that can be shown and made.
-pub(crate) struct Change<'a> {
-    target: Target<'a>,
+pub(crate) struct FileChange<'a> {
+    target: ChangeTarget<'a>,
     after: String,
     done: String,
 }
 
-impl Change<'_> {
+impl FileChange<'_> {
     /// What the file says before.
-    pub(crate) fn before(&self) -> Content {
+    pub(crate) fn before(&self) -> ContentDigest {
         self.target.original.as_ref().map(|original| Sha256Digest::of(original.text.as_bytes()))
     }
 
@@ -136,15 +138,17 @@ impl Change<'_> {
         let diff = diff::unified(&path, self.target.text(), &self.after);
         let after = Sha256Digest::of(self.after.as_bytes());
         let place = Some(path.to_string_lossy().into_owned());
-        Plan { place, shown: Shown::Change { before: self.before(), after, diff } }
+        Plan { place, shown: PlanPreview::Change { before: self.before(), after, diff } }
     }
 
     /// Makes it. `planned`: what the change was made from that a person has seen, if one has.
-    pub(crate) fn make(self, known: &Known, planned: Option<Content>) -> Result<PathBuf, Not> {
+    pub(crate) fn make(self, known: &SeenFiles, planned: Option<ContentDigest>) -> Result<PathBuf, ChangeError> {
         if planned.is_some_and(|planned| planned != self.before()) {
-            return Err(Not::told("The file changed after this call was prepared. Read it again, and call again."));
+            return Err(ChangeError::rule(
+                "The file changed after this call was prepared. Read it again, and call again.",
+            ));
         }
-        let Self { target: Target { spot, original }, after, .. } = self;
+        let Self { target: ChangeTarget { spot, original }, after, .. } = self;
         let path = spot.path();
         match original {
             Some(mut original) => {
@@ -153,15 +157,15 @@ impl Change<'_> {
             }
             None => create(&spot, after.as_bytes())?,
         }
-        known.seen(path.clone(), Sha256Digest::of(after.as_bytes()));
+        known.record_seen(path.clone(), Sha256Digest::of(after.as_bytes()));
         Ok(path)
     }
 }
 
 /// Creates a file and the directories that it needs. When the file cannot be made, they are removed again.
-fn create(spot: &Spot<'_>, bytes: &[u8]) -> Result<(), AccessError> {
+fn create(spot: &ResolvedPath<'_>, bytes: &[u8]) -> Result<(), AccessError> {
     let Some((name, directories)) = spot.missing().split_last() else { return Err(AccessError::Changed) };
-    let mut made = Made { first: spot, below: Vec::new() };
+    let mut made = CreatedDirectories { first: spot, below: Vec::new() };
     directories.iter().try_for_each(|directory| made.directory(directory))?;
     replace::create(made.last(), name, bytes)?;
     // Each of two calls at once may have been allowed to make one of the last two parts.
@@ -174,18 +178,18 @@ fn create(spot: &Spot<'_>, bytes: &[u8]) -> Result<(), AccessError> {
 }
 
 /// Directories made for a file that is not there yet.
-struct Made<'a> {
-    first: &'a Spot<'a>,
-    below: Vec<MadeDirectory>,
+struct CreatedDirectories<'a> {
+    first: &'a ResolvedPath<'a>,
+    below: Vec<CreatedDirectory>,
 }
 
-struct MadeDirectory {
+struct CreatedDirectory {
     name: OsString,
     handle: OwnedFd,
     kept: bool,
 }
 
-impl Made<'_> {
+impl CreatedDirectories<'_> {
     fn last(&self) -> BorrowedFd<'_> {
         self.below.last().map_or(self.first.directory(), |made| made.handle.as_fd())
     }
@@ -193,13 +197,13 @@ impl Made<'_> {
     fn directory(&mut self, name: &OsString) -> Result<(), AccessError> {
         rustix::fs::mkdirat(self.last(), name, Mode::from_raw_mode(0o777)).map_err(AccessError::writing)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let handle = below(self.last(), Path::new(name), flags).map_err(AccessError::writing)?;
-        self.below.push(MadeDirectory { name: name.clone(), handle, kept: false });
+        let handle = open_below(self.last(), Path::new(name), flags).map_err(AccessError::writing)?;
+        self.below.push(CreatedDirectory { name: name.clone(), handle, kept: false });
         Ok(())
     }
 }
 
-impl Drop for Made<'_> {
+impl Drop for CreatedDirectories<'_> {
     fn drop(&mut self) {
         // Only empty directories can be removed like this: whatever others put there stays.
         while let Some(made) = self.below.pop().filter(|made| !made.kept) {

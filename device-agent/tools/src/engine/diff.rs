@@ -8,13 +8,13 @@ use similar::TextDiff;
 use super::display;
 
 /// Bytes that a difference may have, its notice included.
-const LIMIT: usize = 64 * 1024;
+const MAX_DIFF_BYTES: usize = 64 * 1024;
 /// Kept free for the notice.
-const RESERVE: usize = 256;
+const NOTICE_RESERVE_BYTES: usize = 256;
 /// After this time the difference may be longer than it had to be; it is right in any case.
-const TIME: Duration = Duration::from_millis(500);
+const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
 /// Unchanged lines around each change.
-const CONTEXT: usize = 3;
+const CONTEXT_LINES: usize = 3;
 
 /// The unified format. Characters that would hide something are written out. Says so where lines are missing.
 pub(crate) fn unified(path: &Path, before: Option<&str>, after: &str) -> String {
@@ -24,13 +24,13 @@ pub(crate) fn unified(path: &Path, before: Option<&str>, after: &str) -> String 
     // Only a line feed ends a line here: a carriage return in the middle is something to be seen.
     let lines = |text| str::split_inclusive(text, '\n').collect::<Vec<_>>();
     let (before, after) = (lines(&before), lines(&after));
-    let differ = TextDiff::configure().timeout(TIME).newline_terminated(true).diff_slices(&before, &after);
-    let whole = differ.unified_diff().context_radius(CONTEXT).header(&old, &format!("b/{name}")).to_string();
+    let differ = TextDiff::configure().timeout(DIFF_TIMEOUT).newline_terminated(true).diff_slices(&before, &after);
+    let whole = differ.unified_diff().context_radius(CONTEXT_LINES).header(&old, &format!("b/{name}")).to_string();
     let mut text = String::new();
     let mut left = whole.lines().count();
     for line in whole.split_terminator('\n') {
         let line = display::visible(line);
-        if text.len() + line.len() >= LIMIT - RESERVE {
+        if text.len() + line.len() >= MAX_DIFF_BYTES - NOTICE_RESERVE_BYTES {
             return format!("{text}(the difference goes on for {left} more lines, which are not shown here)\n");
         }
         text.push_str(&line);
@@ -73,8 +73,8 @@ mod tests {
     #[test]
     fn a_difference_without_end_is_cut_and_says_so() {
         let text = unified(Path::new("a"), None, &"line\n".repeat(100_000));
-        assert!(text.len() <= LIMIT && text.ends_with("more lines, which are not shown here)\n"));
+        assert!(text.len() <= MAX_DIFF_BYTES && text.ends_with("more lines, which are not shown here)\n"));
         let wide = unified(Path::new("a"), None, &"x".repeat(5_000_000));
-        assert!(wide.len() <= LIMIT && wide.contains("not shown"), "{}", wide.len());
+        assert!(wide.len() <= MAX_DIFF_BYTES && wide.contains("not shown"), "{}", wide.len());
     }
 }

@@ -12,39 +12,39 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use deskgate_definition::Protected;
+use deskgate_definition::ProtectedPaths;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, statat};
 
 use super::access::AccessError;
-use super::spot::Spot;
-use super::workspace::{Ground, WorkspaceError};
+use super::resolved_path::ResolvedPath;
+use super::workspace::{WorkspaceError, WorkspaceOptions};
 
 /// What version control systems keep their state in.
-pub(crate) const INTERNALS: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
+pub(crate) const VCS_DIRECTORIES: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
 /// How deep the agent's folder is looked through for directories and for files with a second name.
-const OWN_DEPTH: usize = 2;
+const OWN_FOLDER_DEPTH: usize = 2;
 /// More levels than a path can have.
-const LEVELS: usize = 4096;
+const MAX_PATH_LEVELS: usize = 4096;
 
-type Identity = (u64, u64);
+type FileIdentity = (u64, u64);
 
 /// What is left alone below one working directory.
 #[derive(Clone, Debug)]
-pub(crate) struct Guard {
-    own: HashSet<Identity>,
-    protected: Protected,
+pub(crate) struct WorkspaceGuard {
+    own: HashSet<FileIdentity>,
+    protected: ProtectedPaths,
     /// Whether the working directory itself is version control's.
     within_internals: bool,
 }
 
-impl Guard {
-    pub(crate) fn new(root: &OwnedFd, ground: Ground<'_>) -> Result<Self, WorkspaceError> {
+impl WorkspaceGuard {
+    pub(crate) fn new(root: &OwnedFd, ground: WorkspaceOptions<'_>) -> Result<Self, WorkspaceError> {
         let mut own = HashSet::new();
-        collect(ground.own, OWN_DEPTH, &mut own).map_err(WorkspaceError::Io)?;
+        collect(ground.own_folder, OWN_FOLDER_DEPTH, &mut own).map_err(WorkspaceError::Io)?;
         if lies_in(root, &own)? {
             return Err(WorkspaceError::Own);
         }
-        let protected = Protected::new(ground.protected).map_err(WorkspaceError::Protected)?;
+        let protected = ProtectedPaths::new(ground.protected).map_err(WorkspaceError::Protected)?;
         let real = ground.directory.canonicalize().map_err(WorkspaceError::Io)?;
         let within_internals = real.iter().any(is_internal) || looks_internal(root.as_fd(), None);
         Ok(Self { own, protected, within_internals })
@@ -71,7 +71,7 @@ impl Guard {
     }
 
     /// Whether a tool may change what is at a spot that was reached without links.
-    pub(crate) fn check_change(&self, spot: &Spot<'_>) -> Result<(), AccessError> {
+    pub(crate) fn check_change(&self, spot: &ResolvedPath<'_>) -> Result<(), AccessError> {
         let path = spot.path();
         let by_identity = |(before, _, handle): (BorrowedFd<'_>, &OsStr, BorrowedFd<'_>)| {
             looks_internal(handle, None) || fstat(handle).is_ok_and(|stat| has_internal_name(before, &stat))
@@ -94,12 +94,12 @@ impl Guard {
 }
 
 /// Whether what was made at a spot completed a repository, with what another call made at the same moment.
-pub(crate) fn completed_repository(spot: &Spot<'_>) -> bool {
+pub(crate) fn completed_repository(spot: &ResolvedPath<'_>) -> bool {
     looks_internal(spot.directory(), None)
 }
 
 /// The identity of a folder, of the directories in it, and of its files that have a second name.
-fn collect(folder: &Path, depth: usize, own: &mut HashSet<Identity>) -> std::io::Result<()> {
+fn collect(folder: &Path, depth: usize, own: &mut HashSet<FileIdentity>) -> std::io::Result<()> {
     let metadata = match folder.metadata() {
         Ok(metadata) => metadata,
         // Nothing to protect yet.
@@ -127,10 +127,10 @@ fn collect(folder: &Path, depth: usize, own: &mut HashSet<Identity>) -> std::io:
 }
 
 /// Whether a directory, or one that it lies in, is among these.
-fn lies_in(directory: &OwnedFd, these: &HashSet<Identity>) -> Result<bool, WorkspaceError> {
+fn lies_in(directory: &OwnedFd, these: &HashSet<FileIdentity>) -> Result<bool, WorkspaceError> {
     let mut here = directory.try_clone().map_err(WorkspaceError::Io)?;
     let mut last = None;
-    for _ in 0..LEVELS {
+    for _ in 0..MAX_PATH_LEVELS {
         let stat = fstat(&here)?;
         let identity = (stat.st_dev, stat.st_ino);
         if these.contains(&identity) {
@@ -149,9 +149,9 @@ fn lies_in(directory: &OwnedFd, these: &HashSet<Identity>) -> Result<bool, Works
 fn is_internal(name: &OsStr) -> bool {
     let folded = folded(name);
     let short = folded.split_once('~').is_some_and(|(stem, number)| {
-        INTERNALS.iter().any(|internal| internal[1..] == *stem) && number.bytes().all(|b| b.is_ascii_digit())
+        VCS_DIRECTORIES.iter().any(|internal| internal[1..] == *stem) && number.bytes().all(|b| b.is_ascii_digit())
     });
-    short || INTERNALS.contains(&folded.as_str())
+    short || VCS_DIRECTORIES.contains(&folded.as_str())
 }
 
 /// A name as file systems compare it that fold names: case, characters without width, the ends that Windows drops,
@@ -173,7 +173,7 @@ fn is_ignorable(c: char) -> bool {
 
 /// Whether the file system gives one of version control's names to this entry of a directory.
 fn has_internal_name(directory: BorrowedFd<'_>, entry: &Stat) -> bool {
-    INTERNALS.iter().any(|name| {
+    VCS_DIRECTORIES.iter().any(|name| {
         statat(directory, *name, AtFlags::SYMLINK_NOFOLLOW)
             .is_ok_and(|known| (known.st_dev, known.st_ino) == (entry.st_dev, entry.st_ino))
     })

@@ -8,46 +8,46 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::output::{LIMIT, Output};
+use super::output::{MAX_OUTPUT_BYTES, OutputBuffer};
 
 /// Lines of one file: at most as many as can be shown, and one more.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct FileLines {
     lines: Vec<String>,
     bytes: usize,
 }
 
-impl Lines {
+impl FileLines {
     /// Adds a line; `false` when more could not be shown.
     pub(crate) fn push(&mut self, line: String, head: usize) -> bool {
         self.bytes += line.len() + 1;
         self.lines.push(line);
-        self.lines.len() <= head && self.bytes <= LIMIT
+        self.lines.len() <= head && self.bytes <= MAX_OUTPUT_BYTES
     }
 }
 
 /// What all searchers of one call found.
 #[derive(Debug)]
-pub(crate) struct Hits {
+pub(crate) struct LineHits {
     head: usize,
     /// Whether as much is there as can be shown.
     full: AtomicBool,
-    found: Mutex<Kept>,
+    found: Mutex<CollectedLines>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    files: BTreeMap<PathBuf, Lines>,
+struct CollectedLines {
+    files: BTreeMap<PathBuf, FileLines>,
     lines: usize,
     bytes: usize,
 }
 
 /// Whether there is more than can be shown.
 fn is_full(lines: usize, bytes: usize, head: usize) -> bool {
-    lines > head || bytes > LIMIT
+    lines > head || bytes > MAX_OUTPUT_BYTES
 }
 
-impl Hits {
+impl LineHits {
     /// For at most `head` lines.
     pub(crate) fn new(head: usize) -> Self {
         Self { head, full: AtomicBool::new(false), found: Mutex::default() }
@@ -65,7 +65,7 @@ impl Hits {
     }
 
     /// Takes the lines of one file.
-    pub(crate) fn add(&self, path: &Path, found: Lines) {
+    pub(crate) fn add(&self, path: &Path, found: FileLines) {
         if found.lines.is_empty() {
             return;
         }
@@ -86,8 +86,8 @@ impl Hits {
     }
 
     /// What can be shown, and whether that is not everything.
-    pub(crate) fn finish(self) -> (Output, bool) {
-        let mut output = Output::default();
+    pub(crate) fn finish(self) -> (OutputBuffer, bool) {
+        let mut output = OutputBuffer::default();
         let kept = self.found.into_inner().unwrap_or_else(PoisonError::into_inner);
         for line in kept.files.values().flat_map(|found| &found.lines) {
             if output.lines() >= self.head || !output.push(line) {
@@ -97,7 +97,7 @@ impl Hits {
         (output, false)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, CollectedLines> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -106,15 +106,15 @@ impl Hits {
 mod tests {
     use super::*;
 
-    fn lines(texts: &[&str]) -> Lines {
-        let mut lines = Lines::default();
+    fn lines(texts: &[&str]) -> FileLines {
+        let mut lines = FileLines::default();
         texts.iter().for_each(|&text| assert!(lines.push(text.to_owned(), 100)));
         lines
     }
 
     #[test]
     fn the_first_files_are_shown_whatever_order_they_are_found_in_and_the_others_are_not_wanted() {
-        let hits = Hits::new(3);
+        let hits = LineHits::new(3);
         hits.add(Path::new("d"), lines(&["d1", "d2"]));
         hits.add(Path::new("e"), lines(&["e1"]));
         assert!(hits.wants(Path::new("z")), "three lines are not more than three");
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_fits_exactly_is_not_cut() {
-        let hits = Hits::new(2);
+        let hits = LineHits::new(2);
         hits.add(Path::new("b"), lines(&["b1"]));
         hits.add(Path::new("a"), lines(&["a1"]));
         let (output, cut) = hits.finish();

@@ -10,18 +10,18 @@
 
 pub mod access;
 pub(crate) mod attributes;
+pub(crate) mod bounded_reader;
 pub(crate) mod change;
 pub(crate) mod diff;
 pub(crate) mod display;
 pub(crate) mod guard;
 pub(crate) mod hits;
-pub(crate) mod ignores;
-pub(crate) mod known;
+pub(crate) mod ignore_rules;
 pub(crate) mod nearest;
 pub(crate) mod output;
-pub(crate) mod pieces;
 pub(crate) mod replace;
-pub(crate) mod spot;
+pub(crate) mod resolved_path;
+pub(crate) mod seen_files;
 pub(crate) mod temporary;
 pub(crate) mod text;
 pub(crate) mod walk;

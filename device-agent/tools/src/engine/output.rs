@@ -1,24 +1,24 @@
 //! Text for a model that never grows beyond its limit, and says what is missing.
 
 /// Bytes that one tool result may have, notices included.
-pub(crate) const LIMIT: usize = 64 * 1024;
+pub(crate) const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 /// Kept free for the notices at the end.
-const RESERVE: usize = 1024;
+const NOTICE_RESERVE_BYTES: usize = 1024;
 /// Characters that one line of a file may have.
-pub(crate) const LINE_LIMIT: usize = 2000;
+pub(crate) const MAX_LINE_CHARS: usize = 2000;
 
 /// Lines, then notices.
 #[derive(Debug, Default)]
-pub(crate) struct Output {
+pub(crate) struct OutputBuffer {
     text: String,
     lines: usize,
 }
 
-impl Output {
+impl OutputBuffer {
     /// Adds a line if there is room for it; `false` when there is not.
     #[must_use]
     pub(crate) fn push(&mut self, line: &str) -> bool {
-        let fits = self.text.len() + line.len() < LIMIT - RESERVE;
+        let fits = self.text.len() + line.len() < MAX_OUTPUT_BYTES - NOTICE_RESERVE_BYTES;
         if fits {
             self.text.push_str(line);
             self.text.push('\n');
@@ -52,12 +52,12 @@ mod tests {
 
     #[test]
     fn the_limit_holds_with_notices_and_the_refused_line_is_not_half_there() {
-        let mut output = Output::default();
+        let mut output = OutputBuffer::default();
         while output.push(&"x".repeat(1000)) {}
         let lines = output.lines();
         let text = output.finish(&["something is missing".to_owned()]);
-        assert!(text.len() <= LIMIT);
-        assert!(text.len() > LIMIT - 3000);
+        assert!(text.len() <= MAX_OUTPUT_BYTES);
+        assert!(text.len() > MAX_OUTPUT_BYTES - 3000);
         assert_eq!(text.lines().filter(|line| line.len() == 1000).count(), lines);
         assert!(text.ends_with("\n\n(something is missing)"));
     }

@@ -14,17 +14,17 @@ use std::os::unix::fs::MetadataExt;
 use rustix::fs::{AtFlags, Mode};
 
 use super::access::AccessError;
-use super::attributes::{self, Original};
-use super::temporary::Temporary;
+use super::attributes::{self, OriginalFile};
+use super::temporary::TemporaryFile;
 
 /// Replaces a file, which keeps its mode and what else `attributes.rs` names.
 pub(crate) fn replace(
     directory: BorrowedFd<'_>,
     name: &OsStr,
-    original: &mut Original,
+    original: &mut OriginalFile,
     bytes: &[u8],
 ) -> Result<(), AccessError> {
-    let temporary = Temporary::filled(directory, Mode::RUSR | Mode::WUSR, |mut file| {
+    let temporary = TemporaryFile::filled(directory, Mode::RUSR | Mode::WUSR, |mut file| {
         file.write_all(bytes).map_err(AccessError::from_writing)?;
         attributes::copy(original, file)?;
         file.sync_all().map_err(AccessError::from_writing)
@@ -38,7 +38,7 @@ pub(crate) fn replace(
 /// Creates a file where there is none; whoever was faster keeps what they made.
 pub(crate) fn create(directory: BorrowedFd<'_>, name: &OsStr, bytes: &[u8]) -> Result<(), AccessError> {
     // The account's umask decides, as for every new file.
-    let temporary = Temporary::filled(directory, Mode::from_raw_mode(0o666), |mut file| {
+    let temporary = TemporaryFile::filled(directory, Mode::from_raw_mode(0o666), |mut file| {
         file.write_all(bytes).map_err(AccessError::from_writing)?;
         file.sync_all().map_err(AccessError::from_writing)
     })?;
@@ -46,7 +46,7 @@ pub(crate) fn create(directory: BorrowedFd<'_>, name: &OsStr, bytes: &[u8]) -> R
 }
 
 /// Whether the name still leads to this file, and the file says what it said.
-fn is_unchanged(directory: BorrowedFd<'_>, name: &OsStr, original: &mut Original) -> Result<bool, AccessError> {
+fn is_unchanged(directory: BorrowedFd<'_>, name: &OsStr, original: &mut OriginalFile) -> Result<bool, AccessError> {
     original.file.rewind()?;
     let mut now = Vec::with_capacity(original.text.len() + 1);
     (&original.file).take(original.text.len() as u64 + 1).read_to_end(&mut now)?;

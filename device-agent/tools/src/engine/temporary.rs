@@ -16,20 +16,20 @@ use rustix::io::Errno;
 
 use super::access::AccessError;
 use super::walk;
-use super::workspace::below;
+use super::workspace::open_below;
 
-const PREFIX: &str = ".deskgate-";
-const SUFFIX: &str = ".tmp";
+const NAME_PREFIX: &str = ".deskgate-";
+const NAME_SUFFIX: &str = ".tmp";
 /// Hexadecimal digits between the two.
-const DIGITS: usize = 16;
+const NAME_DIGITS: usize = 16;
 /// Names looked at for what was left behind: a bound for the time that one change takes in a folder of any size.
-const LOOKED_AT: usize = 50_000;
+const MAX_NAMES_SCANNED: usize = 50_000;
 /// How often another temporary file is made when somebody holds or takes away the one that was made.
-const ATTEMPTS: usize = 8;
+const MAX_CREATE_ATTEMPTS: usize = 8;
 
 /// A whole file under a temporary name; it is removed again unless it gets another one.
 #[derive(Debug)]
-pub(crate) struct Temporary<'a> {
+pub(crate) struct TemporaryFile<'a> {
     directory: BorrowedFd<'a>,
     name: String,
     /// Keeps the lock.
@@ -37,7 +37,7 @@ pub(crate) struct Temporary<'a> {
     placed: bool,
 }
 
-impl<'a> Temporary<'a> {
+impl<'a> TemporaryFile<'a> {
     /// A file that `fill` made complete. It may be called a second time, for a second file.
     pub(crate) fn filled(
         directory: BorrowedFd<'a>,
@@ -71,7 +71,7 @@ impl<'a> Temporary<'a> {
         fill: impl Fn(&File) -> Result<(), AccessError>,
     ) -> Result<Self, AccessError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_CREATE_ATTEMPTS {
             let name = random_name();
             let file = rustix::fs::openat(directory, &name, flags, mode).map_err(AccessError::writing)?.into();
             let temporary = Self { directory, name, file, placed: false };
@@ -133,7 +133,7 @@ impl<'a> Temporary<'a> {
 
     fn sync_directory(&self) {
         let synced =
-            below(self.directory, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY).and_then(rustix::fs::fsync);
+            open_below(self.directory, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY).and_then(rustix::fs::fsync);
         if let Err(error) = synced {
             // The change is made and visible; some file systems cannot sync a directory.
             tracing::debug!(%error, "a directory could not be synced after a file was replaced");
@@ -141,7 +141,7 @@ impl<'a> Temporary<'a> {
     }
 }
 
-impl Drop for Temporary<'_> {
+impl Drop for TemporaryFile<'_> {
     fn drop(&mut self) {
         if !self.placed {
             let _ = rustix::fs::unlinkat(self.directory, &self.name, AtFlags::empty());
@@ -150,13 +150,13 @@ impl Drop for Temporary<'_> {
 }
 
 fn random_name() -> String {
-    format!("{PREFIX}{:0DIGITS$x}{SUFFIX}", rand::random::<u64>())
+    format!("{NAME_PREFIX}{:0NAME_DIGITS$x}{NAME_SUFFIX}", rand::random::<u64>())
 }
 
 fn is_ours(name: &OsStr) -> bool {
-    let digits = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
+    let digits = name.to_str().and_then(|name| name.strip_prefix(NAME_PREFIX)?.strip_suffix(NAME_SUFFIX));
     digits.is_some_and(|digits| {
-        digits.len() == DIGITS && digits.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'))
+        digits.len() == NAME_DIGITS && digits.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'))
     })
 }
 
@@ -167,11 +167,11 @@ fn lock(file: &File) -> bool {
 
 /// Removes what a kill left in a directory. A failure leaves it for the next time.
 fn sweep(directory: BorrowedFd<'_>) {
-    let names = below(directory, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY)
+    let names = open_below(directory, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY)
         .map_err(AccessError::reading)
         .and_then(walk::list);
     let Ok(names) = names else { return };
-    for name in names.take(LOOKED_AT).filter(|name| is_ours(name)) {
+    for name in names.take(MAX_NAMES_SCANNED).filter(|name| is_ours(name)) {
         // The lock is held until the name is gone: whoever made the file a moment ago sees one or the other.
         if let Some(_locked) = left_behind(directory, &name) {
             let _ = rustix::fs::unlinkat(directory, &name, AtFlags::empty());
@@ -182,7 +182,7 @@ fn sweep(directory: BorrowedFd<'_>) {
 /// A plain file that nobody has locked, locked now.
 fn left_behind(directory: BorrowedFd<'_>, name: &OsStr) -> Option<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
-    let file = File::from(below(directory, Path::new(name), flags).ok()?);
+    let file = File::from(open_below(directory, Path::new(name), flags).ok()?);
     let is_plain = file.metadata().is_ok_and(|metadata| metadata.is_file());
     (is_plain && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()).then_some(file)
 }

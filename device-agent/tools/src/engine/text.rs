@@ -3,11 +3,11 @@
 //! A file keeps its byte-order mark and the line ends of every line that is not replaced; what is put in
 //! gets the line ends of what it replaces.
 
-const MARK: &str = "\u{feff}";
+const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// The text of a file, with its line ends as a model sees them.
 #[derive(Debug)]
-pub(crate) struct Text<'a> {
+pub(crate) struct FileText<'a> {
     original: &'a str,
     /// Bytes of the byte-order mark.
     mark: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Text<'a> {
 
 /// Why a replacement was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotReplaced {
+pub(crate) enum ReplaceError {
     /// The text is not there.
     Absent,
     /// It is there so often, and one place was asked for.
@@ -28,9 +28,9 @@ pub(crate) enum NotReplaced {
     TooLarge(usize),
 }
 
-impl<'a> Text<'a> {
+impl<'a> FileText<'a> {
     pub(crate) fn new(original: &'a str) -> Self {
-        let body = original.strip_prefix(MARK).unwrap_or(original);
+        let body = original.strip_prefix(BYTE_ORDER_MARK).unwrap_or(original);
         let mut plain = String::with_capacity(body.len());
         let mut returns = Vec::new();
         let mut rest = body;
@@ -52,21 +52,21 @@ impl<'a> Text<'a> {
         new: &str,
         all: bool,
         limit: usize,
-    ) -> Result<(String, usize, usize), NotReplaced> {
+    ) -> Result<(String, usize, usize), ReplaceError> {
         let old = plain(old);
         let new = plain(new);
         if old.is_empty() {
-            return Err(NotReplaced::Absent);
+            return Err(ReplaceError::Absent);
         }
         let places: Vec<usize> = self.plain.match_indices(old.as_str()).map(|(at, _)| at).collect();
-        let first = *places.first().ok_or(NotReplaced::Absent)?;
+        let first = *places.first().ok_or(ReplaceError::Absent)?;
         let found = if all { places.len() } else { self.count(&old) };
         if !all && found > 1 {
-            return Err(NotReplaced::Several(found));
+            return Err(ReplaceError::Several(found));
         }
         // Line ends count once: with carriage returns the result may become half as large again, never more.
         if places.len().saturating_mul(new.len()) > limit {
-            return Err(NotReplaced::TooLarge(limit));
+            return Err(ReplaceError::TooLarge(limit));
         }
         let mut text = self.original[..self.mark].to_owned();
         let mut from = 0;
@@ -85,8 +85,8 @@ impl<'a> Text<'a> {
     pub(crate) fn exchange(&self, new: &str) -> String {
         // A model that writes carriage returns means them.
         let ends = if new.contains('\r') { new.to_owned() } else { with_ends(new, self.has_returns(0, 0)) };
-        let marked = self.mark > 0 && !new.starts_with(MARK);
-        if marked { format!("{MARK}{ends}") } else { ends }
+        let marked = self.mark > 0 && !new.starts_with(BYTE_ORDER_MARK);
+        if marked { format!("{BYTE_ORDER_MARK}{ends}") } else { ends }
     }
 
     /// How often it is there, counting places that overlap: each of them could be the one that was meant.
@@ -120,7 +120,7 @@ impl<'a> Text<'a> {
 
 /// What a model sent, as the plain text would have it.
 fn plain(sent: &str) -> String {
-    sent.strip_prefix(MARK).unwrap_or(sent).replace("\r\n", "\n")
+    sent.strip_prefix(BYTE_ORDER_MARK).unwrap_or(sent).replace("\r\n", "\n")
 }
 
 fn with_ends(text: &str, returns: bool) -> String {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     fn replaced(original: &str, old: &str, new: &str) -> String {
-        Text::new(original).replace(old, new, false, 1 << 20).expect("replaced").0
+        FileText::new(original).replace(old, new, false, 1 << 20).expect("replaced").0
     }
 
     #[test]
@@ -150,28 +150,29 @@ mod tests {
     #[test]
     fn what_would_be_larger_than_a_file_may_be_is_never_made() {
         let (many, long) = ("a".repeat(1 << 20), "b".repeat(1 << 20));
-        assert_eq!(Text::new(&many).replace("a", &long, true, 8 << 20), Err(NotReplaced::TooLarge(8 << 20)));
-        assert_eq!(Text::new("aa").replace("a", "bbbb", true, 8), Ok(("bbbbbbbb".to_owned(), 2, 1)));
+        assert_eq!(FileText::new(&many).replace("a", &long, true, 8 << 20), Err(ReplaceError::TooLarge(8 << 20)));
+        assert_eq!(FileText::new("aa").replace("a", "bbbb", true, 8), Ok(("bbbbbbbb".to_owned(), 2, 1)));
     }
 
     #[test]
     fn one_place_must_be_the_only_one_also_where_places_overlap() {
-        let told = |original: &str, old: &str| Text::new(original).replace(old, "x", false, 99).map(|(text, ..)| text);
-        assert_eq!(told("aaa", "aa"), Err(NotReplaced::Several(2)));
-        assert_eq!(told("éé", "é"), Err(NotReplaced::Several(2)));
-        assert_eq!(told("b", "a"), Err(NotReplaced::Absent));
+        let told =
+            |original: &str, old: &str| FileText::new(original).replace(old, "x", false, 99).map(|(text, ..)| text);
+        assert_eq!(told("aaa", "aa"), Err(ReplaceError::Several(2)));
+        assert_eq!(told("éé", "é"), Err(ReplaceError::Several(2)));
+        assert_eq!(told("b", "a"), Err(ReplaceError::Absent));
         // A byte-order mark is no text.
-        assert_eq!(told("é", "\u{feff}"), Err(NotReplaced::Absent));
-        assert_eq!(Text::new("a\nb\na").replace("a", "x", true, 99), Ok(("x\nb\nx".to_owned(), 2, 1)));
-        assert_eq!(Text::new("a\nb\nc").replace("c", "x", true, 99), Ok(("a\nb\nx".to_owned(), 1, 3)));
+        assert_eq!(told("é", "\u{feff}"), Err(ReplaceError::Absent));
+        assert_eq!(FileText::new("a\nb\na").replace("a", "x", true, 99), Ok(("x\nb\nx".to_owned(), 2, 1)));
+        assert_eq!(FileText::new("a\nb\nc").replace("c", "x", true, 99), Ok(("a\nb\nx".to_owned(), 1, 3)));
     }
 
     #[test]
     fn a_whole_new_content_takes_over_the_mark_and_the_ends_unless_it_has_its_own() {
-        let windows = Text::new("\u{feff}a\r\nb\r\n");
+        let windows = FileText::new("\u{feff}a\r\nb\r\n");
         assert_eq!(windows.exchange("1\n2\n"), "\u{feff}1\r\n2\r\n");
         assert_eq!(windows.exchange("\u{feff}1\r\n2\n"), "\u{feff}1\r\n2\n");
-        assert_eq!(Text::new("a\nb\n").exchange("1\r\n2\r\n"), "1\r\n2\r\n");
-        assert_eq!(Text::new("").exchange("1\n"), "1\n");
+        assert_eq!(FileText::new("a\nb\n").exchange("1\r\n2\r\n"), "1\r\n2\r\n");
+        assert_eq!(FileText::new("").exchange("1\n"), "1\n");
     }
 }

@@ -17,27 +17,27 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, fstat, statat};
 use tokio_util::sync::CancellationToken;
 
-use super::ignores::Ignores;
-use super::workspace::{Links, Workspace, below, open_in};
+use super::ignore_rules::IgnoreRules;
+use super::workspace::{LinkPolicy, Workspace, open_below, open_in};
 use crate::engine::access::AccessError;
 
 /// Names looked at in one walk: a bound for time and memory in folders of any size.
-const ENTRY_LIMIT: usize = 1_000_000;
+const MAX_ENTRIES: usize = 1_000_000;
 /// Files of one directory that one thread visits in a row; the rest is work for others.
-const PORTION: usize = 256;
+const FILES_PER_TASK: usize = 256;
 /// More threads only wait for each other.
-const THREADS: usize = 8;
+const MAX_WALK_THREADS: usize = 8;
 
 /// What a walk could not do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Walked {
+pub(crate) struct WalkSummary {
     /// Directories that could not be listed.
     pub(crate) unreadable: usize,
     /// Whether it ended at its limit of names.
     pub(crate) cut: bool,
 }
 
-impl Walked {
+impl WalkSummary {
     /// What the model has to know about the walk.
     pub(crate) fn notices(self) -> Vec<String> {
         let mut notices = Vec::new();
@@ -45,14 +45,14 @@ impl Walked {
             notices.push(format!("{} directories could not be read", self.unreadable));
         }
         if self.cut {
-            notices.push(format!("stopped after {ENTRY_LIMIT} names: give a narrower path"));
+            notices.push(format!("stopped after {MAX_ENTRIES} names: give a narrower path"));
         }
         notices
     }
 }
 
 /// A regular file that a walk came to.
-pub(crate) struct Found<'a> {
+pub(crate) struct FoundFile<'a> {
     workspace: &'a Workspace,
     directory: BorrowedFd<'a>,
     name: &'a OsStr,
@@ -60,7 +60,7 @@ pub(crate) struct Found<'a> {
     pub(crate) path: &'a Path,
 }
 
-impl Found<'_> {
+impl FoundFile<'_> {
     /// Opens it. It may have become something else since it was listed.
     pub(crate) fn open(&self) -> Result<(File, Metadata), AccessError> {
         open_in(self.workspace, self.directory, Path::new(self.name))
@@ -75,32 +75,32 @@ impl Found<'_> {
 }
 
 /// What one thread of a walk does with the files it comes to.
-pub(crate) trait Visitor: Send {
+pub(crate) trait FileVisitor: Send {
     /// Whether this path is still of interest, which is asked of directories and of files.
     fn wants(&self, _path: &Path) -> bool {
         true
     }
 
     /// A file. An error ends the whole walk.
-    fn visit(&mut self, found: &Found<'_>) -> Result<(), AccessError>;
+    fn visit(&mut self, found: &FoundFile<'_>) -> Result<(), AccessError>;
 }
 
 /// Visits every regular file under `base`, which is relative to the working directory and free of
 /// `.` and `..`. `hidden` says whether names with a leading dot count; `.git` never does. Each thread
 /// works with a visitor of its own; all of them are given back.
-pub(crate) fn walk<V: Visitor>(
+pub(crate) fn walk<V: FileVisitor>(
     workspace: &Workspace,
     base: &Path,
     hidden: bool,
     stop: &CancellationToken,
     visitor: impl Fn() -> V,
-) -> Result<(Walked, Vec<V>), AccessError> {
-    let handle = workspace.open_directory(base, Links::Refused)?;
+) -> Result<(WalkSummary, Vec<V>), AccessError> {
+    let handle = workspace.open_directory(base, LinkPolicy::Refused)?;
     let walk =
         Walk { workspace, hidden, stop, names: AtomicUsize::new(0), shared: Mutex::default(), more: Condvar::new() };
-    let above = Ignores::above(workspace, base);
-    walk.lock().pending.push_back(Work::Directory { path: base.to_owned(), handle: Some(handle), above });
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+    let above = IgnoreRules::above(workspace, base);
+    walk.lock().pending.push_back(WalkTask::Directory { path: base.to_owned(), handle: Some(handle), above });
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_WALK_THREADS);
     let mut visitors: Vec<V> = (0..threads).map(|_| visitor()).collect();
     std::thread::scope(|scope| {
         let (ours, others) = visitors.split_at_mut(1);
@@ -117,7 +117,7 @@ pub(crate) fn walk<V: Visitor>(
         Some(error) => Err(error),
         // A removed directory lists like an empty one.
         None if names == 0 && workspace.is_gone() => Err(AccessError::Gone),
-        None => Ok((Walked { cut: names > ENTRY_LIMIT, ..shared.walked }, visitors)),
+        None => Ok((WalkSummary { cut: names > MAX_ENTRIES, ..shared.walked }, visitors)),
     }
 }
 
@@ -126,42 +126,42 @@ struct Walk<'a> {
     hidden: bool,
     stop: &'a CancellationToken,
     names: AtomicUsize,
-    shared: Mutex<Shared>,
+    shared: Mutex<WalkQueue>,
     more: Condvar,
 }
 
 /// What the threads share. The last work that was added is done first, so few directories wait.
 #[derive(Default)]
-struct Shared {
-    pending: VecDeque<Work>,
+struct WalkQueue {
+    pending: VecDeque<WalkTask>,
     busy: usize,
     error: Option<AccessError>,
-    walked: Walked,
+    walked: WalkSummary,
 }
 
-enum Work {
+enum WalkTask {
     Directory {
         path: PathBuf,
         /// Open already, for the first one only: handles are few.
         handle: Option<OwnedFd>,
-        above: Option<Arc<Ignores>>,
+        above: Option<Arc<IgnoreRules>>,
     },
     /// Files of a directory that has many.
     Files { handle: Arc<OwnedFd>, paths: Vec<PathBuf> },
 }
 
 impl Walk<'_> {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, WalkQueue> {
         // A panic of one thread is passed on by the scope; the others may end as usual.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn work(&self, visitor: &mut impl Visitor) {
+    fn work(&self, visitor: &mut impl FileVisitor) {
         while let Some(work) = self.next() {
-            let _busy = Busy(self);
+            let _busy = BusyGuard(self);
             let done = match work {
-                Work::Directory { path, handle, above } => self.directory(path, handle, above, visitor),
-                Work::Files { handle, paths } => self.files(&handle, &paths, visitor),
+                WalkTask::Directory { path, handle, above } => self.directory(path, handle, above, visitor),
+                WalkTask::Files { handle, paths } => self.files(&handle, &paths, visitor),
             };
             if let Err(error) = done {
                 self.lock().error.get_or_insert(error);
@@ -170,7 +170,7 @@ impl Walk<'_> {
     }
 
     /// Waits until there is work, or until there will be none.
-    fn next(&self) -> Option<Work> {
+    fn next(&self) -> Option<WalkTask> {
         let mut shared = self.lock();
         loop {
             if shared.error.is_some() {
@@ -191,8 +191,8 @@ impl Walk<'_> {
         &self,
         path: PathBuf,
         handle: Option<OwnedFd>,
-        above: Option<Arc<Ignores>>,
-        visitor: &mut impl Visitor,
+        above: Option<Arc<IgnoreRules>>,
+        visitor: &mut impl FileVisitor,
     ) -> Result<(), AccessError> {
         if !visitor.wants(&path) {
             return Ok(());
@@ -212,21 +212,22 @@ impl Walk<'_> {
             Err(_) => return Err(AccessError::Gone),
         };
         let listed = self.list(&handle)?;
-        let ignores = Ignores::of(self.workspace, handle.as_fd(), &path, &listed.ignore_files, above);
+        let ignores = IgnoreRules::of(self.workspace, handle.as_fd(), &path, &listed.ignore_files, above);
         let keep = |names: Vec<OsString>, is_directory| -> Vec<PathBuf> {
             let paths = names.into_iter().map(|name| path.join(name));
             let seen = paths.filter(|path| !self.workspace.hides(path));
-            seen.filter(|path| !Ignores::skip(ignores.as_ref(), path, is_directory)).collect()
+            seen.filter(|path| !IgnoreRules::skip(ignores.as_ref(), path, is_directory)).collect()
         };
         let mut directories = keep(listed.directories, true);
         directories.sort_by(|a, b| b.cmp(a));
         let files = keep(listed.files, false);
         let handle = Arc::new(handle);
-        let mut portions = files.chunks(PORTION);
+        let mut portions = files.chunks(FILES_PER_TASK);
         let first = portions.next().unwrap_or_default();
-        let others = portions.map(|paths| Work::Files { handle: Arc::clone(&handle), paths: paths.to_vec() });
-        let below = directories.into_iter().map(|path| Work::Directory { path, handle: None, above: ignores.clone() });
-        let more: Vec<Work> = below.chain(others).collect();
+        let others = portions.map(|paths| WalkTask::Files { handle: Arc::clone(&handle), paths: paths.to_vec() });
+        let below =
+            directories.into_iter().map(|path| WalkTask::Directory { path, handle: None, above: ignores.clone() });
+        let more: Vec<WalkTask> = below.chain(others).collect();
         if !more.is_empty() {
             self.lock().pending.extend(more);
             self.more.notify_all();
@@ -237,25 +238,25 @@ impl Walk<'_> {
     /// From the working directory's handle, through no link. The directories on the way were looked at before.
     fn open(&self, path: &Path) -> Result<OwnedFd, AccessError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let handle = below(self.workspace.root(), path, flags).map_err(AccessError::reading)?;
+        let handle = open_below(self.workspace.root(), path, flags).map_err(AccessError::reading)?;
         let stat = fstat(&handle).map_err(AccessError::reading)?;
         if self.workspace.guard().is_own_directory(&stat) { Err(AccessError::Own) } else { Ok(handle) }
     }
 
-    fn files(&self, handle: &OwnedFd, paths: &[PathBuf], visitor: &mut impl Visitor) -> Result<(), AccessError> {
+    fn files(&self, handle: &OwnedFd, paths: &[PathBuf], visitor: &mut impl FileVisitor) -> Result<(), AccessError> {
         for path in paths {
             if self.stop.is_cancelled() {
                 return Err(AccessError::Stopped);
             }
             if let Some(name) = path.file_name().filter(|_| visitor.wants(path)) {
-                visitor.visit(&Found { workspace: self.workspace, directory: handle.as_fd(), name, path })?;
+                visitor.visit(&FoundFile { workspace: self.workspace, directory: handle.as_fd(), name, path })?;
             }
         }
         Ok(())
     }
 
-    fn list(&self, handle: &OwnedFd) -> Result<Listed, AccessError> {
-        let mut listed = Listed::default();
+    fn list(&self, handle: &OwnedFd) -> Result<DirectoryListing, AccessError> {
+        let mut listed = DirectoryListing::default();
         let mut directory = Dir::read_from(handle).map_err(AccessError::reading)?;
         while let Some(entry) = directory.read() {
             let Ok(entry) = entry else {
@@ -269,7 +270,7 @@ impl Walk<'_> {
             if self.stop.is_cancelled() {
                 return Err(AccessError::Stopped);
             }
-            if self.names.fetch_add(1, Ordering::Relaxed) >= ENTRY_LIMIT {
+            if self.names.fetch_add(1, Ordering::Relaxed) >= MAX_ENTRIES {
                 break;
             }
             if matches!(name, b".gitignore" | b".ignore") {
@@ -289,9 +290,9 @@ impl Walk<'_> {
 }
 
 /// A thread at work; others wait for what it may add.
-struct Busy<'a, 'b>(&'a Walk<'b>);
+struct BusyGuard<'a, 'b>(&'a Walk<'b>);
 
-impl Drop for Busy<'_, '_> {
+impl Drop for BusyGuard<'_, '_> {
     fn drop(&mut self) {
         let mut shared = self.0.lock();
         shared.busy -= 1;
@@ -302,7 +303,7 @@ impl Drop for Busy<'_, '_> {
 }
 
 #[derive(Default)]
-struct Listed {
+struct DirectoryListing {
     directories: Vec<OsString>,
     files: Vec<OsString>,
     ignore_files: Vec<OsString>,

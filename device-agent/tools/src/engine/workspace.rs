@@ -19,16 +19,16 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
 
 use deskgate_definition::Network;
-use deskgate_definition::approvals::Hidden;
+use deskgate_definition::approvals::HiddenPaths;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-pub use super::access::{AccessError, Kind};
-use super::guard::Guard;
-use super::spot::Spot;
+pub use super::access::{AccessError, FileKind};
+use super::guard::WorkspaceGuard;
+use super::resolved_path::ResolvedPath;
 
 /// How often an access is tried again when a signal came in the middle of it.
-const ATTEMPTS: usize = 64;
+const MAX_OPEN_ATTEMPTS: usize = 64;
 
 /// Why a working directory cannot be used at all.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,7 @@ impl From<Errno> for WorkspaceError {
 
 /// Whether symbolic links are followed as long as they stay inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Links {
+pub enum LinkPolicy {
     /// Relative links that stay inside are followed.
     Inside,
     /// None is followed.
@@ -82,12 +82,12 @@ pub enum Links {
 
 /// Where tools work, and what they leave alone there.
 #[derive(Clone, Copy, Debug)]
-pub struct Ground<'a> {
+pub struct WorkspaceOptions<'a> {
     /// The working directory.
     pub directory: &'a Path,
     /// The agent's own folder: neither read nor changed, wherever it is and by whatever way it is reached.
-    pub own: &'a Path,
-    /// What the service's owner protects from change; see [`deskgate_definition::Protected`].
+    pub own_folder: &'a Path,
+    /// What the service's owner protects from change; see [`deskgate_definition::ProtectedPaths`].
     pub protected: &'a [String],
     /// The network that commands have.
     pub network: Network,
@@ -98,22 +98,22 @@ pub struct Ground<'a> {
 pub struct Workspace {
     root: OwnedFd,
     path: PathBuf,
-    guard: Guard,
-    hidden: Hidden,
+    guard: WorkspaceGuard,
+    hidden: HiddenPaths,
 }
 
 impl Workspace {
     /// Opens a working directory and proves that it can be listed and that the kernel confines.
-    pub fn open(ground: Ground<'_>) -> Result<Self, WorkspaceError> {
+    pub fn open(ground: WorkspaceOptions<'_>) -> Result<Self, WorkspaceError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(ground.directory, flags, Mode::empty())?;
-        below(&root, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let guard = Guard::new(&root, ground)?;
-        Ok(Self { root, path: ground.directory.to_owned(), guard, hidden: Hidden::default() })
+        open_below(&root, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let guard = WorkspaceGuard::new(&root, ground)?;
+        Ok(Self { root, path: ground.directory.to_owned(), guard, hidden: HiddenPaths::default() })
     }
 
     /// The same directory for a tool that never sees some places of it, by whatever way they are reached.
-    pub fn hiding(&self, hidden: Hidden) -> Result<Self, WorkspaceError> {
+    pub fn with_hidden(&self, hidden: HiddenPaths) -> Result<Self, WorkspaceError> {
         let root = self.root.try_clone().map_err(WorkspaceError::Io)?;
         Ok(Self { root, path: self.path.clone(), guard: self.guard.clone(), hidden })
     }
@@ -133,7 +133,7 @@ impl Workspace {
         self.root.as_fd()
     }
 
-    pub(crate) fn guard(&self) -> &Guard {
+    pub(crate) fn guard(&self) -> &WorkspaceGuard {
         &self.guard
     }
 
@@ -170,19 +170,19 @@ impl Workspace {
     }
 
     /// Follows a path to the place that it names now.
-    pub fn find(&self, relative: &Path, links: Links) -> Result<Spot<'_>, AccessError> {
-        let spot = Spot::find(self, relative, links)?;
+    pub fn find(&self, relative: &Path, links: LinkPolicy) -> Result<ResolvedPath<'_>, AccessError> {
+        let spot = ResolvedPath::find(self, relative, links)?;
         if !self.hidden.is_empty() && self.hides(&spot.path()) { Err(AccessError::Hidden) } else { Ok(spot) }
     }
 
     /// Opens a regular file for reading. A pipe, a device or a socket is refused without waiting
     /// for its other end.
-    pub fn open_file(&self, relative: &Path, links: Links) -> Result<(File, Metadata), AccessError> {
+    pub fn open_file(&self, relative: &Path, links: LinkPolicy) -> Result<(File, Metadata), AccessError> {
         self.find(relative, links)?.open_file()
     }
 
     /// Opens a directory for listing.
-    pub fn open_directory(&self, relative: &Path, links: Links) -> Result<OwnedFd, AccessError> {
+    pub fn open_directory(&self, relative: &Path, links: LinkPolicy) -> Result<OwnedFd, AccessError> {
         self.find(relative, links)?.open_directory()
     }
 
@@ -194,12 +194,12 @@ impl Workspace {
 }
 
 /// The one place where a path meets the kernel: beneath a directory, and through no link of any kind.
-pub(crate) fn below(directory: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_below(directory: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     let mut attempt = 1;
     loop {
         match openat2(&directory, path, flags | OFlags::CLOEXEC, Mode::empty(), how) {
-            Err(Errno::AGAIN | Errno::INTR) if attempt < ATTEMPTS => attempt += 1,
+            Err(Errno::AGAIN | Errno::INTR) if attempt < MAX_OPEN_ATTEMPTS => attempt += 1,
             result => return result,
         }
     }
@@ -213,7 +213,7 @@ pub(crate) fn open_in(
 ) -> Result<(File, Metadata), AccessError> {
     // NONBLOCK: opening a pipe would wait for a writer. It means nothing for regular files.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(below(directory, name, flags).map_err(AccessError::reading)?);
+    let file = File::from(open_below(directory, name, flags).map_err(AccessError::reading)?);
     let metadata = file.metadata()?;
     match not_a_file(&metadata) {
         Some(what) => Err(AccessError::NotAFile(what)),
@@ -222,12 +222,12 @@ pub(crate) fn open_in(
     }
 }
 
-fn not_a_file(metadata: &Metadata) -> Option<Kind> {
+fn not_a_file(metadata: &Metadata) -> Option<FileKind> {
     let kind = metadata.file_type();
     match () {
         () if kind.is_file() => None,
-        () if kind.is_dir() => Some(Kind::Directory),
-        () if kind.is_fifo() => Some(Kind::Pipe),
-        () => Some(Kind::Device),
+        () if kind.is_dir() => Some(FileKind::Directory),
+        () if kind.is_fifo() => Some(FileKind::Pipe),
+        () => Some(FileKind::Device),
     }
 }

@@ -10,15 +10,15 @@ use std::path::Path;
 
 use deskgate_definition::Network;
 
-use super::protected::Place;
+use super::protected::ProtectedPlace;
 
 /// Folders of programs and libraries. Where one is a link into another, as on merged systems, it stays a link.
-const SYSTEM: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+const SYSTEM_FOLDERS: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
 /// What programs need of `/etc`, and nobody has to hide. Everything else there is not visible: shadow files, host keys,
 /// private keys, passwords of services.
 #[rustfmt::skip]
-const ETC: [&str; 34] = [
+const ETC_ENTRIES: [&str; 34] = [
     "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version",
     "fonts", "group", "host.conf", "hosts", "inputrc", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias",
     "locale.conf", "localtime", "magic", "magic.mime", "mime.types", "networks", "nsswitch.conf", "os-release",
@@ -27,10 +27,10 @@ const ETC: [&str; 34] = [
 ];
 
 /// Beginnings of further names there: settings of language versions.
-const ETC_BEGINNINGS: [&str; 2] = ["java-", "python3"];
+const ETC_PREFIXES: [&str; 2] = ["java-", "python3"];
 
 /// The environment of a command, all of it.
-const ENVIRONMENT: [(&str, &str); 8] = [
+const COMMAND_ENVIRONMENT: [(&str, &str); 8] = [
     ("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"),
     ("HOME", "/tmp"),
     ("TMPDIR", "/tmp"),
@@ -42,46 +42,46 @@ const ENVIRONMENT: [(&str, &str); 8] = [
 ];
 
 /// Where a command sees the private temporary folder.
-pub(super) const TMP: &str = "/tmp";
+pub(super) const TMP_PATH: &str = "/tmp";
 
 /// The user and group that a command sees itself as, whoever the agent runs as.
-const USER: &str = "1000";
+const SANDBOX_UID: &str = "1000";
 
 /// The bytes that programs may put into `/dev/shm`, which is memory.
-const SHARED_MEMORY: &str = "67108864";
+const SHM_BYTES: &str = "67108864";
 
 /// The first descriptor that bubblewrap gets; the others follow.
 pub(super) const FIRST_DESCRIPTOR: usize = 3;
 
 /// The arguments, with the handles they speak of, in the order of their numbers.
-pub(super) struct Arguments<'a> {
+pub(super) struct BwrapArguments<'a> {
     pub(super) list: Vec<OsString>,
     pub(super) handles: Vec<BorrowedFd<'a>>,
 }
 
 /// What a sandbox is made of.
-pub(super) struct Parts<'a> {
+pub(super) struct SandboxParts<'a> {
     /// The path that the working directory has, outside and inside.
     pub(super) at: &'a Path,
     pub(super) working_directory: BorrowedFd<'a>,
     pub(super) tmp: BorrowedFd<'a>,
     /// The folders in `tmp` on the way to the working directory, each before those in it.
-    pub(super) way: &'a [Place],
+    pub(super) way: &'a [ProtectedPlace],
     /// The folders in the working directory on the way to what is protected, each before those in it.
-    pub(super) folders: &'a [Place],
-    pub(super) protected: [&'a [Place]; 2],
+    pub(super) folders: &'a [ProtectedPlace],
+    pub(super) protected: [&'a [ProtectedPlace]; 2],
     pub(super) filter: BorrowedFd<'a>,
     pub(super) network: Network,
 }
 
-impl<'a> Arguments<'a> {
+impl<'a> BwrapArguments<'a> {
     /// Everything up to the command.
-    pub(super) fn new(parts: &Parts<'a>) -> Self {
+    pub(super) fn new(parts: &SandboxParts<'a>) -> Self {
         let mut arguments = Self { list: Vec::new(), handles: Vec::new() };
         arguments.namespaces(parts.network);
         arguments.system();
-        arguments.mount("--bind-fd", parts.tmp, Path::new(TMP));
-        arguments.mount_all("--ro-bind-fd", parts.way, Path::new(TMP));
+        arguments.mount("--bind-fd", parts.tmp, Path::new(TMP_PATH));
+        arguments.mount_all("--ro-bind-fd", parts.way, Path::new(TMP_PATH));
         arguments.mount("--bind-fd", parts.working_directory, parts.at);
         arguments.mount_all("--bind-fd", parts.folders, parts.at);
         arguments.mount_all("--ro-bind-fd", parts.protected.into_iter().flatten(), parts.at);
@@ -91,7 +91,7 @@ impl<'a> Arguments<'a> {
         let filter = arguments.descriptor(parts.filter);
         arguments.add(["--seccomp", &filter]);
         arguments.add(["--clearenv"]);
-        for (name, value) in ENVIRONMENT {
+        for (name, value) in COMMAND_ENVIRONMENT {
             arguments.add(["--setenv", name, value]);
         }
         arguments
@@ -104,7 +104,7 @@ impl<'a> Arguments<'a> {
             self.add(["--unshare-net"]);
         }
         self.add(["--disable-userns", "--assert-userns-disabled"]);
-        self.add(["--uid", USER, "--gid", USER, "--hostname", "sandbox", "--cap-drop", "ALL"]);
+        self.add(["--uid", SANDBOX_UID, "--gid", SANDBOX_UID, "--hostname", "sandbox", "--cap-drop", "ALL"]);
         self.add(["--new-session", "--die-with-parent"]);
     }
 
@@ -114,7 +114,7 @@ impl<'a> Arguments<'a> {
         if Path::new("/usr/local/etc").is_dir() {
             self.add(["--tmpfs", "/usr/local/etc", "--remount-ro", "/usr/local/etc"]);
         }
-        for folder in SYSTEM {
+        for folder in SYSTEM_FOLDERS {
             match std::fs::read_link(folder) {
                 Ok(target) => self.add([OsStr::new("--symlink"), target.as_os_str(), OsStr::new(folder)]),
                 Err(_) if Path::new(folder).is_dir() => self.add(["--ro-bind", folder, folder]),
@@ -126,7 +126,7 @@ impl<'a> Arguments<'a> {
         }
         // Read-only: an agent that runs as root owns the kernel's settings there, whatever its commands may not do.
         self.add(["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]);
-        self.add(["--size", SHARED_MEMORY, "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]);
+        self.add(["--size", SHM_BYTES, "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]);
     }
 
     fn mount(&mut self, option: &str, handle: BorrowedFd<'a>, at: &Path) {
@@ -134,7 +134,7 @@ impl<'a> Arguments<'a> {
         self.add([OsStr::new(option), OsStr::new(&number), at.as_os_str()]);
     }
 
-    fn mount_all(&mut self, option: &str, places: impl IntoIterator<Item = &'a Place>, below: &Path) {
+    fn mount_all(&mut self, option: &str, places: impl IntoIterator<Item = &'a ProtectedPlace>, below: &Path) {
         for (path, handle) in places {
             self.mount(option, handle.as_fd(), &below.join(path));
         }
@@ -153,8 +153,8 @@ impl<'a> Arguments<'a> {
 fn settings() -> Vec<String> {
     let listed = std::fs::read_dir("/etc").into_iter().flatten().flatten();
     let names = listed.filter_map(|entry| entry.file_name().into_string().ok());
-    let versions = names.filter(|name| ETC_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)));
-    ETC.into_iter().map(str::to_owned).chain(versions).map(|name| format!("/etc/{name}")).collect()
+    let versions = names.filter(|name| ETC_PREFIXES.iter().any(|beginning| name.starts_with(beginning)));
+    ETC_ENTRIES.into_iter().map(str::to_owned).chain(versions).map(|name| format!("/etc/{name}")).collect()
 }
 
 /// Whether a working directory can have its own path inside: it must not hide what a command needs, nor lie where
@@ -164,7 +164,7 @@ pub(super) fn has_a_place(working_directory: &Path) -> bool {
     let lies_in = |part: &&str| working_directory.starts_with(part);
     let is_plain = working_directory.is_absolute() && !working_directory.iter().any(|name| name == "..");
     is_plain
-        && !["/usr", "/etc", TMP, "/proc", "/dev"].iter().chain(&SYSTEM).any(covers)
+        && !["/usr", "/etc", TMP_PATH, "/proc", "/dev"].iter().chain(&SYSTEM_FOLDERS).any(covers)
         && !["/proc", "/dev"].iter().any(lies_in)
 }
 
@@ -188,6 +188,6 @@ mod tests {
     fn no_secret_of_the_system_is_on_the_list() {
         let secrets =
             ["shadow", "gshadow", "ssh", "ssl", "ssl/private", "sudoers", "pki", "machine-id", "netrc", "environment"];
-        assert!(!ETC.iter().any(|name| secrets.contains(name)));
+        assert!(!ETC_ENTRIES.iter().any(|name| secrets.contains(name)));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 /// Bytes that are kept of the beginning, and as many of the end.
-const KEPT: usize = 31 * 1024;
+const KEPT_BYTES_PER_END: usize = 31 * 1024;
 
 /// Bytes in the order they came.
 #[derive(Debug, Default)]
@@ -16,10 +16,10 @@ pub struct Capture {
 impl Capture {
     /// Takes more.
     pub(super) fn take(&mut self, bytes: &[u8]) {
-        let (head, rest) = bytes.split_at(bytes.len().min(KEPT - self.head.len()));
+        let (head, rest) = bytes.split_at(bytes.len().min(KEPT_BYTES_PER_END - self.head.len()));
         self.head.extend_from_slice(head);
         self.tail.extend(rest);
-        let over = self.tail.len().saturating_sub(KEPT);
+        let over = self.tail.len().saturating_sub(KEPT_BYTES_PER_END);
         self.tail.drain(..over);
         self.left_out += over as u64;
     }
@@ -62,10 +62,10 @@ mod tests {
             capture.take(&[b'x'; 1000]);
         }
         capture.take(b" last");
-        assert!(capture.tail.capacity() < 4 * KEPT, "memory is bounded");
+        assert!(capture.tail.capacity() < 4 * KEPT_BYTES_PER_END, "memory is bounded");
         let text = capture.text();
         assert!(text.len() < 64 * 1024 && text.starts_with("first x") && text.ends_with("x last"));
-        let missing = 1_000_011 - 2 * KEPT;
+        let missing = 1_000_011 - 2 * KEPT_BYTES_PER_END;
         assert!(text.contains(&format!("({missing} bytes of output are left out here)")));
     }
 

@@ -7,19 +7,19 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::limits::Limits;
+use super::limits::CommandLimits;
 
 /// A group of its own, removed when it is dropped. By then its processes must have ended.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct ControlGroup {
     folder: PathBuf,
     /// Whether it bounds memory too.
     pub(super) memory: bool,
 }
 
-impl Group {
+impl ControlGroup {
     /// A new, empty group with these limits; `None` where none can be made.
-    pub(super) fn make(limits: &Limits) -> Option<Self> {
+    pub(super) fn make(limits: &CommandLimits) -> Option<Self> {
         let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
         unified(&groups, &mounts)
@@ -29,11 +29,11 @@ impl Group {
             .or_else(|| Self::below(&old(&groups, &mounts)?, false, limits))
     }
 
-    fn below(parent: &Path, memory: bool, limits: &Limits) -> Option<Self> {
+    fn below(parent: &Path, memory: bool, limits: &CommandLimits) -> Option<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         remove_left(parent);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+        let folder = parent.join(format!("{GROUP_NAME_PREFIX}{}-{number}", std::process::id()));
         std::fs::create_dir(&folder).ok()?;
         let group = Self { folder, memory };
         let set = |file: &str, value: u64| std::fs::write(group.folder.join(file), value.to_string());
@@ -52,19 +52,19 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ControlGroup {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir(&self.folder);
     }
 }
 
-const PREFIX: &str = "deskgate-";
+const GROUP_NAME_PREFIX: &str = "deskgate-";
 
 /// Groups of agents that were killed. The system removes no group that has a process.
 fn remove_left(parent: &Path) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
+        let pid = name.to_str().and_then(|name| name.strip_prefix(GROUP_NAME_PREFIX)?.split('-').next());
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
             let _ = std::fs::remove_dir(entry.path());
         }

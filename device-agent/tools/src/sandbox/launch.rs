@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::arguments::Arguments;
-use super::cgroup::Group;
-use super::limits::Limits;
-use super::program::Programs;
-use super::{Unavailable, tree};
+use super::arguments::BwrapArguments;
+use super::cgroup::ControlGroup;
+use super::limits::CommandLimits;
+use super::program::SandboxPrograms;
+use super::{SandboxError, tree};
 
 /// How long a sandbox may take to stand. It takes some 20 ms.
-const READY: Duration = Duration::from_secs(20);
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
-const OUTSIDE: &str = r#"
+const OUTER_SCRIPT: &str = r#"
 set -e
 for fd in /proc/self/fd/*; do
     fd=${fd##*/}
@@ -40,10 +40,10 @@ shift
 exec "$@"
 "#;
 
-const INSIDE: &str = "echo ready; read -r go || exit 125; exec \"$@\" </dev/null";
+const INNER_SCRIPT: &str = "echo ready; read -r go || exit 125; exec \"$@\" </dev/null";
 
 /// A sandbox in which a command may begin or has begun.
-pub(super) struct Launched {
+pub(super) struct LaunchedSandbox {
     /// Bubblewrap, outside. It ends with the command's status, and the sandbox with it.
     pub(super) bwrap: Child,
     /// The first process inside. When it ends, every other one has ended.
@@ -54,19 +54,19 @@ pub(super) struct Launched {
 
 /// Makes a sandbox and lets `command` begin in it.
 pub(super) fn launch(
-    programs: &Programs,
-    arguments: Arguments<'_>,
-    limits: &Limits,
-    group: Option<&Group>,
+    programs: &SandboxPrograms,
+    arguments: BwrapArguments<'_>,
+    limits: &CommandLimits,
+    group: Option<&ControlGroup>,
     command: &str,
-) -> Result<Launched, Unavailable> {
+) -> Result<LaunchedSandbox, SandboxError> {
     let (mut output, print) = std::io::pipe()?;
     let mut outside = Command::new(&programs.shell);
-    outside.args(["-c", OUTSIDE, "sandbox"]);
+    outside.args(["-c", OUTER_SCRIPT, "sandbox"]);
     let own = std::process::id();
     outside.args(arguments.handles.iter().map(|handle| format!("/proc/{own}/fd/{}", handle.as_raw_fd())));
     outside.arg("--").arg(&programs.bwrap).args(arguments.list);
-    outside.arg("--").arg(&programs.shell).args(["-c", INSIDE, "sandbox"]);
+    outside.arg("--").arg(&programs.shell).args(["-c", INNER_SCRIPT, "sandbox"]);
     outside.arg(&programs.prlimit).args(limits.options());
     outside.arg(&programs.shell).args(["-c", "--", command]);
     outside.env_clear().stdin(Stdio::piped()).stdout(print.try_clone()?).stderr(print).current_dir("/");
@@ -74,7 +74,7 @@ pub(super) fn launch(
     // It holds the other end of the pipe, which would then never close.
     drop(outside);
     match begin(&mut bwrap, &mut output, group) {
-        Ok(first) => Ok(Launched { bwrap, first, output }),
+        Ok(first) => Ok(LaunchedSandbox { bwrap, first, output }),
         Err(error) => {
             let _ = bwrap.kill();
             let _ = bwrap.wait();
@@ -83,23 +83,23 @@ pub(super) fn launch(
     }
 }
 
-fn begin(bwrap: &mut Child, output: &mut PipeReader, group: Option<&Group>) -> Result<OwnedFd, Unavailable> {
+fn begin(bwrap: &mut Child, output: &mut PipeReader, group: Option<&ControlGroup>) -> Result<OwnedFd, SandboxError> {
     until_ready(output)?;
     let root = i32::try_from(bwrap.id()).map_err(std::io::Error::other)?;
-    let inside = tree::below(root);
-    let first = inside.first().copied().and_then(tree::hold).ok_or(Unavailable::NotFound)?;
+    let inside = tree::descendants(root);
+    let first = inside.first().copied().and_then(tree::hold).ok_or(SandboxError::NotFound)?;
     if let Some(group) = group {
         // Each of them waits, and starts nothing meanwhile.
         inside.iter().map(|process| process.pid).chain([root]).try_for_each(|pid| group.take(pid))?;
     }
-    let mut go = bwrap.stdin.take().ok_or(Unavailable::NotFound)?;
+    let mut go = bwrap.stdin.take().ok_or(SandboxError::NotFound)?;
     go.write_all(b"go\n")?;
     Ok(first)
 }
 
 /// Waits for the line that says so. Anything else is a complaint of bubblewrap's or of a shell's.
-fn until_ready(output: &mut PipeReader) -> Result<(), Unavailable> {
-    let until = Instant::now() + READY;
+fn until_ready(output: &mut PipeReader) -> Result<(), SandboxError> {
+    let until = Instant::now() + READY_TIMEOUT;
     let mut said = Vec::new();
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -116,7 +116,7 @@ fn until_ready(output: &mut PipeReader) -> Result<(), Unavailable> {
             return Ok(());
         }
         if read == 0 || said.len() > 4096 {
-            return Err(Unavailable::Refused(String::from_utf8_lossy(&said).trim().to_owned()));
+            return Err(SandboxError::Refused(String::from_utf8_lossy(&said).trim().to_owned()));
         }
     }
 }

@@ -16,7 +16,7 @@ use rustix::fs::fstatvfs;
 
 /// The limits of one command. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct CommandLimits {
     /// Memory of all its processes together, and of each one.
     pub memory: u64,
     /// Processes and threads at the same time.
@@ -31,7 +31,7 @@ pub struct Limits {
     pub grace: Duration,
 }
 
-impl Default for Limits {
+impl Default for CommandLimits {
     /// Enough to build and test what people have on a desktop.
     fn default() -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl CommandLimits {
     /// For `prlimit`, inside of the sandbox: a limit on processes that is set before the user namespace is made
     /// would count what the person at the desktop runs.
     pub(super) fn options(&self) -> [String; 5] {

@@ -19,9 +19,10 @@
 //! there is no weaker sandbox to fall back to. docs/sandbox.md says what is promised, and what is not.
 
 mod arguments;
-mod call;
 mod capture;
 mod cgroup;
+mod command;
+mod folder_lock;
 mod launch;
 mod limits;
 mod probe;
@@ -30,7 +31,6 @@ mod protected;
 mod scratch;
 mod seccomp;
 mod tree;
-mod turn;
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -43,23 +43,23 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::display;
 use crate::engine::workspace::Workspace;
-use arguments::{Arguments, Parts};
-use call::{Bounds, see_through};
-pub use call::{Ending, Reason};
+use arguments::{BwrapArguments, SandboxParts};
 pub use capture::Capture;
-use cgroup::Group;
-pub use limits::Limits;
+use cgroup::ControlGroup;
+use command::{CommandBounds, supervise};
+pub use command::{CommandEnd, KillReason};
+use folder_lock::FolderLock;
+pub use limits::CommandLimits;
 pub use probe::probe;
-use program::Programs;
-use protected::{Below, Place, Top};
-use scratch::Scratch;
+use program::SandboxPrograms;
+use protected::{NestedPlaces, ProtectedPlace, TopPlaces};
+use scratch::ScratchFolder;
 pub use scratch::remove_left;
 pub use seccomp::FilterError;
-use turn::Turn;
 
 /// Why no command can run here.
 #[derive(Debug, thiserror::Error)]
-pub enum Unavailable {
+pub enum SandboxError {
     /// A program is not there.
     #[error("{name} is not installed (looked for in /usr/bin and /bin)")]
     Missing {
@@ -115,7 +115,7 @@ pub enum Unavailable {
     Io(#[from] std::io::Error),
 }
 
-impl Unavailable {
+impl SandboxError {
     /// The one thing to do next.
     pub fn next(&self) -> String {
         match self {
@@ -148,46 +148,57 @@ impl Unavailable {
 
 /// The sandbox of one run. Its commands share the private temporary folder and nothing else.
 pub struct Sandbox {
-    programs: Programs,
+    programs: SandboxPrograms,
     workspace: Arc<Workspace>,
-    scratch: Scratch,
+    scratch: ScratchFolder,
     filter: File,
     below_top: Vec<PathBuf>,
     network: Network,
-    limits: Limits,
+    limits: CommandLimits,
 }
 
 impl Sandbox {
     /// Prepares it and proves that a command can begin and end in it. `own` is the agent's own folder, where temporary
     /// folders are made and which no command may see. Blocks, for some 30 ms.
-    pub fn open(workspace: Arc<Workspace>, own: &Path, network: Network, limits: Limits) -> Result<Self, Unavailable> {
-        let programs = Programs::find()?;
+    pub fn open(
+        workspace: Arc<Workspace>,
+        own: &Path,
+        network: Network,
+        limits: CommandLimits,
+    ) -> Result<Self, SandboxError> {
+        let programs = SandboxPrograms::find()?;
         if !arguments::has_a_place(workspace.path()) {
-            return Err(Unavailable::NoPlace(workspace.path().to_owned()));
+            return Err(SandboxError::NoPlace(workspace.path().to_owned()));
         }
         apart(own, workspace.path())?;
         if workspace.guard().is_within_internals() {
-            return Err(Unavailable::VersionControl);
+            return Err(SandboxError::VersionControl);
         }
         let below_top = protected::below_top(&workspace)?;
-        let in_tmp = workspace.path().strip_prefix(arguments::TMP).ok();
-        let scratch = Scratch::make(&own.join("scratch"), in_tmp)?;
+        let in_tmp = workspace.path().strip_prefix(arguments::TMP_PATH).ok();
+        let scratch = ScratchFolder::make(&own.join("scratch"), in_tmp)?;
         let filter = seccomp::filter(network)?;
         // A nearly full disk refuses commands that write, and not the run.
-        let ready = Limits { free_space: 0, ..limits };
+        let ready = CommandLimits { free_space: 0, ..limits };
         let sandbox = Self { programs, workspace, scratch, filter, below_top, network, limits: ready };
         // What cannot be protected is said now, not at the first command.
-        drop((Top::hold(&sandbox.workspace)?, Below::hold(&sandbox.workspace, &sandbox.below_top)?));
+        drop((TopPlaces::hold(&sandbox.workspace)?, NestedPlaces::hold(&sandbox.workspace, &sandbox.below_top)?));
         // This one changes nothing. Without protected places nothing is mounted in the command's own files, so it waits
         // for no turn.
-        match sandbox.perform(&[], &Below::default(), "true", READY, &CancellationToken::new())? {
-            (_, Ending::Finished(status)) if status.success() => Ok(Self { limits, ..sandbox }),
-            (said, _) => Err(Unavailable::Refused(said.text().trim().to_owned())),
+        match sandbox.perform(
+            &[],
+            &NestedPlaces::default(),
+            "true",
+            FIRST_COMMAND_TIMEOUT,
+            &CancellationToken::new(),
+        )? {
+            (_, CommandEnd::Finished(status)) if status.success() => Ok(Self { limits, ..sandbox }),
+            (said, _) => Err(SandboxError::Refused(said.text().trim().to_owned())),
         }
     }
 
     /// Runs a command in a fresh shell in the working directory. When this returns, nothing that the command
-    /// started is left. Blocks as long as that takes, at most `time` and [`Limits::grace`], and before that at most `time`
+    /// started is left. Blocks as long as that takes, at most `time` and [`CommandLimits::grace`], and before that at most `time`
     /// until no other command works in the folder.
     ///
     /// The kernel kills the sandbox when the calling *thread* ends, so that nothing survives the agent.
@@ -196,39 +207,39 @@ impl Sandbox {
         command: &str,
         time: Duration,
         stop: &CancellationToken,
-    ) -> Result<(Capture, Ending), Unavailable> {
-        let Some(_turn) = Turn::take(self.workspace.root(), time, stop)? else {
-            return Ok((Capture::default(), Ending::Ended(Reason::Stopped)));
+    ) -> Result<(Capture, CommandEnd), SandboxError> {
+        let Some(_turn) = FolderLock::take(self.workspace.root(), time, stop)? else {
+            return Ok((Capture::default(), CommandEnd::Ended(KillReason::Stopped)));
         };
         if self.limits.disk_is_full(&self.disks()) {
-            return Err(Unavailable::DiskFull);
+            return Err(SandboxError::DiskFull);
         }
-        let top = Top::hold(&self.workspace)?;
-        let below = Below::hold(&self.workspace, &self.below_top)?;
+        let top = TopPlaces::hold(&self.workspace)?;
+        let below = NestedPlaces::hold(&self.workspace, &self.below_top)?;
         self.perform(&top.places, &below, command, time, stop)
     }
 
     /// Runs a command with these places protected, whoever else works in the folder.
     fn perform(
         &self,
-        top: &[Place],
-        below: &Below,
+        top: &[ProtectedPlace],
+        below: &NestedPlaces,
         command: &str,
         time: Duration,
         stop: &CancellationToken,
-    ) -> Result<(Capture, Ending), Unavailable> {
-        let group = Group::make(&self.limits);
+    ) -> Result<(Capture, CommandEnd), SandboxError> {
+        let group = ControlGroup::make(&self.limits);
         if group.is_none() && rustix::process::geteuid().is_root() {
-            return Err(Unavailable::NoProcessLimit);
+            return Err(SandboxError::NoProcessLimit);
         }
-        let bounds = Bounds {
+        let bounds = CommandBounds {
             limits: &self.limits,
             until: Instant::now() + time,
             stop,
             watch_memory: !group.as_ref().is_some_and(|group| group.memory),
             disks: self.disks(),
         };
-        let parts = Parts {
+        let parts = SandboxParts {
             at: self.workspace.path(),
             working_directory: self.workspace.root(),
             tmp: self.scratch.handle(),
@@ -238,8 +249,9 @@ impl Sandbox {
             filter: self.filter.as_fd(),
             network: self.network,
         };
-        let launched = launch::launch(&self.programs, Arguments::new(&parts), &self.limits, group.as_ref(), command)?;
-        Ok(see_through(launched, &bounds)?)
+        let launched =
+            launch::launch(&self.programs, BwrapArguments::new(&parts), &self.limits, group.as_ref(), command)?;
+        Ok(supervise(launched, &bounds)?)
     }
 
     /// Folders on the disks that commands write to.
@@ -249,14 +261,14 @@ impl Sandbox {
 }
 
 /// How long the first, empty command may take.
-const READY: Duration = Duration::from_secs(10);
+const FIRST_COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The agent's folder and the working directory must not lie in each other: a command that owns a folder above the
 /// agent's own can move it, whatever lies over it at that moment.
-fn apart(own: &Path, working_directory: &Path) -> Result<(), Unavailable> {
+fn apart(own: &Path, working_directory: &Path) -> Result<(), SandboxError> {
     let (own, works) = (own.canonicalize()?, working_directory.canonicalize()?);
     match own.starts_with(&works) || works.starts_with(&own) {
-        true => Err(Unavailable::OwnFolder),
+        true => Err(SandboxError::OwnFolder),
         false => Ok(()),
     }
 }

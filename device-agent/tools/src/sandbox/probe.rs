@@ -11,15 +11,15 @@ use std::time::Duration;
 use deskgate_definition::Network;
 use tokio_util::sync::CancellationToken;
 
-use super::{Limits, Sandbox, Unavailable};
-use crate::engine::workspace::{Ground, Workspace, WorkspaceError};
+use super::{CommandLimits, Sandbox, SandboxError};
+use crate::engine::workspace::{Workspace, WorkspaceError, WorkspaceOptions};
 
 /// How long all attempts together may take.
-const TIME: Duration = Duration::from_secs(60);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The last line: without it the attempts were not all made.
-const DONE: &str = "every attempt was made";
+const DONE_LINE: &str = "every attempt was made";
 /// What stands in the file outside.
-const CANARY: &str = "a command must not read this";
+const CANARY_TEXT: &str = "a command must not read this";
 
 /// Why commands must not run in a working directory.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ pub enum ProbeError {
     Workspace(#[from] WorkspaceError),
     /// There is no sandbox.
     #[error(transparent)]
-    Unavailable(#[from] Unavailable),
+    Unavailable(#[from] SandboxError),
     /// There is one, and it has a hole.
     #[error("the sandbox does not confine here: a command could {}", .0.join(", "))]
     Escaped(Vec<String>),
@@ -53,40 +53,41 @@ impl ProbeError {
 
 /// Makes a sandbox as a run does and tries to get out of it. `Ok` is the number of attempts that failed. Blocks for
 /// some 200 ms.
-pub fn probe(ground: Ground<'_>) -> Result<usize, ProbeError> {
-    let Ground { own, network, .. } = ground;
+pub fn probe(ground: WorkspaceOptions<'_>) -> Result<usize, ProbeError> {
+    let WorkspaceOptions { own_folder: own, network, .. } = ground;
     let workspace = Workspace::open(ground)?;
-    let sandbox = Sandbox::open(Arc::new(workspace), own, network, Limits::default())?;
-    let outside = Outside::new(own).map_err(Unavailable::from)?;
+    let sandbox = Sandbox::open(Arc::new(workspace), own, network, CommandLimits::default())?;
+    let outside = ProbeTargets::new(own).map_err(SandboxError::from)?;
     let attempts = outside.attempts(own, network);
-    let (said, ending) = sandbox.run(&script(&attempts), TIME, &CancellationToken::new())?;
+    let (said, ending) = sandbox.run(&script(&attempts), PROBE_TIMEOUT, &CancellationToken::new())?;
     let said = said.text();
-    if !said.lines().any(|line| line == DONE) {
+    if !said.lines().any(|line| line == DONE_LINE) {
         return Err(ProbeError::Unfinished(format!("{ending:?}: {}", said.trim())));
     }
-    let mut escaped: Vec<String> = said.lines().filter_map(|line| line.strip_prefix(MARK)).map(str::to_owned).collect();
-    if std::fs::read_to_string(outside.folder.join("canary")).ok().as_deref() != Some(CANARY) {
+    let mut escaped: Vec<String> =
+        said.lines().filter_map(|line| line.strip_prefix(ESCAPED_PREFIX)).map(str::to_owned).collect();
+    if std::fs::read_to_string(outside.folder.join("canary")).ok().as_deref() != Some(CANARY_TEXT) {
         escaped.push("change a file outside".to_owned());
     }
     if escaped.is_empty() { Ok(attempts.len()) } else { Err(ProbeError::Escaped(escaped)) }
 }
 
-const MARK: &str = "escaped: ";
+const ESCAPED_PREFIX: &str = "escaped: ";
 
 /// What a command would do, and the shell's way to do it: it succeeds exactly when the sandbox has that hole.
-type Attempt = (&'static str, String);
+type EscapeAttempt = (&'static str, String);
 
-fn script(attempts: &[Attempt]) -> String {
+fn script(attempts: &[EscapeAttempt]) -> String {
     let mut script = String::new();
     for (what, attempt) in attempts {
-        let line = quoted(format!("{MARK}{what}"));
+        let line = quoted(format!("{ESCAPED_PREFIX}{what}"));
         script += &format!("if ( {attempt} ) >/dev/null 2>&1 </dev/null; then echo {line}; fi\n");
     }
-    script + "echo '" + DONE + "'"
+    script + "echo '" + DONE_LINE + "'"
 }
 
 /// Things of the agent's that no command may reach, for the time of the test.
-struct Outside {
+struct ProbeTargets {
     folder: std::path::PathBuf,
     tcp: TcpListener,
     name: String,
@@ -94,12 +95,12 @@ struct Outside {
     _path: UnixListener,
 }
 
-impl Outside {
+impl ProbeTargets {
     fn new(own: &Path) -> std::io::Result<Self> {
         let name = format!("deskgate-probe-{}-{:x}", std::process::id(), rand::random::<u64>());
         let folder = own.join("scratch").join(&name);
         std::fs::create_dir_all(&folder)?;
-        std::fs::write(folder.join("canary"), CANARY)?;
+        std::fs::write(folder.join("canary"), CANARY_TEXT)?;
         Ok(Self {
             tcp: TcpListener::bind(("127.0.0.1", 0))?,
             _abstract: UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?,
@@ -110,7 +111,7 @@ impl Outside {
         })
     }
 
-    fn attempts(&self, own: &Path, network: Network) -> Vec<Attempt> {
+    fn attempts(&self, own: &Path, network: Network) -> Vec<EscapeAttempt> {
         let (own, canary) = (quoted(own), quoted(self.folder.join("canary")));
         let socket = quoted(std::env::temp_dir().join(&self.name));
         let mut attempts = vec![
@@ -155,7 +156,7 @@ impl Outside {
     }
 
     /// To be in the agent's namespace is to see its processes, mounts and so on.
-    fn namespaces(&self, network: Network) -> impl Iterator<Item = Attempt> {
+    fn namespaces(&self, network: Network) -> impl Iterator<Item = EscapeAttempt> {
         let kinds = [
             ("user", "be in the agent's user namespace"),
             ("pid", "see the agent's processes"),
@@ -172,7 +173,7 @@ impl Outside {
     }
 }
 
-impl Drop for Outside {
+impl Drop for ProbeTargets {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(std::env::temp_dir().join(&self.name));
         let _ = std::fs::remove_dir_all(&self.folder);

@@ -3,14 +3,14 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::Unavailable;
+use super::SandboxError;
 
 /// Where programs are looked for; never on the agent's own path, which its user may have changed.
-const FOLDERS: [&str; 2] = ["/usr/bin", "/bin"];
+const PROGRAM_FOLDERS: [&str; 2] = ["/usr/bin", "/bin"];
 
 /// What a sandbox is made with.
 #[derive(Clone, Debug)]
-pub(super) struct Programs {
+pub(super) struct SandboxPrograms {
     /// Makes the namespaces and mounts.
     pub(super) bwrap: PathBuf,
     /// Sets the limits, inside.
@@ -19,9 +19,9 @@ pub(super) struct Programs {
     pub(super) shell: PathBuf,
 }
 
-impl Programs {
+impl SandboxPrograms {
     /// Finds them, or says which is missing or not to be trusted.
-    pub(super) fn find() -> Result<Self, Unavailable> {
+    pub(super) fn find() -> Result<Self, SandboxError> {
         Ok(Self {
             bwrap: find("bwrap", "bubblewrap")?,
             prlimit: find("prlimit", "util-linux")?,
@@ -30,12 +30,12 @@ impl Programs {
     }
 }
 
-fn find(name: &'static str, package: &'static str) -> Result<PathBuf, Unavailable> {
-    let mut places = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
-    let found = places.find(|path| path.exists()).ok_or(Unavailable::Missing { name, package })?;
+fn find(name: &'static str, package: &'static str) -> Result<PathBuf, SandboxError> {
+    let mut places = PROGRAM_FOLDERS.iter().map(|folder| Path::new(folder).join(name));
+    let found = places.find(|path| path.exists()).ok_or(SandboxError::Missing { name, package })?;
     match only_root_changes(&found) {
         true => Ok(found),
-        false => Err(Unavailable::Untrusted(found)),
+        false => Err(SandboxError::Untrusted(found)),
     }
 }
 

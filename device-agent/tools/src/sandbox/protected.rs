@@ -16,36 +16,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::Unavailable;
-use crate::engine::guard::INTERNALS;
-use crate::engine::workspace::{Workspace, below};
+use super::SandboxError;
+use crate::engine::guard::VCS_DIRECTORIES;
+use crate::engine::workspace::{Workspace, open_below};
 
 /// The most protected places with the folders above them: each takes a descriptor and a mount in every call.
-const PLACES: usize = 512;
+const MAX_PLACES: usize = 512;
 
 /// A place that is shown read-only: its path in the working directory, and itself.
-pub(super) type Place = (PathBuf, OwnedFd);
+pub(super) type ProtectedPlace = (PathBuf, OwnedFd);
 
 /// The working directory's device and inode, and a name in it.
-type Key = (u64, u64, &'static str);
+type StandInKey = (u64, u64, &'static str);
 
 /// The empty folders in the place of missing ones, and how many calls need each: the last takes it away.
-static STAND_INS: Mutex<BTreeMap<Key, usize>> = Mutex::new(BTreeMap::new());
+static STAND_INS: Mutex<BTreeMap<StandInKey, usize>> = Mutex::new(BTreeMap::new());
 
 /// The places at the top of the working directory. They stand as long as this is held.
-pub(super) struct Top {
+pub(super) struct TopPlaces {
     workspace: Arc<Workspace>,
-    stand_ins: Vec<Key>,
-    pub(super) places: Vec<Place>,
+    stand_ins: Vec<StandInKey>,
+    pub(super) places: Vec<ProtectedPlace>,
 }
 
-impl Top {
+impl TopPlaces {
     /// Opens what is there, and an empty folder where something is missing.
-    pub(super) fn hold(workspace: &Arc<Workspace>) -> Result<Self, Unavailable> {
+    pub(super) fn hold(workspace: &Arc<Workspace>) -> Result<Self, SandboxError> {
         let mut top = Self { workspace: Arc::clone(workspace), stand_ins: Vec::new(), places: Vec::new() };
         let stat = rustix::fs::fstat(workspace.root()).map_err(std::io::Error::from)?;
         let mut held = STAND_INS.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in INTERNALS {
+        for name in VCS_DIRECTORIES {
             let key = (stat.st_dev, stat.st_ino, name);
             match rustix::fs::mkdirat(workspace.root(), name, Mode::RWXU) {
                 Ok(()) => *held.entry(key).or_default() = 1,
@@ -58,17 +58,17 @@ impl Top {
                 Err(Errno::ACCESS | Errno::PERM) if stat.st_uid != rustix::process::geteuid().as_raw() => continue,
                 Err(Errno::ACCESS | Errno::PERM) => {
                     let why = "it is not there, and the agent's account may not make it".to_owned();
-                    return Err(Unavailable::Protected(name.into(), why));
+                    return Err(SandboxError::Protected(name.into(), why));
                 }
                 Err(errno) => return Err(std::io::Error::from(errno).into()),
             }
             top.stand_ins.push(key);
         }
-        for name in INTERNALS {
+        for name in VCS_DIRECTORIES {
             match open(workspace, Path::new(name)) {
                 Ok(place) => top.places.push((name.into(), place)),
                 Err(Errno::NOENT) => {}
-                Err(errno) => return Err(Unavailable::Protected(name.into(), why(errno))),
+                Err(errno) => return Err(SandboxError::Protected(name.into(), why(errno))),
             }
         }
         drop(held);
@@ -76,7 +76,7 @@ impl Top {
     }
 }
 
-impl Drop for Top {
+impl Drop for TopPlaces {
     fn drop(&mut self) {
         let mut held = STAND_INS.lock().unwrap_or_else(PoisonError::into_inner);
         for key in &self.stand_ins {
@@ -93,7 +93,7 @@ impl Drop for Top {
 }
 
 /// The places below the top, and those at the top that the service's owner protects. Symbolic links are passed over.
-pub(super) fn below_top(workspace: &Workspace) -> Result<Vec<PathBuf>, Unavailable> {
+pub(super) fn below_top(workspace: &Workspace) -> Result<Vec<PathBuf>, SandboxError> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::from(".")];
     while let Some(folder) = folders.pop() {
@@ -104,40 +104,40 @@ pub(super) fn below_top(workspace: &Workspace) -> Result<Vec<PathBuf>, Unavailab
             }
             let path = folder.strip_prefix(".").unwrap_or(&folder).join(name);
             let is_folder = entry.file_type() != FileType::RegularFile;
-            let is_internal = INTERNALS.iter().any(|internal| name == *internal);
+            let is_internal = VCS_DIRECTORIES.iter().any(|internal| name == *internal);
             if is_internal || workspace.guard().is_protected(&path, is_folder) {
                 if is_internal && folder.as_os_str() == "." {
                     continue;
                 }
                 found.push(path);
-                if found.len() > PLACES {
-                    return Err(Unavailable::ManyPlaces(PLACES));
+                if found.len() > MAX_PLACES {
+                    return Err(SandboxError::ManyPlaces(MAX_PLACES));
                 }
             } else if is_folder {
                 folders.push(path);
             }
         }
     }
-    if found.len() + above(found.iter().map(PathBuf::as_path)).len() > PLACES {
-        return Err(Unavailable::ManyPlaces(PLACES));
+    if found.len() + above(found.iter().map(PathBuf::as_path)).len() > MAX_PLACES {
+        return Err(SandboxError::ManyPlaces(MAX_PLACES));
     }
     Ok(found)
 }
 
 /// What a folder holds. A command could let itself into one that is the agent's user's own and cannot be listed.
-fn entries(workspace: &Workspace, folder: &Path) -> Result<Vec<DirEntry>, Unavailable> {
-    let listed = below(workspace.root(), folder, OFlags::RDONLY | OFlags::DIRECTORY);
+fn entries(workspace: &Workspace, folder: &Path) -> Result<Vec<DirEntry>, SandboxError> {
+    let listed = open_below(workspace.root(), folder, OFlags::RDONLY | OFlags::DIRECTORY);
     match listed.and_then(Dir::new).and_then(|entries| entries.collect()) {
         Ok(entries) => Ok(entries),
         // It is none, or none any more.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(Vec::new()),
         Err(Errno::ACCESS | Errno::PERM) if is_somebody_elses(workspace, folder) => Ok(Vec::new()),
-        Err(errno) => Err(Unavailable::Unlisted(folder.to_owned(), why(errno))),
+        Err(errno) => Err(SandboxError::Unlisted(folder.to_owned(), why(errno))),
     }
 }
 
 fn is_somebody_elses(workspace: &Workspace, folder: &Path) -> bool {
-    let stat = below(workspace.root(), folder, OFlags::PATH).and_then(rustix::fs::fstat);
+    let stat = open_below(workspace.root(), folder, OFlags::PATH).and_then(rustix::fs::fstat);
     stat.is_ok_and(|stat| stat.st_uid != rustix::process::geteuid().as_raw())
 }
 
@@ -145,7 +145,7 @@ fn is_somebody_elses(workspace: &Workspace, folder: &Path) -> bool {
 /// [`Errno::NXIO`], which a socket answers by itself.
 fn open(workspace: &Workspace, place: &Path) -> Result<OwnedFd, Errno> {
     // NONBLOCK: opening a pipe would wait for a writer.
-    let handle = below(workspace.root(), place, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+    let handle = open_below(workspace.root(), place, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
     match FileType::from_raw_mode(rustix::fs::fstat(&handle)?.st_mode) {
         FileType::Directory | FileType::RegularFile => Ok(handle),
         _ => Err(Errno::NXIO),
@@ -164,27 +164,27 @@ fn why(errno: Errno) -> String {
 
 /// What is protected below the top, held for one call.
 #[derive(Default)]
-pub(super) struct Below {
-    pub(super) places: Vec<Place>,
+pub(super) struct NestedPlaces {
+    pub(super) places: Vec<ProtectedPlace>,
     /// The folders above the places, each before those in it. They are the command's, and stay where they are.
-    pub(super) folders: Vec<Place>,
+    pub(super) folders: Vec<ProtectedPlace>,
 }
 
-impl Below {
+impl NestedPlaces {
     /// Opens what stands at these paths now. What was taken away needs no protection; what cannot be opened, for whatever
     /// other reason, might.
-    pub(super) fn hold(workspace: &Workspace, paths: &[PathBuf]) -> Result<Self, Unavailable> {
+    pub(super) fn hold(workspace: &Workspace, paths: &[PathBuf]) -> Result<Self, SandboxError> {
         let mut held = Self::default();
         for path in paths {
             match open(workspace, path) {
                 Ok(place) => held.places.push((path.clone(), place)),
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-                Err(errno) => return Err(Unavailable::Protected(path.clone(), why(errno))),
+                Err(errno) => return Err(SandboxError::Protected(path.clone(), why(errno))),
             }
         }
         for path in above(held.places.iter().map(|(path, _)| path.as_path())) {
-            let folder = below(workspace.root(), path, OFlags::PATH | OFlags::DIRECTORY)
-                .map_err(|errno| Unavailable::Protected(path.to_owned(), why(errno)))?;
+            let folder = open_below(workspace.root(), path, OFlags::PATH | OFlags::DIRECTORY)
+                .map_err(|errno| SandboxError::Protected(path.to_owned(), why(errno)))?;
             held.folders.push((path.to_owned(), folder));
         }
         Ok(held)
@@ -200,16 +200,16 @@ fn above<'a>(places: impl Iterator<Item = &'a Path>) -> BTreeSet<&'a Path> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::workspace::Ground;
+    use crate::engine::workspace::WorkspaceOptions;
     use deskgate_definition::Network;
 
     fn workspace(place: &Path, protected: &[String]) -> Arc<Workspace> {
         let own = Path::new("/nonexistent");
-        let ground = Ground { directory: place, own, protected, network: Network::None };
+        let ground = WorkspaceOptions { directory: place, own_folder: own, protected, network: Network::None };
         Arc::new(Workspace::open(ground).expect("opens"))
     }
 
-    fn paths(places: &[Place]) -> Vec<&str> {
+    fn paths(places: &[ProtectedPlace]) -> Vec<&str> {
         let mut paths: Vec<_> = places.iter().map(|(path, _)| path.to_str().expect("plain names")).collect();
         paths.sort_unstable();
         paths
@@ -220,8 +220,8 @@ mod tests {
         let place = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(place.path().join(".hg")).expect("creates");
         let workspace = workspace(place.path(), &[]);
-        let one = Top::hold(&workspace).expect("holds");
-        let other = Top::hold(&workspace).expect("holds");
+        let one = TopPlaces::hold(&workspace).expect("holds");
+        let other = TopPlaces::hold(&workspace).expect("holds");
         let all = [".git", ".hg", ".jj", ".svn"];
         assert_eq!((paths(&one.places), paths(&other.places)), (all.to_vec(), all.to_vec()));
         drop(one);
@@ -238,8 +238,8 @@ mod tests {
         std::fs::create_dir_all(inner.parent().expect("has one")).expect("creates");
         make(&inner);
         let workspace = workspace(place.path(), &[]);
-        let top = Top::hold(&workspace).err();
-        let below = || below_top(&workspace).and_then(|found| Below::hold(&workspace, &found)).err();
+        let top = TopPlaces::hold(&workspace).err();
+        let below = || below_top(&workspace).and_then(|found| NestedPlaces::hold(&workspace, &found)).err();
         let why = top.or_else(below).expect("it cannot be protected");
         assert_eq!(std::fs::read_dir(place.path()).expect("stands").count(), 1, "nothing is left behind");
         format!("{why}; {}", why.next())
@@ -305,7 +305,7 @@ mod tests {
         std::fs::write(place.path().join("sub/.git"), "gitdir: ../.git/modules/sub").expect("writes");
         let workspace = workspace(place.path(), &[".env".to_owned(), "/keys/".to_owned()]);
         let found = below_top(&workspace).expect("few");
-        let held = || Below::hold(&workspace, &found).expect("opened");
+        let held = || NestedPlaces::hold(&workspace, &found).expect("opened");
         assert_eq!(paths(&held().places), [".env", "keys", "sub/.git", "vendor/lib/.git"]);
         assert_eq!(paths(&held().folders), ["sub", "vendor", "vendor/lib"]);
         std::fs::remove_dir_all(place.path().join("vendor")).expect("removes");

@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
-use super::protected::Place;
+use super::protected::ProtectedPlace;
 
 /// A folder that is removed with all that stands in it when it is dropped.
 #[derive(Debug)]
-pub(super) struct Scratch {
+pub(super) struct ScratchFolder {
     /// Never shown to a command; `tmp` in it is.
     folder: PathBuf,
     tmp: OwnedFd,
-    way: Vec<Place>,
+    way: Vec<ProtectedPlace>,
 }
 
-impl Scratch {
+impl ScratchFolder {
     /// A fresh one below `all`, which is made if it is not there, with a place at `inner` for something to be mounted.
     pub(super) fn make(all: &Path, inner: Option<&Path>) -> io::Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -33,7 +33,7 @@ impl Scratch {
         make(&folder, false)?;
         let tmp = folder.join("tmp");
         make(&tmp, false)?;
-        let tmp = rustix::fs::open(&tmp, OFlags::RDONLY | FOLDER, Mode::empty())?;
+        let tmp = rustix::fs::open(&tmp, OFlags::RDONLY | OPEN_FOLDER_FLAGS, Mode::empty())?;
         let mut scratch = Self { folder, tmp, way: Vec::new() };
         if let Some(inner) = inner {
             scratch.way = way(scratch.handle(), inner)?;
@@ -42,7 +42,7 @@ impl Scratch {
     }
 
     /// The folders above the place for something to be mounted, each before those in it.
-    pub(super) fn way(&self) -> &[Place] {
+    pub(super) fn way(&self) -> &[ProtectedPlace] {
         &self.way
     }
 
@@ -52,7 +52,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         if let Err(error) = remove(&self.folder) {
             tracing::warn!(%error, "the temporary files of a run cannot be removed");
@@ -61,13 +61,13 @@ impl Drop for Scratch {
 }
 
 /// Makes a folder with all that are above it, and opens those.
-fn way(tmp: BorrowedFd<'_>, inner: &Path) -> io::Result<Vec<Place>> {
-    let mut way: Vec<Place> = Vec::new();
+fn way(tmp: BorrowedFd<'_>, inner: &Path) -> io::Result<Vec<ProtectedPlace>> {
+    let mut way: Vec<ProtectedPlace> = Vec::new();
     for path in inner.ancestors().collect::<Vec<_>>().into_iter().rev().skip(1) {
         let above = way.last().map_or(tmp, |(_, folder)| folder.as_fd());
         let name = path.file_name().unwrap_or_default();
         rustix::fs::mkdirat(above, name, Mode::RWXU)?;
-        let folder = rustix::fs::openat(above, name, OFlags::RDONLY | FOLDER, Mode::empty())?;
+        let folder = rustix::fs::openat(above, name, OFlags::RDONLY | OPEN_FOLDER_FLAGS, Mode::empty())?;
         way.push((path.to_owned(), folder));
     }
     way.pop();
@@ -83,12 +83,12 @@ pub fn remove_left(all: &Path) -> io::Result<()> {
     }
 }
 
-const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const OPEN_FOLDER_FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Takes the folder apart from the top: the folders in each of its folders become its own, so that none is
 /// deeper than two.
 fn remove(folder: &Path) -> io::Result<()> {
-    let top = rustix::fs::open(folder, OFlags::RDONLY | FOLDER, Mode::empty())?;
+    let top = rustix::fs::open(folder, OFlags::RDONLY | OPEN_FOLDER_FLAGS, Mode::empty())?;
     let mut moved = 0_u64;
     loop {
         let entries = entries(top.as_fd())?;
@@ -119,7 +119,7 @@ fn remove(folder: &Path) -> io::Result<()> {
 /// A folder, also one whose mode forbids it to its owner. Nobody else works here any more.
 fn open(parent: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<OwnedFd> {
     rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
-    Ok(rustix::fs::openat(parent, name, OFlags::RDONLY | FOLDER, Mode::empty())?)
+    Ok(rustix::fs::openat(parent, name, OFlags::RDONLY | OPEN_FOLDER_FLAGS, Mode::empty())?)
 }
 
 fn entries(folder: BorrowedFd<'_>) -> io::Result<Vec<(std::ffi::CString, FileType)>> {
@@ -153,7 +153,7 @@ mod tests {
         let canary = place.path().join("canary");
         std::fs::write(&canary, "stays").expect("writes");
         let all = place.path().join("scratch");
-        let scratch = Scratch::make(&all, None).expect("makes");
+        let scratch = ScratchFolder::make(&all, None).expect("makes");
         let tmp = scratch.folder.join("tmp");
         std::os::unix::fs::symlink(&canary, tmp.join("link")).expect("links");
         std::os::unix::fs::symlink(place.path(), tmp.join("folder")).expect("links");
@@ -165,7 +165,7 @@ mod tests {
         let mut deep = scratch.tmp.try_clone().expect("descriptors are left");
         for _ in 0..2100 {
             rustix::fs::mkdirat(&deep, "d", Mode::RWXU).expect("creates");
-            deep = rustix::fs::openat(&deep, "d", OFlags::RDONLY | FOLDER, Mode::empty()).expect("opens");
+            deep = rustix::fs::openat(&deep, "d", OFlags::RDONLY | OPEN_FOLDER_FLAGS, Mode::empty()).expect("opens");
         }
         drop(scratch);
         assert_eq!(std::fs::read_dir(&all).expect("stands").count(), 0);
@@ -177,7 +177,7 @@ mod tests {
         let place = tempfile::tempdir().expect("a folder");
         let all = place.path().join("scratch");
         remove_left(&all).expect("there is nothing");
-        std::mem::forget(Scratch::make(&all, None).expect("makes"));
+        std::mem::forget(ScratchFolder::make(&all, None).expect("makes"));
         remove_left(&all).expect("removes");
         assert_eq!(std::fs::read_dir(&all).expect("stands").count(), 0);
     }

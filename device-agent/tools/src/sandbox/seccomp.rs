@@ -72,12 +72,12 @@ fn namespaces() -> Result<Vec<SeccompRule>, BackendError> {
 /// The calls that give a file its mode, with a rule for each way to ask for "runs as its owner" or "as its group": such
 /// a file in the working directory would lend the owner's rights to every other user of the computer.
 fn modes() -> Result<Vec<(i64, Vec<SeccompRule>)>, BackendError> {
-    const CREATES: [u64; 2] = [libc::O_CREAT as u64, (libc::O_TMPFILE & !libc::O_DIRECTORY) as u64];
-    const BITS: [u64; 2] = [libc::S_ISUID as u64, libc::S_ISGID as u64];
-    let mode = |at| BITS.iter().map(|bit| rule(&[(at, MaskedEq(*bit), *bit)])).collect::<Result<Vec<_>, _>>();
+    const CREATE_FLAGS: [u64; 2] = [libc::O_CREAT as u64, (libc::O_TMPFILE & !libc::O_DIRECTORY) as u64];
+    const SETID_BITS: [u64; 2] = [libc::S_ISUID as u64, libc::S_ISGID as u64];
+    let mode = |at| SETID_BITS.iter().map(|bit| rule(&[(at, MaskedEq(*bit), *bit)])).collect::<Result<Vec<_>, _>>();
     // Without a flag that creates something the argument is not there and may be anything.
     let creation = |flags, at| {
-        let both = CREATES.iter().flat_map(|flag| BITS.iter().map(move |bit| (*flag, *bit)));
+        let both = CREATE_FLAGS.iter().flat_map(|flag| SETID_BITS.iter().map(move |bit| (*flag, *bit)));
         both.map(|(flag, bit)| rule(&[(flags, MaskedEq(flag), flag), (at, MaskedEq(bit), bit)]))
             .collect::<Result<Vec<_>, _>>()
     };

@@ -9,7 +9,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// One process at the moment it was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Process {
+pub(super) struct ProcessInfo {
     pub(super) pid: i32,
     parent: i32,
     /// With the number, it names one process and never another.
@@ -19,9 +19,9 @@ pub(super) struct Process {
 }
 
 /// Every process below `root`, without it, each behind its parent.
-pub(super) fn below(root: i32) -> Vec<Process> {
-    let all: Vec<Process> = running().filter_map(look).collect();
-    let mut found: Vec<Process> = all.iter().filter(|process| process.parent == root).copied().collect();
+pub(super) fn descendants(root: i32) -> Vec<ProcessInfo> {
+    let all: Vec<ProcessInfo> = running().filter_map(look).collect();
+    let mut found: Vec<ProcessInfo> = all.iter().filter(|process| process.parent == root).copied().collect();
     let mut next = 0;
     while next < found.len() {
         let parent = found[next].pid;
@@ -32,20 +32,20 @@ pub(super) fn below(root: i32) -> Vec<Process> {
 }
 
 /// The memory that processes use together, in bytes. What several share counts for each of them.
-pub(super) fn memory(processes: &[Process]) -> u64 {
+pub(super) fn memory(processes: &[ProcessInfo]) -> u64 {
     let pages: u64 = processes.iter().map(|process| process.pages).sum();
     pages.saturating_mul(u64::try_from(rustix::param::page_size()).unwrap_or(4096))
 }
 
 /// A handle of a process, unless it has ended; its number may belong to another one then.
-pub(super) fn hold(process: Process) -> Option<OwnedFd> {
+pub(super) fn hold(process: ProcessInfo) -> Option<OwnedFd> {
     let handle = pidfd_open(Pid::from_raw(process.pid)?, PidfdFlags::empty()).ok()?;
     // Looked at after the handle was opened: whoever has the number and the same beginning is in the handle.
     (look(process.pid)?.started == process.started).then_some(handle)
 }
 
 /// Asks processes to end. Those that have ended already are not missed.
-pub(super) fn ask_to_end(processes: &[Process]) {
+pub(super) fn ask_to_end(processes: &[ProcessInfo]) {
     for handle in processes.iter().copied().filter_map(hold) {
         let _ = pidfd_send_signal(handle, Signal::TERM);
     }
@@ -57,13 +57,13 @@ fn running() -> impl Iterator<Item = i32> {
 }
 
 /// `/proc/PID/stat`, see proc_pid_stat(5). The second field is a name in brackets and may contain anything.
-fn look(pid: i32) -> Option<Process> {
+fn look(pid: i32) -> Option<ProcessInfo> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let fields: Vec<&str> = std::str::from_utf8(&stat[end + 1..]).ok()?.split_ascii_whitespace().collect();
     // The first of these is the third field of the file.
     let field = |number: usize| fields.get(number - 3);
-    Some(Process {
+    Some(ProcessInfo {
         pid,
         parent: field(4)?.parse().ok()?,
         started: field(22)?.parse().ok()?,
@@ -81,7 +81,7 @@ mod tests {
         let mut child = Command::new("sleep").arg("600").stdout(Stdio::null()).spawn().expect("starts");
         let pid = i32::try_from(child.id()).expect("a number");
         let own = i32::try_from(std::process::id()).expect("a number");
-        let found: Vec<_> = below(own).into_iter().filter(|process| process.pid == pid).collect();
+        let found: Vec<_> = descendants(own).into_iter().filter(|process| process.pid == pid).collect();
         assert_eq!(found.len(), 1);
         assert!(memory(&found) < 1 << 30);
         ask_to_end(&found);

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::*;
 
-const ACCESS: &str = "system.posix_acl_access";
-const DEFAULT: &str = "system.posix_acl_default";
+const ACCESS_ACL: &str = "system.posix_acl_access";
+const DEFAULT_ACL: &str = "system.posix_acl_default";
 
 /// An access control list in the kernel's form: the owner, one user more, the group, the mask, and the others.
 fn list(owner: u16, user: u16, group: u16, mask: u16, other: u16) -> Vec<u8> {
@@ -66,7 +66,8 @@ async fn a_changed_file_keeps_its_attributes_and_its_access_control_list() {
     let path = inside.join("a.txt");
     write(&path, "old\n");
     let acl = list(6, 7, 0, 5, 0);
-    if !set(&path, "user.origin", b"somewhere\0else") || !set(&path, "user.empty", b"") || !set(&path, ACCESS, &acl) {
+    if !set(&path, "user.origin", b"somewhere\0else") || !set(&path, "user.empty", b"") || !set(&path, ACCESS_ACL, &acl)
+    {
         return;
     }
     let mode = std::fs::metadata(&path).expect("there").mode();
@@ -76,7 +77,7 @@ async fn a_changed_file_keeps_its_attributes_and_its_access_control_list() {
     edit(&inside).await;
     assert_eq!(attribute(&path, "user.origin").as_deref(), Some(&b"somewhere\0else"[..]));
     assert_eq!(attribute(&path, "user.empty").as_deref(), Some(&b""[..]));
-    assert_eq!(attribute(&path, ACCESS), Some(acl));
+    assert_eq!(attribute(&path, ACCESS_ACL), Some(acl));
     assert_eq!(std::fs::metadata(&path).expect("there").mode(), mode);
     assert!(!capable || attribute(&path, "security.capability").is_none());
 }
@@ -87,13 +88,13 @@ async fn a_changed_file_gets_no_access_control_list_from_its_directory() {
     let inside = place.path().join("in");
     let path = inside.join("a.txt");
     write(&path, "old\n");
-    if !set(&inside, DEFAULT, &list(7, 7, 7, 7, 0)) {
+    if !set(&inside, DEFAULT_ACL, &list(7, 7, 7, 7, 0)) {
         return;
     }
     let mode = std::fs::metadata(&path).expect("there").mode();
     edit(&inside).await;
-    assert_eq!((attribute(&path, ACCESS), std::fs::metadata(&path).expect("there").mode()), (None, mode));
+    assert_eq!((attribute(&path, ACCESS_ACL), std::fs::metadata(&path).expect("there").mode()), (None, mode));
     // A new file gets it, as every new file there does.
     ok(&inside, "Write", json!({ "file_path": "b.txt", "content": "x" })).await;
-    assert!(attribute(&inside.join("b.txt"), ACCESS).is_some());
+    assert!(attribute(&inside.join("b.txt"), ACCESS_ACL).is_some());
 }

@@ -1,14 +1,14 @@
 //! Bash as a model sees it.
 
-use deskgate_definition::approvals::{Action, Approvals, Rule, Scope, Verdict};
-use deskgate_definition::tool::{Plan, Shown};
+use deskgate_definition::approvals::{ApprovalPolicy, GrantScope, Rule, RuleAction, RuleVerdict};
+use deskgate_definition::tool::{Plan, PlanPreview};
 use serde_json::json;
 
 use super::*;
 
 fn with_bash(place: &Path) -> Toolbox {
     let (directory, own) = (place.join("in"), place.join("out"));
-    let ground = Ground { directory: &directory, own: &own, protected: &[], network: Network::None };
+    let ground = WorkspaceOptions { directory: &directory, own_folder: &own, protected: &[], network: Network::None };
     Toolbox::open(&[ToolName::Bash], &[], ground).expect("bubblewrap is installed and user namespaces are allowed")
 }
 
@@ -63,7 +63,7 @@ async fn a_plan_shows_the_command_and_its_words_and_runs_nothing() {
     let command = "touch 'a file' && rm -rf $(pwd)";
     let plan = toolbox.plan("Bash", &json!({ "command": command })).expect("there").await.expect("fits");
     let words = ["touch", "a file", "&&", "rm", "-rf", "$(pwd)"].map(str::to_owned).to_vec();
-    let shown = Shown::Command { command: command.to_owned(), words };
+    let shown = PlanPreview::Command { command: command.to_owned(), words };
     assert_eq!(plan, Plan { place: None, shown });
     assert_eq!(tree(&place.path().join("in")), []);
 }
@@ -73,14 +73,14 @@ async fn a_rule_about_paths_lets_no_command_run_and_a_yes_for_the_run_says_that_
     let place = place();
     let plan = with_bash(place.path()).plan("Bash", &json!({ "command": "ls" })).expect("there").await.expect("fits");
     let place = plan.place.as_deref();
-    assert_eq!(Scope::of("Bash", place).to_string(), "every further call of Bash, whatever its arguments");
+    assert_eq!(GrantScope::of("Bash", place).to_string(), "every further call of Bash, whatever its arguments");
     let verdict = |tool: &str, path: Option<&str>| {
-        let rule = Rule { action: Action::Allow, tool: tool.to_owned(), path: path.map(str::to_owned) };
-        let rules = Approvals { rules: vec![rule], ..Approvals::default() }.rulebook().expect("readable");
+        let rule = Rule { action: RuleAction::Allow, tool: tool.to_owned(), path: path.map(str::to_owned) };
+        let rules = ApprovalPolicy { rules: vec![rule], ..ApprovalPolicy::default() }.rulebook().expect("readable");
         rules.verdict("Bash", place, true)
     };
-    assert_eq!(verdict("*", Some("**")), Verdict::Ask);
-    assert_eq!(verdict("Bash", None), Verdict::Allow, "which is how an owner allows commands");
+    assert_eq!(verdict("*", Some("**")), RuleVerdict::Ask);
+    assert_eq!(verdict("Bash", None), RuleVerdict::Allow, "which is how an owner allows commands");
 }
 
 #[tokio::test]

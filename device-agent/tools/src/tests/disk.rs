@@ -83,9 +83,9 @@ async fn where_the_own_folder_is_mounted() {
     let own = place.join("out/home");
     let open = |directory: &Path| {
         Toolbox::open(
-            &ToolName::WORKSPACE,
+            &ToolName::WORKSPACE_TOOLS,
             &[],
-            Ground { directory, own: &own, protected: &[], network: Network::None },
+            WorkspaceOptions { directory, own_folder: &own, protected: &[], network: Network::None },
         )
     };
     let toolbox = open(&place.join("in")).expect("opens");

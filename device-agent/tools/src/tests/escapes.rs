@@ -14,19 +14,19 @@ use serde_json::json;
 use super::*;
 
 /// In every file that no tool may show, and in the names of some.
-const CANARY: &str = "canary-4711";
+const CANARY_WORD: &str = "canary-4711";
 
 /// What Write may do with a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Writing {
+enum WriteExpectation {
     Refused,
     /// The path is a strange name of a file inside.
     CreatesInside,
 }
-use Writing::{CreatesInside, Refused};
+use WriteExpectation::{CreatesInside, Refused};
 
 /// The place with everything that an attempt needs.
-struct Site {
+struct EscapeSite {
     place: TempDir,
     toolbox: Toolbox,
     /// What is open while the attempts are made.
@@ -36,22 +36,22 @@ struct Site {
     elsewhere: Child,
 }
 
-impl Drop for Site {
+impl Drop for EscapeSite {
     fn drop(&mut self) {
         drop(self.elsewhere.stdin.take());
         let _ = self.elsewhere.wait();
     }
 }
 
-impl Site {
+impl EscapeSite {
     fn new() -> Self {
         let place = tempfile::tempdir().expect("a folder");
         let at = |path: &str| place.path().join(path);
         for file in ["out/secret.txt", "out/canary-4711.txt", "out/deep/secret.txt", "in2/secret.txt", "secret.txt"] {
-            write(&at(file), CANARY);
+            write(&at(file), CANARY_WORD);
         }
         for file in ["key", "deskgate.db", "providers/work", "gateway/postgres/base"] {
-            write(&at("in/agent-home").join(file), CANARY);
+            write(&at("in/agent-home").join(file), CANARY_WORD);
         }
         for file in ["in/sub/a.txt", "in/keep/a.txt", "in/.env", "in/sub/tree/.git"] {
             write(&at(file), "inside\n");
@@ -78,9 +78,9 @@ impl Site {
         let protected = ["keep/".to_owned(), ".env".to_owned()];
         let (directory, own) = (&at("in"), &at("in/agent-home"));
         let toolbox = Toolbox::open(
-            &ToolName::WORKSPACE,
+            &ToolName::WORKSPACE_TOOLS,
             &[],
-            Ground { directory, own, protected: &protected, network: Network::None },
+            WorkspaceOptions { directory, own_folder: own, protected: &protected, network: Network::None },
         );
         Self { toolbox: toolbox.expect("opens"), place, _open: (secret, listener), descriptor, elsewhere }
     }
@@ -90,7 +90,7 @@ impl Site {
     }
 
     /// Every tool on one path.
-    async fn attempt(&self, path: &str, writing: Writing) {
+    async fn attempt(&self, path: &str, writing: WriteExpectation) {
         let before = tree(self.place.path());
         let calls = [
             ("Read", json!({ "file_path": path })),
@@ -104,7 +104,7 @@ impl Site {
         ];
         for (tool, arguments) in calls {
             let output = self.call(tool, arguments).await;
-            assert!(!output.text.contains(CANARY), "{tool} {path:?} shows {}", output.text);
+            assert!(!output.text.contains(CANARY_WORD), "{tool} {path:?} shows {}", output.text);
             assert!(tool != "Edit" || output.is_error, "{tool} {path:?}: {}", output.text);
             assert!(tree(self.place.path()) == before, "{tool} {path:?} changed something: {}", output.text);
         }
@@ -165,9 +165,9 @@ fn links(inside: &Path, out: &Path) {
 
 #[tokio::test]
 async fn no_path_leads_a_tool_outside_or_to_what_is_left_alone() {
-    let site = Site::new();
+    let site = EscapeSite::new();
     let absolute = |path: &str| site.absolute(path);
-    let mut attempts: Vec<(String, Writing)> = Vec::new();
+    let mut attempts: Vec<(String, WriteExpectation)> = Vec::new();
     // Out of the working directory, in words.
     for path in [
         "../out/secret.txt",
@@ -325,37 +325,37 @@ async fn no_path_leads_a_tool_outside_or_to_what_is_left_alone() {
     let found = site.call("Grep", json!({ "pattern": "canary|root:", "output_mode": "content" })).await;
     assert_eq!(found.text, "(no matches found)");
     let listed = site.call("Glob", json!({ "pattern": "**/*" })).await.text;
-    assert!(listed.contains("sub/a.txt") && !listed.contains(CANARY), "{listed}");
+    assert!(listed.contains("sub/a.txt") && !listed.contains(CANARY_WORD), "{listed}");
     let ways = ["agent-home/", "own", "folder", "up/", "pipe", "socket", "zero", ".git/"];
     assert!(!listed.lines().any(|line| ways.iter().any(|way| line.starts_with(way))), "{listed}");
 }
 
 #[tokio::test]
 async fn a_working_directory_inside_the_agents_own_folder_is_no_ground_to_work_on() {
-    let site = Site::new();
+    let site = EscapeSite::new();
     let own = site.place.path().join("in/agent-home");
     for inside in ["", "providers", "gateway/postgres"] {
         let directory = &own.join(inside);
         let opened = Toolbox::open(
-            &ToolName::WORKSPACE,
+            &ToolName::WORKSPACE_TOOLS,
             &[],
-            Ground { directory, own: &own, protected: &[], network: Network::None },
+            WorkspaceOptions { directory, own_folder: &own, protected: &[], network: Network::None },
         );
         assert!(opened.is_err_and(|error| error.to_string().contains("own folder")), "{inside}");
     }
     // By a link it is the same folder.
     let (directory, own_by_link) = (&own.join("providers"), &site.place.path().join("in/own"));
     let opened = Toolbox::open(
-        &ToolName::WORKSPACE,
+        &ToolName::WORKSPACE_TOOLS,
         &[],
-        Ground { directory, own: own_by_link, protected: &[], network: Network::None },
+        WorkspaceOptions { directory, own_folder: own_by_link, protected: &[], network: Network::None },
     );
     assert!(opened.is_err());
 }
 
 #[tokio::test]
 async fn a_working_directory_inside_a_repositorys_inside_is_for_reading_only() {
-    let site = Site::new();
+    let site = EscapeSite::new();
     for (inside, file) in [("in/.git", "config"), ("in/.git/hooks", "pre-push"), ("in/bare", "config")] {
         let directory = &site.place.path().join(inside);
         let toolbox = toolbox(directory);

@@ -1,15 +1,16 @@
 //! What a rule denies to be read is seen by no tool that looks, by whatever way it is reached.
 
-use deskgate_definition::approvals::{Action, Rule};
-use deskgate_definition::{Approvals, Network};
+use deskgate_definition::approvals::{Rule, RuleAction};
+use deskgate_definition::{ApprovalPolicy, Network};
 
 use super::*;
 
 fn toolbox_without_keys(directory: &Path) -> Toolbox {
-    let rule = Rule { action: Action::Deny, tool: "Read".into(), path: Some("keys".into()) };
-    let rules = Approvals { rules: vec![rule], ..Approvals::default() }.rulebook().expect("rules");
-    let ground = Ground { directory, own: Path::new("/nonexistent"), protected: &[], network: Network::None };
-    Toolbox::open_under(&rules, &ToolName::WORKSPACE, &[], ground).expect("opens")
+    let rule = Rule { action: RuleAction::Deny, tool: "Read".into(), path: Some("keys".into()) };
+    let rules = ApprovalPolicy { rules: vec![rule], ..ApprovalPolicy::default() }.rulebook().expect("rules");
+    let ground =
+        WorkspaceOptions { directory, own_folder: Path::new("/nonexistent"), protected: &[], network: Network::None };
+    Toolbox::open_under(&rules, &ToolName::WORKSPACE_TOOLS, &[], ground).expect("opens")
 }
 
 #[tokio::test]

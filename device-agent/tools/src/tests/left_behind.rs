@@ -9,10 +9,10 @@ use serde_json::json;
 
 use super::*;
 
-const SIZE: usize = 1 << 20;
+const FILE_BYTES: usize = 1 << 20;
 
 fn whole(letter: char) -> String {
-    letter.to_string().repeat(SIZE)
+    letter.to_string().repeat(FILE_BYTES)
 }
 
 /// Whether a process has a file of this folder open that has not got its name yet.
@@ -45,7 +45,7 @@ async fn a_kill_in_the_middle_of_a_change_leaves_whole_files_and_after_the_next_
     ok(&inside, "Write", json!({ "file_path": "last.txt", "content": whole('z') })).await;
     for (name, content) in tree(&inside) {
         assert!(name.ends_with(".txt"), "{name} was left");
-        assert!(content.len() == SIZE && content.iter().all(|byte| *byte == content[0]), "{name} is not whole");
+        assert!(content.len() == FILE_BYTES && content.iter().all(|byte| *byte == content[0]), "{name} is not whole");
     }
 }
 

@@ -7,7 +7,7 @@ mod disk;
 mod escapes;
 mod hidden;
 mod left_behind;
-mod lesser;
+mod missing_syscalls;
 mod races;
 mod repositories;
 mod results;
@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use crate::engine::workspace::WorkspaceOptions;
 use crate::toolbox::Toolbox;
-use crate::engine::workspace::Ground;
 
 /// A folder with a working directory `in`, and beside it `out/secret.txt` that says SECRET.
 pub(super) fn place() -> TempDir {
@@ -40,8 +40,9 @@ pub(super) fn write(path: &Path, text: impl AsRef<[u8]>) {
 }
 
 pub(super) fn toolbox(directory: &Path) -> Toolbox {
-    let ground = Ground { directory, own: Path::new("/nonexistent"), protected: &[], network: Network::None };
-    Toolbox::open(&ToolName::WORKSPACE, &[], ground).expect("opens")
+    let ground =
+        WorkspaceOptions { directory, own_folder: Path::new("/nonexistent"), protected: &[], network: Network::None };
+    Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], ground).expect("opens")
 }
 
 pub(super) async fn call(directory: &Path, tool: &str, arguments: Value) -> ToolOutput {

@@ -10,13 +10,13 @@ use serde_json::json;
 use super::*;
 
 /// Turns `in/flip` from a directory into a symbolic link to `out`, and back, until it is dropped.
-struct Flipping {
+struct LinkFlipper {
     over: Arc<AtomicBool>,
     turns: Arc<AtomicU64>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Flipping {
+impl LinkFlipper {
     fn start(place: &Path) -> Self {
         let inside = place.join("in");
         write(&inside.join("flip/secret.txt"), "HARMLESS\n");
@@ -45,7 +45,7 @@ impl Flipping {
     }
 }
 
-impl Drop for Flipping {
+impl Drop for LinkFlipper {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -57,7 +57,7 @@ impl Drop for Flipping {
 /// Calls until each of two answers was seen many times, so that the race really took place.
 async fn race(tool: &str, arguments: serde_json::Value, fine: impl Fn(&ToolOutput) -> bool) {
     let place = place();
-    let flipping = Flipping::start(place.path());
+    let flipping = LinkFlipper::start(place.path());
     let toolbox = toolbox(&place.path().join("in"));
     let (mut through, mut refused) = (0, 0);
     let begin = std::time::Instant::now();
@@ -80,7 +80,7 @@ async fn race(tool: &str, arguments: serde_json::Value, fine: impl Fn(&ToolOutpu
 /// accepted is inside.
 async fn write_race(path: &str) {
     let place = place();
-    let flipping = Flipping::start(place.path());
+    let flipping = LinkFlipper::start(place.path());
     let toolbox = toolbox(&place.path().join("in"));
     let outside = tree(&place.path().join("out"));
     let (mut through, mut refused) = (0, 0);

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 
 /// What makes a directory a repository for Git: all of these, in any order.
-const PIECES: [[&str; 3]; 6] = [
+const REPOSITORY_PARTS: [[&str; 3]; 6] = [
     ["HEAD", "objects/x", "refs/x"],
     ["HEAD", "refs/x", "objects/info/x"],
     ["objects/x", "HEAD", "refs/heads/main"],
@@ -23,7 +23,7 @@ fn piece(path: &str) -> Value {
 #[tokio::test]
 async fn the_piece_that_would_complete_a_repository_is_refused_and_everything_else_is_written() {
     for base in ["", "sub/", "sub/deep/"] {
-        for pieces in PIECES {
+        for pieces in REPOSITORY_PARTS {
             let place = place();
             let inside = place.path().join("in");
             let at = |piece: &str| format!("{base}{piece}");

@@ -2,19 +2,19 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-use deskgate_definition::tool::{Plan, Shown};
+use deskgate_definition::tool::{Plan, PlanPreview};
 use deskgate_protocol::canonical::Sha256Digest;
 use serde_json::json;
 
 use super::*;
 
 /// One run in a folder.
-struct Run {
+struct WritingRun {
     folder: TempDir,
     toolbox: Toolbox,
 }
 
-impl Run {
+impl WritingRun {
     fn new(files: &[(&str, &str)]) -> Self {
         Self::protecting(files, &[])
     }
@@ -25,13 +25,13 @@ impl Run {
             write(&folder.path().join(name), text);
         }
         let protected: Vec<_> = protected.iter().map(|&pattern| pattern.to_owned()).collect();
-        let ground = Ground {
+        let ground = WorkspaceOptions {
             directory: folder.path(),
-            own: Path::new("/nonexistent"),
+            own_folder: Path::new("/nonexistent"),
             protected: &protected,
             network: Network::None,
         };
-        let toolbox = Toolbox::open(&ToolName::WORKSPACE, &[], ground).expect("opens");
+        let toolbox = Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], ground).expect("opens");
         Self { folder, toolbox }
     }
 
@@ -77,7 +77,7 @@ fn edit(file: &str, old: &str, new: &str) -> Value {
 
 #[tokio::test]
 async fn edit_replaces_the_one_place_or_all_of_them_and_only_in_a_file_that_was_read() {
-    let run = Run::new(&[("a.txt", "one two\nthree two\n"), ("b.txt", "x")]);
+    let run = WritingRun::new(&[("a.txt", "one two\nthree two\n"), ("b.txt", "x")]);
     run.refused("Edit", edit("a.txt", "one", "1"), "has not been read").await;
     run.read("a.txt").await;
     assert_eq!(run.ok("Edit", edit("a.txt", "three", "3")).await, "a.txt was changed: one replacement in line 2.");
@@ -102,7 +102,7 @@ async fn edit_replaces_the_one_place_or_all_of_them_and_only_in_a_file_that_was_
 
 #[tokio::test]
 async fn a_file_that_changed_since_it_was_read_is_left_alone_even_if_its_time_and_size_are_the_same() {
-    let run = Run::new(&[("a.txt", "one\n")]);
+    let run = WritingRun::new(&[("a.txt", "one\n")]);
     let path = run.folder.path().join("a.txt");
     run.read("a.txt").await;
     let time = std::fs::metadata(&path).expect("there").modified().expect("known");
@@ -113,16 +113,18 @@ async fn a_file_that_changed_since_it_was_read_is_left_alone_even_if_its_time_an
     run.read("a.txt").await;
     run.ok("Edit", edit("a.txt", "two", "x")).await;
     // What another run has read is not what this one has read.
-    let other = Run { toolbox: toolbox(run.folder.path()), folder: tempfile::tempdir().expect("a folder") };
+    let other = WritingRun { toolbox: toolbox(run.folder.path()), folder: tempfile::tempdir().expect("a folder") };
     assert!(other.call("Edit", edit("a.txt", "x", "y")).await.text.contains("has not been read"));
 }
 
 #[tokio::test]
 async fn a_call_that_was_shown_is_not_made_from_another_content_even_if_that_was_read_too() {
-    let run = Run::new(&[("a.txt", "one two\n")]);
+    let run = WritingRun::new(&[("a.txt", "one two\n")]);
     run.read("a.txt").await;
     let call = edit("a.txt", "one", "1");
-    let Shown::Change { before, after, diff } = run.plan("Edit", &call).await.expect("a plan").shown else { panic!() };
+    let PlanPreview::Change { before, after, diff } = run.plan("Edit", &call).await.expect("a plan").shown else {
+        panic!()
+    };
     assert_eq!((before, after), (Some(Sha256Digest::of(b"one two\n")), Sha256Digest::of(b"1 two\n")));
     assert_eq!(diff, "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one two\n+1 two\n");
     assert_eq!(run.text("a.txt"), "one two\n", "a plan changes nothing");
@@ -135,7 +137,7 @@ async fn a_call_that_was_shown_is_not_made_from_another_content_even_if_that_was
     let call = json!({ "file_path": "new.txt", "content": "mine" });
     let plan = run.plan("Write", &call).await.expect("a plan");
     assert_eq!(plan.place.as_deref(), Some("new.txt"));
-    assert!(matches!(plan.shown, Shown::Change { before: None, .. }));
+    assert!(matches!(plan.shown, PlanPreview::Change { before: None, .. }));
     std::fs::write(run.folder.path().join("new.txt"), "theirs").expect("writes");
     run.refused("Write", call, "has not been read").await;
     assert_eq!(run.text("new.txt"), "theirs");
@@ -143,7 +145,7 @@ async fn a_call_that_was_shown_is_not_made_from_another_content_even_if_that_was
 
 #[tokio::test]
 async fn a_plan_says_no_in_the_words_of_the_call() {
-    let run = Run::new(&[("a.txt", "x"), (".git/config", "")]);
+    let run = WritingRun::new(&[("a.txt", "x"), (".git/config", "")]);
     for (tool, arguments) in [
         ("Edit", edit("a.txt", "x", "y")),
         ("Edit", edit("../a.txt", "x", "y")),
@@ -160,7 +162,7 @@ async fn a_plan_says_no_in_the_words_of_the_call() {
 
 #[tokio::test]
 async fn looking_is_planned_at_the_place_where_the_path_really_leads() {
-    let run = Run::new(&[("deep/er/a.txt", "x")]);
+    let run = WritingRun::new(&[("deep/er/a.txt", "x")]);
     symlink("deep/er", run.folder.path().join("link")).expect("links");
     for (tool, arguments, place) in [
         ("Read", json!({ "file_path": "link/a.txt" }), "deep/er/a.txt"),
@@ -170,13 +172,13 @@ async fn looking_is_planned_at_the_place_where_the_path_really_leads() {
         ("Glob", json!({ "pattern": "*", "path": "./deep/" }), "deep"),
     ] {
         let plan = run.plan(tool, &arguments).await.expect("a plan");
-        assert_eq!(plan, Plan { place: Some(place.to_owned()), shown: Shown::Arguments }, "{tool} {arguments}");
+        assert_eq!(plan, Plan { place: Some(place.to_owned()), shown: PlanPreview::Arguments }, "{tool} {arguments}");
     }
 }
 
 #[tokio::test]
 async fn write_creates_directories_and_replaces_only_what_was_read() {
-    let run = Run::new(&[("old.txt", "old")]);
+    let run = WritingRun::new(&[("old.txt", "old")]);
     let write = |file: &str, content: &str| json!({ "file_path": file, "content": content });
     assert_eq!(run.ok("Write", write("a/b/c.txt", "new\n")).await, "a/b/c.txt was created.");
     assert_eq!(run.text("a/b/c.txt"), "new\n");
@@ -197,7 +199,7 @@ async fn write_creates_directories_and_replaces_only_what_was_read() {
 
 #[tokio::test]
 async fn the_file_keeps_its_mode_its_line_ends_and_its_byte_order_mark() {
-    let run = Run::new(&[("script.sh", "#!/bin/sh\necho a\n"), ("windows.txt", "\u{feff}one\r\ntwo\r\n")]);
+    let run = WritingRun::new(&[("script.sh", "#!/bin/sh\necho a\n"), ("windows.txt", "\u{feff}one\r\ntwo\r\n")]);
     let path = run.folder.path().join("script.sh");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o751)).expect("sets");
     run.read("script.sh").await;
@@ -218,7 +220,7 @@ async fn a_file_keeps_its_owner_where_this_account_may_give_it() {
         println!("SKIPPED: only root can give files away");
         return;
     }
-    let run = Run::new(&[("a.txt", "x")]);
+    let run = WritingRun::new(&[("a.txt", "x")]);
     let path = run.folder.path().join("a.txt");
     std::os::unix::fs::chown(&path, Some(12_345), Some(54_321)).expect("gives it away");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).expect("sets");
@@ -230,7 +232,7 @@ async fn a_file_keeps_its_owner_where_this_account_may_give_it() {
 
 #[tokio::test]
 async fn what_is_no_text_too_large_or_has_a_second_name_is_not_changed() {
-    let run = Run::new(&[("large.txt", &"x".repeat(9 << 20)), ("full.txt", "y")]);
+    let run = WritingRun::new(&[("large.txt", &"x".repeat(9 << 20)), ("full.txt", "y")]);
     let inside = run.folder.path();
     write(&inside.join("latin1.txt"), b"caf\xe9 au lait, s'il vous pla\xeet\n");
     write(&inside.join("late.txt"), [b"x".repeat(20_000), b"\0".to_vec()].concat());
@@ -251,7 +253,7 @@ async fn what_is_no_text_too_large_or_has_a_second_name_is_not_changed() {
 
 #[tokio::test]
 async fn a_file_that_the_account_may_not_write_is_not_replaced_through_its_directory() {
-    let run = Run::new(&[("a.txt", "x")]);
+    let run = WritingRun::new(&[("a.txt", "x")]);
     let path = run.folder.path().join("a.txt");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).expect("sets");
     run.read("a.txt").await;
@@ -266,7 +268,8 @@ async fn a_file_that_the_account_may_not_write_is_not_replaced_through_its_direc
 
 #[tokio::test]
 async fn what_the_service_protects_is_read_and_never_changed() {
-    let run = Run::protecting(&[(".env", "KEY=1"), ("secrets/a.txt", "x"), ("b.txt", "x")], &[".env", "secrets/"]);
+    let run =
+        WritingRun::protecting(&[(".env", "KEY=1"), ("secrets/a.txt", "x"), ("b.txt", "x")], &[".env", "secrets/"]);
     for file in [".env", "secrets/a.txt"] {
         run.read(file).await;
         run.refused("Edit", edit(file, "x", "y"), "protects this file").await;
@@ -282,7 +285,7 @@ async fn what_the_service_protects_is_read_and_never_changed() {
 #[tokio::test]
 async fn two_hundred_replacements_show_no_reader_half_a_file() {
     let whole = |n: usize| format!("{}\n", n % 10).repeat(20_000);
-    let run = Run::new(&[("a.txt", &whole(0))]);
+    let run = WritingRun::new(&[("a.txt", &whole(0))]);
     let path = run.folder.path().join("a.txt");
     let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let seen = std::sync::Arc::clone(&over);

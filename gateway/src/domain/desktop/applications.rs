@@ -2,18 +2,18 @@
 
 use deskgate_protocol::management::{
     Application, ApplicationState, CompleteDisabling, CreateApplication, CreatedApplication, CreatedKey,
-    DisableApplication, DisablingPreview, Outstanding, PreviewDisabling, RemoveApplication, RemovedApplication, Scope,
-    ShowApplication,
+    DisableApplication, DisablingPreview, OutstandingWork, PreviewDisabling, RemoveApplication, RemovedApplication,
+    Scope, ShowApplication,
 };
 use deskgate_protocol::secret::ApplicationKey;
 use deskgate_protocol::service::check_name;
 use deskgate_protocol::{ApplicationId, KeyId};
 
-use super::{Answer, Desktop, conflict, invalid, new_key, not_found};
+use super::{Desktop, DesktopResult, conflict, invalid, new_key, not_found};
 
 impl Desktop {
     /// Creates an application with a key that has every scope.
-    pub async fn create_application(&self, request: CreateApplication) -> Answer<CreatedApplication> {
+    pub async fn create_application(&self, request: CreateApplication) -> DesktopResult<CreatedApplication> {
         check_name(&request.name).map_err(invalid)?;
         let secret = ApplicationKey::generate(KeyId::new());
         let key = new_key(&secret, "first key", &Scope::ALL);
@@ -26,22 +26,22 @@ impl Desktop {
     }
 
     /// The applications that were not removed, oldest first.
-    pub async fn applications(&self) -> Answer<Vec<Application>> {
+    pub async fn applications(&self) -> DesktopResult<Vec<Application>> {
         Ok(self.store.applications(self.device_id).await?)
     }
 
     /// One application.
-    pub async fn application(&self, request: ShowApplication) -> Answer<Application> {
+    pub async fn application(&self, request: ShowApplication) -> DesktopResult<Application> {
         self.store.application(self.device_id, request.app_id).await?.ok_or_else(|| unknown(request.app_id))
     }
 
     /// What disabling would end.
-    pub async fn preview_disabling(&self, request: PreviewDisabling) -> Answer<DisablingPreview> {
+    pub async fn preview_disabling(&self, request: PreviewDisabling) -> DesktopResult<DisablingPreview> {
         self.store.preview_disabling(self.device_id, request.app_id).await?.ok_or_else(|| unknown(request.app_id))
     }
 
     /// Ends an application's keys, services and runs for good.
-    pub async fn disable_application(&self, request: DisableApplication) -> Answer<Application> {
+    pub async fn disable_application(&self, request: DisableApplication) -> DesktopResult<Application> {
         let disabled = self.store.disable_application(self.owner(), request.app_id, self.retention).await?;
         let application = disabled.ok_or_else(|| unknown(request.app_id))?;
         tracing::info!(app_id = %request.app_id, state = %application.state, "application disabled");
@@ -49,7 +49,7 @@ impl Desktop {
     }
 
     /// Completes disabling, if nothing is outstanding.
-    pub async fn complete_disabling(&self, request: CompleteDisabling) -> Answer<Application> {
+    pub async fn complete_disabling(&self, request: CompleteDisabling) -> DesktopResult<Application> {
         let completed = self.store.complete_disabling(self.owner(), request.app_id, self.retention).await?;
         let application = completed.ok_or_else(|| unknown(request.app_id))?;
         match (application.state, application.outstanding) {
@@ -65,7 +65,7 @@ impl Desktop {
     }
 
     /// Takes a disabled application off the list.
-    pub async fn remove_application(&self, request: RemoveApplication) -> Answer<Application> {
+    pub async fn remove_application(&self, request: RemoveApplication) -> DesktopResult<Application> {
         let removed = self.store.remove_application(self.owner(), request.app_id).await?;
         let application = removed.ok_or_else(|| unknown(request.app_id))?;
         if application.state == ApplicationState::Removed {
@@ -79,14 +79,14 @@ impl Desktop {
     }
 
     /// The removed applications of which something can still be read, the last removed first.
-    pub async fn removed(&self) -> Answer<Vec<RemovedApplication>> {
+    pub async fn removed(&self) -> DesktopResult<Vec<RemovedApplication>> {
         Ok(self.store.removed_applications(self.device_id, self.retention).await?)
     }
 }
 
 /// What is outstanding, in words.
-fn waits_for(outstanding: &Outstanding) -> String {
-    let Outstanding { runs_to_stop, runs_to_reconcile, resets } = *outstanding;
+fn waits_for(outstanding: &OutstandingWork) -> String {
+    let OutstandingWork { runs_to_stop, runs_to_reconcile, resets } = *outstanding;
     let parts = [
         (runs_to_stop, "to stop (the desktop must be connected)", "run"),
         (

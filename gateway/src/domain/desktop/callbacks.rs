@@ -10,38 +10,38 @@ use deskgate_protocol::management::{
 };
 use deskgate_protocol::{ApplicationId, DestinationId};
 
-use super::{Answer, Desktop, LONGEST_OVERLAP_S, conflict, invalid, not_found};
-use crate::domain::deliveries::Scribe;
+use super::{Desktop, DesktopResult, MAX_OVERLAP_S, conflict, invalid, not_found};
+use crate::domain::deliveries::PayloadBuilder;
 use crate::domain::destinations::{Destination, HostName};
 use crate::signing::SigningSecret;
 use crate::store::destinations::{CallbackChange, NewCallback};
 
 /// What a gateway does for callbacks.
 #[derive(Clone)]
-pub struct Callbacks {
+pub struct CallbackContext {
     /// Seals secrets, and writes what is posted.
-    pub scribe: Scribe,
+    pub scribe: PayloadBuilder,
     /// Whether the allowed hosts are the desktop's to change; otherwise the administrator's.
     pub allowlist_is_yours: bool,
 }
 
 /// More hosts than anybody looks through.
-const MOST_HOSTS: usize = 1000;
+const MAX_ALLOWED_HOSTS: usize = 1000;
 
 impl Desktop {
     /// An application's callback, if it has one.
-    pub async fn callback(&self, request: ShowCallback) -> Answer<Option<Callback>> {
-        self.known(request.app_id).await?;
+    pub async fn callback(&self, request: ShowCallback) -> DesktopResult<Option<Callback>> {
+        self.check_known(request.app_id).await?;
         Ok(self.store.callback(self.device_id, request.app_id).await?)
     }
 
     /// Every callback, oldest first.
-    pub async fn callbacks(&self) -> Answer<Vec<Callback>> {
+    pub async fn callbacks(&self) -> DesktopResult<Vec<Callback>> {
         Ok(self.store.callbacks(self.device_id).await?)
     }
 
     /// Sets a callback, or changes it. A new one comes with its secret.
-    pub async fn set_callback(&self, request: SetCallback) -> Answer<CallbackWithSecret> {
+    pub async fn set_callback(&self, request: SetCallback) -> DesktopResult<CallbackWithSecret> {
         let SetCallback { app_id, url, types, enabled, keep_answers } = request;
         let address =
             url.as_deref().map(Destination::parse).transpose().map_err(|wrong| invalid(format!("url: {wrong}")))?;
@@ -55,7 +55,7 @@ impl Desktop {
         if self.store.change_callback(self.owner(), app_id, &change).await? {
             return self.with_secret(app_id, None).await;
         }
-        self.active(app_id).await?;
+        self.check_active(app_id).await?;
         if change.address.is_none() {
             return Err(conflict("this application has no callback yet; give it an address first".to_owned()));
         }
@@ -69,9 +69,9 @@ impl Desktop {
     }
 
     /// Gives a callback a new secret; the one it had signs too for a while.
-    pub async fn roll_callback_secret(&self, request: RollCallbackSecret) -> Answer<CallbackWithSecret> {
+    pub async fn roll_callback_secret(&self, request: RollCallbackSecret) -> DesktopResult<CallbackWithSecret> {
         let RollCallbackSecret { app_id, overlap_s } = request;
-        if overlap_s > LONGEST_OVERLAP_S {
+        if overlap_s > MAX_OVERLAP_S {
             return Err(invalid("a rolled secret signs for 30 days at most".to_owned()));
         }
         let callback_id = self.store.callback_id(self.device_id, app_id).await?;
@@ -83,18 +83,22 @@ impl Desktop {
         self.with_secret(app_id, Some(&secret)).await
     }
 
-    async fn with_secret(&self, app_id: ApplicationId, secret: Option<&SigningSecret>) -> Answer<CallbackWithSecret> {
+    async fn with_secret(
+        &self,
+        app_id: ApplicationId,
+        secret: Option<&SigningSecret>,
+    ) -> DesktopResult<CallbackWithSecret> {
         let callback = self.store.callback(self.device_id, app_id).await?.ok_or_else(|| no_callback(app_id))?;
         Ok(CallbackWithSecret { callback, secret: secret.map(|secret| secret.reveal().to_string()) })
     }
 
     /// The hosts that callbacks may go to.
-    pub async fn allowlist(&self) -> Answer<Allowlist> {
+    pub async fn allowlist(&self) -> DesktopResult<Allowlist> {
         Ok(Allowlist { hosts: self.store.allowed_hosts().await?, is_yours: self.callbacks.allowlist_is_yours })
     }
 
     /// Replaces them, if they are the desktop's to change.
-    pub async fn set_allowlist(&self, request: SetAllowlist) -> Answer<Allowlist> {
+    pub async fn set_allowlist(&self, request: SetAllowlist) -> DesktopResult<Allowlist> {
         if !self.callbacks.allowlist_is_yours {
             let message = "the hosts that callbacks may go to are set by this gateway's administrator, on the server: \
                 deskgate-gateway admin allowlist add HOST";
@@ -108,7 +112,7 @@ impl Desktop {
     }
 
     /// Refuses what is no application of this device.
-    pub(super) async fn known(&self, app_id: ApplicationId) -> Answer<()> {
+    pub(super) async fn check_known(&self, app_id: ApplicationId) -> DesktopResult<()> {
         match self.store.application(self.device_id, app_id).await? {
             Some(_) => Ok(()),
             None => Err(not_found(format!("there is no application {app_id}"))),
@@ -116,7 +120,7 @@ impl Desktop {
     }
 
     /// Refuses what is no active application of this device.
-    pub(super) async fn active(&self, app_id: ApplicationId) -> Answer<()> {
+    pub(super) async fn check_active(&self, app_id: ApplicationId) -> DesktopResult<()> {
         match self.store.application(self.device_id, app_id).await? {
             Some(application) if application.disabled_at.is_none() => Ok(()),
             Some(_) => Err(conflict("the application was disabled; nothing is sent for it any more".to_owned())),
@@ -127,15 +131,15 @@ impl Desktop {
 
 /// Every host once, sorted; otherwise which is none, and why.
 fn host_names(texts: &[String]) -> Result<BTreeSet<HostName>, String> {
-    if texts.len() > MOST_HOSTS {
-        return Err(format!("at most {MOST_HOSTS} hosts can be allowed"));
+    if texts.len() > MAX_ALLOWED_HOSTS {
+        return Err(format!("at most {MAX_ALLOWED_HOSTS} hosts can be allowed"));
     }
     let parse = |text: &String| HostName::parse(text).map_err(|wrong| format!("{text:?}: {wrong}"));
     texts.iter().map(parse).collect()
 }
 
 /// The chosen events, each once.
-pub(super) fn chosen(types: &[CallbackEvent]) -> Answer<Vec<CallbackEvent>> {
+pub(super) fn chosen(types: &[CallbackEvent]) -> DesktopResult<Vec<CallbackEvent>> {
     let all = CallbackEvent::ALL.iter().copied();
     let chosen: Vec<_> = all.filter(|kind| kind.can_be_chosen() && types.contains(kind)).collect();
     if chosen.is_empty() || types.iter().any(|kind| !kind.can_be_chosen()) {

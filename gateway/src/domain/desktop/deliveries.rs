@@ -11,26 +11,26 @@ use deskgate_protocol::{ApplicationId, DeliveryId};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{Answer, Desktop, LONGEST_WAIT, conflict, invalid, not_found};
+use super::{Desktop, DesktopResult, MAX_WAIT, conflict, invalid, not_found};
 use crate::domain::samples;
 
 /// Between two looks while changes keep coming.
-const GATHER: Duration = Duration::from_millis(20);
+const DELIVERY_DEBOUNCE_INTERVAL: Duration = Duration::from_millis(20);
 /// Hints can be lost, so whoever waits looks for itself this often.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const DELIVERY_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Desktop {
     /// Sends a `webhook.test` to a callback.
-    pub async fn test_callback(&self, request: TestCallback) -> Answer<OwnDelivery> {
-        self.active(request.app_id).await?;
+    pub async fn test_callback(&self, request: TestCallback) -> DesktopResult<OwnDelivery> {
+        self.check_active(request.app_id).await?;
         let data = json!({ "message": "This is a test. Nothing happened." }).to_string();
         let mut queued = self.queue(request.app_id, CallbackEvent::WebhookTest, &data, false).await?;
         queued.pop().ok_or_else(|| nowhere("callback that is on"))
     }
 
     /// Sends a sample to whoever is told of the application's events.
-    pub async fn trigger(&self, request: TriggerDelivery) -> Answer<Vec<OwnDelivery>> {
-        self.active(request.app_id).await?;
+    pub async fn trigger(&self, request: TriggerDelivery) -> DesktopResult<Vec<OwnDelivery>> {
+        self.check_active(request.app_id).await?;
         let data = samples::data(request.kind);
         let queued = self.queue(request.app_id, request.kind, &data, true).await?;
         if queued.is_empty() { Err(nowhere("callback that is on, and nobody listens")) } else { Ok(queued) }
@@ -42,7 +42,7 @@ impl Desktop {
         kind: CallbackEvent,
         data: &str,
         with_listeners: bool,
-    ) -> Answer<Vec<OwnDelivery>> {
+    ) -> DesktopResult<Vec<OwnDelivery>> {
         let ids = self.store.queue_by_hand(self.owner(), app_id, kind, data, with_listeners).await?;
         let mut queued = Vec::with_capacity(ids.len());
         for delivery_id in ids {
@@ -52,14 +52,14 @@ impl Desktop {
     }
 
     /// A page of deliveries, newest first.
-    pub async fn deliveries(&self, request: ListDeliveries) -> Answer<DeliveryPage> {
+    pub async fn deliveries(&self, request: ListDeliveries) -> DesktopResult<DeliveryPage> {
         Ok(self.store.own_deliveries(Some(self.device_id), &request).await?)
     }
 
     /// One delivery with its attempts. With `wait_s`, waits until something came of more of them than were seen.
-    pub async fn show_delivery(&self, request: ShowDelivery) -> Answer<DeliveryDetail> {
-        let deadline = Instant::now() + Duration::from_secs(request.wait_s.into()).min(LONGEST_WAIT);
-        let mut anything = self.store.wake().anything();
+    pub async fn show_delivery(&self, request: ShowDelivery) -> DesktopResult<DeliveryDetail> {
+        let deadline = Instant::now() + Duration::from_secs(request.wait_s.into()).min(MAX_WAIT);
+        let mut anything = self.store.notifier().subscribe_any();
         loop {
             anything.borrow_and_update();
             let detail = self.delivery(request.delivery_id).await?;
@@ -68,14 +68,14 @@ impl Desktop {
             if over || known > request.seen as usize || Instant::now() >= deadline {
                 return Ok(detail);
             }
-            let look_again = (Instant::now() + LOOK_AGAIN).min(deadline);
+            let look_again = (Instant::now() + DELIVERY_POLL_INTERVAL).min(deadline);
             let _ = timeout_at(look_again, anything.changed()).await;
-            sleep(GATHER).await;
+            sleep(DELIVERY_DEBOUNCE_INTERVAL).await;
         }
     }
 
     /// Sends one again.
-    pub async fn resend(&self, request: ResendDelivery) -> Answer<OwnDelivery> {
+    pub async fn resend(&self, request: ResendDelivery) -> DesktopResult<OwnDelivery> {
         let delivery_id = request.delivery_id;
         self.delivery(delivery_id).await?;
         if !self.store.resend_delivery(Some(self.owner()), delivery_id).await? {
@@ -85,7 +85,7 @@ impl Desktop {
     }
 
     /// Sends again what an application's callback did not take since a time, or counts it.
-    pub async fn recover(&self, request: RecoverDeliveries) -> Answer<Recovery> {
+    pub async fn recover(&self, request: RecoverDeliveries) -> DesktopResult<Recovery> {
         let RecoverDeliveries { app_id, since, only_count } = request;
         if since.0.as_second() < 0 {
             return Err(invalid("since: nothing was sent before 1970".to_owned()));
@@ -102,7 +102,7 @@ impl Desktop {
         Ok(Recovery { deliveries: self.store.recover_deliveries(Some(self.owner()), app_id, since).await? })
     }
 
-    async fn delivery(&self, delivery_id: DeliveryId) -> Answer<DeliveryDetail> {
+    async fn delivery(&self, delivery_id: DeliveryId) -> DesktopResult<DeliveryDetail> {
         let found = self.store.own_delivery(Some(self.device_id), delivery_id).await?;
         found.ok_or_else(|| not_found(format!("there is no delivery {delivery_id}")))
     }

@@ -8,37 +8,37 @@ use std::time::Duration;
 use deskgate_protocol::DestinationId;
 use deskgate_protocol::delivery::{CallbackEvent, DeliveryErrorCode};
 use deskgate_protocol::management::{
-    CloseListener, Forward, ForwardOutcome, Forwards, OpenListener, OpenedListener, PollListener,
+    CloseListener, ForwardBatch, ForwardOutcome, ForwardedDelivery, OpenListener, OpenedListener, PollListener,
 };
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::callbacks::chosen;
-use super::{Answer, Desktop, LONGEST_WAIT, not_found};
-use crate::domain::deliveries::{Came, Letter, judge, refused};
+use super::{Desktop, DesktopResult, MAX_WAIT, not_found};
+use crate::domain::deliveries::{AttemptResponse, SignedRequest, judge, refused};
 use crate::signing::SigningSecret;
-use crate::store::deliveries::claims::Claimed;
-use crate::store::deliveries::outcomes::Outcome;
+use crate::store::deliveries::claims::ClaimedDelivery;
+use crate::store::deliveries::outcomes::AttemptOutcome;
 use crate::store::destinations::NewListener;
 
 /// A listener that does not ask for so long has ended.
-const LIVES: Duration = Duration::from_secs(120);
+const LISTENER_TTL: Duration = Duration::from_secs(120);
 /// What is handed out is handed out again when nothing is told of it for so long.
-const LEASE: Duration = Duration::from_secs(30);
+const DELIVERY_LEASE: Duration = Duration::from_secs(30);
 /// What was delivered to a listener is kept so long.
-const KEPT: Duration = Duration::from_secs(3600);
+const DELIVERED_RETENTION: Duration = Duration::from_secs(3600);
 /// Deliveries in one reply.
-const MOST: u32 = 16;
+const MAX_DELIVERIES_PER_REPLY: u32 = 16;
 /// Bytes of the bodies in one reply, so that it fits a frame however its characters are escaped there.
-const MOST_BYTES: usize = 1024 * 1024;
+const MAX_REPLY_BODY_BYTES: usize = 1024 * 1024;
 /// Between two looks while changes keep coming.
-const GATHER: Duration = Duration::from_millis(20);
+const LISTENER_DEBOUNCE_INTERVAL: Duration = Duration::from_millis(20);
 /// Hints can be lost, so whoever waits looks for itself this often.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const LISTENER_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Desktop {
     /// Opens a listener.
-    pub async fn open_listener(&self, request: OpenListener) -> Answer<OpenedListener> {
-        self.active(request.app_id).await?;
+    pub async fn open_listener(&self, request: OpenListener) -> DesktopResult<OpenedListener> {
+        self.check_active(request.app_id).await?;
         let every = || CallbackEvent::ALL.iter().copied().filter(|kind| kind.can_be_chosen()).collect();
         let types = if request.types.is_empty() { every() } else { chosen(&request.types)? };
         let (secret, listener_id) = (SigningSecret::generate(), DestinationId::new());
@@ -47,7 +47,7 @@ impl Desktop {
             app_id: request.app_id,
             types: &types,
             sealed_secret: &self.callbacks.scribe.seal(&secret, listener_id),
-            lives: LIVES,
+            lives: LISTENER_TTL,
         };
         let opened = self.store.open_listener(self.owner(), &new).await?;
         let expires_at = opened.ok_or_else(|| not_found(format!("there is no application {}", request.app_id)))?;
@@ -55,26 +55,30 @@ impl Desktop {
     }
 
     /// Notes what came of earlier deliveries, and hands out the next; waits for one if there is none.
-    pub async fn poll_listener(&self, request: PollListener) -> Answer<Forwards> {
+    pub async fn poll_listener(&self, request: PollListener) -> DesktopResult<ForwardBatch> {
         let PollListener { listener_id, limit, wait_s, outcomes } = request;
-        let deadline = Instant::now() + Duration::from_secs(wait_s.into()).min(LONGEST_WAIT);
-        let mut anything = self.store.wake().anything();
+        let deadline = Instant::now() + Duration::from_secs(wait_s.into()).min(MAX_WAIT);
+        let mut anything = self.store.notifier().subscribe_any();
         self.alive(listener_id).await?;
         self.note(listener_id, &outcomes).await?;
         loop {
             anything.borrow_and_update();
-            let forwards = if limit == 0 { Vec::new() } else { self.forwards(listener_id, limit.min(MOST)).await? };
+            let forwards = if limit == 0 {
+                Vec::new()
+            } else {
+                self.forwards(listener_id, limit.min(MAX_DELIVERIES_PER_REPLY)).await?
+            };
             if !forwards.is_empty() || limit == 0 || Instant::now() >= deadline {
-                return Ok(Forwards { forwards });
+                return Ok(ForwardBatch { forwards });
             }
-            let look_again = (Instant::now() + LOOK_AGAIN).min(deadline);
+            let look_again = (Instant::now() + LISTENER_POLL_INTERVAL).min(deadline);
             let _ = timeout_at(look_again, anything.changed()).await;
-            sleep(GATHER).await;
+            sleep(LISTENER_DEBOUNCE_INTERVAL).await;
         }
     }
 
     /// Ends a listener.
-    pub async fn close_listener(&self, request: CloseListener) -> Answer<()> {
+    pub async fn close_listener(&self, request: CloseListener) -> DesktopResult<()> {
         if self.store.close_listener(self.device_id, request.listener_id).await? {
             Ok(())
         } else {
@@ -82,41 +86,41 @@ impl Desktop {
         }
     }
 
-    async fn alive(&self, listener_id: DestinationId) -> Answer<()> {
-        if self.store.keep_listener(self.device_id, listener_id, LIVES).await? {
+    async fn alive(&self, listener_id: DestinationId) -> DesktopResult<()> {
+        if self.store.keep_listener(self.device_id, listener_id, LISTENER_TTL).await? {
             Ok(())
         } else {
             Err(ended(listener_id))
         }
     }
 
-    async fn note(&self, listener_id: DestinationId, outcomes: &[ForwardOutcome]) -> Answer<()> {
+    async fn note(&self, listener_id: DestinationId, outcomes: &[ForwardOutcome]) -> DesktopResult<()> {
         let mut settled = Vec::with_capacity(outcomes.len());
-        for outcome in outcomes.iter().take(MOST as usize) {
+        for outcome in outcomes.iter().take(MAX_DELIVERIES_PER_REPLY as usize) {
             let held = self.store.held_by_listener(listener_id, outcome.delivery_id, outcome.attempt).await?;
             settled.extend(held.map(|claimed| judge(&claimed, &came(outcome))));
         }
         self.settle(&settled).await
     }
 
-    async fn settle(&self, outcomes: &[Outcome]) -> Answer<()> {
+    async fn settle(&self, outcomes: &[AttemptOutcome]) -> DesktopResult<()> {
         if !outcomes.is_empty() {
             // Only callbacks are switched off by what comes of their deliveries.
-            self.store.settle_deliveries(outcomes, KEPT).await?;
+            self.store.settle_deliveries(outcomes, DELIVERED_RETENTION).await?;
         }
         Ok(())
     }
 
-    async fn forwards(&self, listener_id: DestinationId, limit: u32) -> Answer<Vec<Forward>> {
-        let claimed = self.store.claim_for_listener(listener_id, limit, MOST_BYTES, LEASE).await?;
+    async fn forwards(&self, listener_id: DestinationId, limit: u32) -> DesktopResult<Vec<ForwardedDelivery>> {
+        let claimed = self.store.claim_for_listener(listener_id, limit, MAX_REPLY_BODY_BYTES, DELIVERY_LEASE).await?;
         let (mut forwards, mut outcomes, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for letter in self.callbacks.scribe.letters(claimed).await? {
+        for letter in self.callbacks.scribe.build(claimed).await? {
             match letter {
                 // What does not fit beside the others comes when its lease is over.
-                Ok(letter) if letter.body.len() > MOST_BYTES => {
+                Ok(letter) if letter.body.len() > MAX_REPLY_BODY_BYTES => {
                     outcomes.push(refused(&letter.claimed, DeliveryErrorCode::TooLarge));
                 }
-                Ok(letter) if bytes + letter.body.len() > MOST_BYTES => {}
+                Ok(letter) if bytes + letter.body.len() > MAX_REPLY_BODY_BYTES => {}
                 Ok(letter) => {
                     bytes += letter.body.len();
                     forwards.push(forward(letter));
@@ -129,18 +133,18 @@ impl Desktop {
     }
 }
 
-fn forward(letter: Letter) -> Forward {
-    let Letter { claimed: Claimed { delivery_id, attempt, kind, .. }, headers, body } = letter;
+fn forward(letter: SignedRequest) -> ForwardedDelivery {
+    let SignedRequest { claimed: ClaimedDelivery { delivery_id, attempt, kind, .. }, headers, body } = letter;
     let headers = headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    Forward { delivery_id, attempt, kind, headers, body }
+    ForwardedDelivery { delivery_id, attempt, kind, headers, body }
 }
 
-fn came(outcome: &ForwardOutcome) -> Came {
-    Came {
+fn came(outcome: &ForwardOutcome) -> AttemptResponse {
+    AttemptResponse {
         took: Duration::from_millis(outcome.duration_ms.into()),
         status_code: outcome.status_code,
         error_code: outcome.error_code,
-        ..Came::default()
+        ..AttemptResponse::default()
     }
 }
 

@@ -5,23 +5,23 @@ use deskgate_protocol::management::{
 };
 use deskgate_protocol::run::Run;
 
-use super::{Answer, Desktop, invalid, seen};
-use crate::store::own_lists::{About, SoughtConversations, SoughtRuns};
+use super::{Desktop, DesktopResult, invalid, visible_run};
+use crate::store::device_lists::{DeviceConversationQuery, DeviceRunQuery, RunLookup};
 
 impl Desktop {
     /// A page of runs, newest first.
-    pub async fn runs(&self, request: ListRuns) -> Answer<RunPage> {
+    pub async fn runs(&self, request: ListRuns) -> DesktopResult<RunPage> {
         let ListRuns { limit, before, states, app_id, endpoint_id, find } = request;
         let about = find.as_deref().map(about).transpose()?;
-        let sought = SoughtRuns { before, states, app_id, endpoint_id, about };
+        let sought = DeviceRunQuery { before, states, app_id, endpoint_id, about };
         let page = self.store.runs_of_device(self.device_id, &sought, page_size(limit)).await?;
-        let short = |stored| Run { input: None, result: None, ..seen(stored) };
+        let short = |stored| Run { input: None, result: None, ..visible_run(stored) };
         let runs = page.entries.into_iter().map(short).collect();
         Ok(RunPage { runs, has_more: page.next.is_some(), next: page.next.map(Into::into) })
     }
 
     /// A page of what was done to the applications, newest first.
-    pub async fn activity(&self, request: ListActivity) -> Answer<ActivityPage> {
+    pub async fn activity(&self, request: ListActivity) -> DesktopResult<ActivityPage> {
         let limit = page_size(request.limit) as usize;
         let ListActivity { before, app_id, .. } = request;
         let mut entries = self.store.activity(self.device_id, app_id, before, limit as i64 + 1).await?;
@@ -32,9 +32,9 @@ impl Desktop {
     }
 
     /// A page of conversations, newest first.
-    pub async fn conversations(&self, request: ListConversations) -> Answer<ConversationPage> {
+    pub async fn conversations(&self, request: ListConversations) -> DesktopResult<ConversationPage> {
         let ListConversations { limit, before, app_id, state } = request;
-        let sought = SoughtConversations { before, app_id, state };
+        let sought = DeviceConversationQuery { before, app_id, state };
         let page = self.store.conversations_of_device(self.device_id, &sought, page_size(limit)).await?;
         let next = page.next.map(Into::into);
         Ok(ConversationPage { conversations: page.entries, has_more: next.is_some(), next })
@@ -42,13 +42,13 @@ impl Desktop {
 }
 
 /// What an identifier is about.
-fn about(text: &str) -> Answer<About> {
+fn about(text: &str) -> DesktopResult<RunLookup> {
     let text = text.trim();
     let found = text
         .parse()
-        .map(About::Run)
-        .or_else(|_| text.parse().map(About::Conversation))
-        .or_else(|_| text.parse().map(About::Operation));
+        .map(RunLookup::Run)
+        .or_else(|_| text.parse().map(RunLookup::Conversation))
+        .or_else(|_| text.parse().map(RunLookup::Operation));
     found.map_err(|_| {
         invalid(
             "runs are found by the identifier of a run (run_…), a conversation (conv_…) or a stop (op_…)".to_owned(),

@@ -7,73 +7,73 @@ use deskgate_protocol::operation::ControlOperation;
 use deskgate_protocol::{OperationId, RunId};
 use tokio::time::Instant;
 
-use super::{Answer, Desktop, LONGEST_WAIT, conflict, not_found, seen};
-use crate::store::operations::{self, Asked, By, What};
-use crate::wake::Topic;
+use super::{Desktop, DesktopResult, MAX_WAIT, conflict, not_found, visible_run};
+use crate::notify::Topic;
+use crate::store::operations::{self, OperationAction, OperationRequest, Requester};
 
 /// Messages that are shown of one conversation.
-const MESSAGES_SHOWN: i64 = 50;
+const MAX_MESSAGES: i64 = 50;
 
 impl Desktop {
     /// Stops a run, whichever attempt it is in.
-    pub async fn stop_run(&self, request: StopRun) -> Answer<ControlOperation> {
+    pub async fn stop_run(&self, request: StopRun) -> DesktopResult<ControlOperation> {
         self.stop(request.run_id, None).await
     }
 
     /// Stops a run only while it is in this attempt: one that nobody has begun on is not interrupted unawares.
-    pub async fn stop_attempt(&self, run_id: RunId, attempt: u32) -> Answer<ControlOperation> {
+    pub async fn stop_attempt(&self, run_id: RunId, attempt: u32) -> DesktopResult<ControlOperation> {
         self.stop(run_id, Some(attempt)).await
     }
 
-    async fn stop(&self, run_id: RunId, expected_attempt: Option<u32>) -> Answer<ControlOperation> {
-        let what = What::Stop { run_id, expected_attempt, reason: None, retention: self.retention };
+    async fn stop(&self, run_id: RunId, expected_attempt: Option<u32>) -> DesktopResult<ControlOperation> {
+        let what = OperationAction::Stop { run_id, expected_attempt, reason: None, retention: self.retention };
         self.order(what, format!("there is no run {run_id}")).await
     }
 
     /// One conversation with its newest messages.
-    pub async fn conversation(&self, request: ShowConversation) -> Answer<ConversationDetail> {
+    pub async fn conversation(&self, request: ShowConversation) -> DesktopResult<ConversationDetail> {
         let found = self.store.conversation_of_device(self.device_id, request.conversation_id).await?;
         let conversation =
             found.ok_or_else(|| not_found(format!("there is no conversation {}", request.conversation_id)))?;
-        let messages = self.store.runs_of_conversation(&conversation, MESSAGES_SHOWN).await?;
-        Ok(ConversationDetail { conversation, messages: messages.into_iter().map(seen).collect() })
+        let messages = self.store.runs_of_conversation(&conversation, MAX_MESSAGES).await?;
+        Ok(ConversationDetail { conversation, messages: messages.into_iter().map(visible_run).collect() })
     }
 
     /// Begins a conversation anew.
-    pub async fn reset_conversation(&self, request: ResetConversation) -> Answer<ControlOperation> {
+    pub async fn reset_conversation(&self, request: ResetConversation) -> DesktopResult<ControlOperation> {
         let ResetConversation { conversation_id, expected_generation } = request;
-        let what = What::Reset { conversation_id, expected_generation };
+        let what = OperationAction::Reset { conversation_id, expected_generation };
         self.order(what, format!("there is no conversation {conversation_id}")).await
     }
 
-    async fn order(&self, what: What, unknown: String) -> Answer<ControlOperation> {
-        let asked = Asked { operation_id: OperationId::new(), by: By::Person(self.owner()), what };
-        match self.store.ask(&asked).await? {
-            operations::Answer::Operation { operation, .. } => {
+    async fn order(&self, what: OperationAction, unknown: String) -> DesktopResult<ControlOperation> {
+        let asked = OperationRequest { operation_id: OperationId::new(), by: Requester::Person(self.owner()), what };
+        match self.store.request_operation(&asked).await? {
+            operations::OperationReply::Operation { operation, .. } => {
                 let (operation_id, kind, state) = (operation.operation_id, operation.kind, operation.state);
                 tracing::info!(%operation_id, %kind, %state, device_id = %self.device_id, "operation asked for");
                 Ok(operation)
             }
-            operations::Answer::NoSuchTarget => Err(not_found(unknown)),
-            operations::Answer::OtherGeneration { current } => Err(conflict(format!(
+            operations::OperationReply::NoSuchTarget => Err(not_found(unknown)),
+            operations::OperationReply::OtherGeneration { current } => Err(conflict(format!(
                 "the conversation is in generation {current}; look at it and decide whether it is still to be reset"
             ))),
-            operations::Answer::Busy { active_run_id } => Err(conflict(format!(
+            operations::OperationReply::Busy { active_run_id } => Err(conflict(format!(
                 "the conversation is busy with {active_run_id}; wait for its end, or stop it with: deskgate runs stop {active_run_id}"
             ))),
-            operations::Answer::OtherAttempt { .. } => Err(conflict(
+            operations::OperationReply::OtherAttempt { .. } => Err(conflict(
                 "the run was taken up meanwhile; look at it and decide whether it is still to be stopped".to_owned(),
             )),
-            operations::Answer::Reused(_) | operations::Answer::OverRate => {
+            operations::OperationReply::Reused(_) | operations::OperationReply::OverRate => {
                 unreachable!("a desktop user names no key, and has no rate")
             }
         }
     }
 
     /// One operation. With `wait_s`, waits until it has ended.
-    pub async fn operation(&self, request: ShowOperation) -> Answer<ControlOperation> {
-        let deadline = Instant::now() + Duration::from_secs(request.wait_s.into()).min(LONGEST_WAIT);
-        let mut watcher = self.store.wake().watch(Topic::Control(self.device_id));
+    pub async fn operation(&self, request: ShowOperation) -> DesktopResult<ControlOperation> {
+        let deadline = Instant::now() + Duration::from_secs(request.wait_s.into()).min(MAX_WAIT);
+        let mut watcher = self.store.notifier().watch(Topic::Control(self.device_id));
         loop {
             let found = self.store.operation_of_device(self.device_id, request.operation_id).await?;
             let operation =

@@ -3,40 +3,41 @@
 use std::collections::BTreeMap;
 
 use deskgate_protocol::Timestamp;
-use deskgate_protocol::management::{ApplicationNumbers, Day, Hour, Overview, Took};
+use deskgate_protocol::management::{ApplicationNumbers, Day, DurationStats, Hour, Overview};
 use deskgate_protocol::run::RunState;
 use jiff::SignedDuration;
 
-use super::{Answer, Desktop};
-use crate::store::counts::Numbers;
+use super::{Desktop, DesktopResult};
+use crate::store::counts::RunNumbers;
 
-const HOURS: i64 = 24;
-const DAYS: i64 = 7;
+const OVERVIEW_HOURS: i64 = 24;
+const OVERVIEW_DAYS: i64 = 7;
 /// Each bucket of times is so much longer than the one before (`migrations/0008`).
-const BUCKETS: f64 = 1.1;
+const BUCKET_GROWTH_FACTOR: f64 = 1.1;
 
 impl Desktop {
     /// The numbers of this device's runs.
-    pub async fn overview(&self) -> Answer<Overview> {
+    pub async fn overview(&self) -> DesktopResult<Overview> {
         Ok(overview(&self.store.numbers(self.device_id).await?))
     }
 }
 
-fn overview(numbers: &Numbers) -> Overview {
+fn overview(numbers: &RunNumbers) -> Overview {
     let hour = |place| after(numbers.first_hour, SignedDuration::from_hours(place));
     let accepted = |app_id, hour| numbers.accepted.get(&(app_id, hour)).copied().unwrap_or_default();
     let applications = numbers.applications.iter().map(|&(app_id, last_call_at)| ApplicationNumbers {
         app_id,
         last_call_at,
-        accepted: (0..HOURS).map(|place| accepted(app_id, hour(place))).collect(),
+        accepted: (0..OVERVIEW_HOURS).map(|place| accepted(app_id, hour(place))).collect(),
     });
-    let days = (0..DAYS).map(|place| day(numbers, after(numbers.first_day, SignedDuration::from_hours(24 * place))));
+    let days =
+        (0..OVERVIEW_DAYS).map(|place| day(numbers, after(numbers.first_day, SignedDuration::from_hours(24 * place))));
     Overview {
         at: numbers.at,
         waiting: numbers.waiting,
         in_progress: numbers.in_progress,
         needs: numbers.needs,
-        hours: hours(numbers, (0..HOURS).map(hour)),
+        hours: hours(numbers, (0..OVERVIEW_HOURS).map(hour)),
         days: days.collect(),
         took: took(numbers.took.values().flatten()),
         applications: applications.collect(),
@@ -44,7 +45,7 @@ fn overview(numbers: &Numbers) -> Overview {
 }
 
 /// What waits now is known. Before each hour there waited what waits after it, without what came in it, with what left.
-fn hours(numbers: &Numbers, hours: impl DoubleEndedIterator<Item = Timestamp>) -> Vec<Hour> {
+fn hours(numbers: &RunNumbers, hours: impl DoubleEndedIterator<Item = Timestamp>) -> Vec<Hour> {
     let mut waiting = i64::from(numbers.waiting);
     let mut backwards: Vec<_> = hours
         .rev()
@@ -61,7 +62,7 @@ fn hours(numbers: &Numbers, hours: impl DoubleEndedIterator<Item = Timestamp>) -
     backwards
 }
 
-fn day(numbers: &Numbers, began_at: Timestamp) -> Day {
+fn day(numbers: &RunNumbers, began_at: Timestamp) -> Day {
     let ended = |state: RunState| {
         let fitting = numbers.ended.iter().filter(|(day, ended, _)| *day == began_at && *ended == state);
         fitting.map(|(.., count)| count).sum()
@@ -77,7 +78,7 @@ fn day(numbers: &Numbers, began_at: Timestamp) -> Day {
 }
 
 /// What the buckets say; `None` if there is nothing in them.
-fn took<'a>(buckets: impl IntoIterator<Item = (&'a i32, &'a u32)>) -> Option<Took> {
+fn took<'a>(buckets: impl IntoIterator<Item = (&'a i32, &'a u32)>) -> Option<DurationStats> {
     let mut sorted: BTreeMap<i32, u32> = BTreeMap::new();
     for (bucket, count) in buckets {
         *sorted.entry(*bucket).or_default() += count;
@@ -94,13 +95,13 @@ fn took<'a>(buckets: impl IntoIterator<Item = (&'a i32, &'a u32)>) -> Option<Too
     if runs == 0 {
         return None;
     }
-    Some(Took { runs, p50_ms: no_longer_than(50)?, p95_ms: no_longer_than(95)? })
+    Some(DurationStats { runs, p50_ms: no_longer_than(50)?, p95_ms: no_longer_than(95)? })
 }
 
 /// The milliseconds in the middle of a bucket.
 fn middle(bucket: i32) -> u64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and casts saturate")]
-    let milliseconds = BUCKETS.powf(f64::from(bucket) + 0.5).round() as u64;
+    let milliseconds = BUCKET_GROWTH_FACTOR.powf(f64::from(bucket) + 0.5).round() as u64;
     milliseconds
 }
 
@@ -115,7 +116,7 @@ mod tests {
 
     #[test]
     fn half_of_the_runs_took_no_longer_than_the_median_and_one_in_twenty_longer_than_the_95th_percentile() {
-        let bucket = |ms: f64| (ms.ln() / BUCKETS.ln()).floor() as i32;
+        let bucket = |ms: f64| (ms.ln() / BUCKET_GROWTH_FACTOR.ln()).floor() as i32;
         let near = |ms: u64, expected: f64| (ms as f64 / expected - 1.0).abs() < 0.051;
         let runs: BTreeMap<i32, u32> = [(bucket(40_000.0), 60), (bucket(2_000.0), 30), (bucket(190_000.0), 10)].into();
         let took = took(&runs).expect("there are some");

@@ -8,54 +8,56 @@ use deskgate_protocol::management::{
 };
 use zeroize::Zeroizing;
 
-use super::{Answer, Desktop, LONGEST_OVERLAP_S, conflict, invalid, not_found};
-use crate::domain::webhooks::known::place;
-use crate::domain::webhooks::reception::MAX_EVENT;
+use super::{Desktop, DesktopResult, MAX_OVERLAP_S, conflict, invalid, not_found};
+use crate::domain::webhooks::cache::secret_context;
+use crate::domain::webhooks::reception::MAX_EVENT_BYTES;
 use crate::domain::webhooks::rules::Rules;
-use crate::domain::webhooks::{self, Event, Headers, secrets};
-use crate::store::webhooks::{MOST_WEBHOOKS, NewWebhook, StoredWebhook};
+use crate::domain::webhooks::{self, Headers, WebhookEvent, secrets};
+use crate::store::webhooks::{MAX_WEBHOOKS, StoredWebhook, WebhookCreation};
 
 impl Desktop {
     /// Creates a webhook.
-    pub async fn create_webhook(&self, request: CreateWebhook) -> Answer<WebhookWithSecret> {
+    pub async fn create_webhook(&self, request: CreateWebhook) -> DesktopResult<WebhookWithSecret> {
         let CreateWebhook { app_id, settings, secret } = request;
         read(&settings)?;
         let hook_id = HookId::new();
         let (shown, sealed) = match (&settings.scheme, secret) {
             // It makes one when it is told the address, which there is only now.
-            (WebhookScheme::Stripe {}, None) => (None, self.seal.close(&secrets::nobodys(), &place(hook_id))),
+            (WebhookScheme::Stripe {}, None) => {
+                (None, self.seal.encrypt(&secrets::decoy_secret(), &secret_context(hook_id)))
+            }
             (scheme, secret) => self.sealed(hook_id, scheme, secret)?,
         };
         match self.store.create_webhook(self.owner(), app_id, hook_id, &settings, &sealed).await? {
-            NewWebhook::Created(webhook) => {
+            WebhookCreation::Created(webhook) => {
                 tracing::info!(%hook_id, %app_id, scheme = settings.scheme.as_str(), "webhook created");
                 Ok(WebhookWithSecret { webhook: self.shown(*webhook), secret: shown })
             }
-            NewWebhook::NoSuchService => Err(not_found(format!(
+            WebhookCreation::NoSuchService => Err(not_found(format!(
                 "{} is no published service of an active application {app_id}",
                 settings.endpoint_id
             ))),
-            NewWebhook::TooMany => {
-                Err(conflict(format!("an application has at most {MOST_WEBHOOKS} webhooks; remove one first")))
+            WebhookCreation::TooMany => {
+                Err(conflict(format!("an application has at most {MAX_WEBHOOKS} webhooks; remove one first")))
             }
         }
     }
 
     /// The webhooks that were not removed, oldest first.
-    pub async fn webhooks(&self, request: ListWebhooks) -> Answer<Vec<Webhook>> {
+    pub async fn webhooks(&self, request: ListWebhooks) -> DesktopResult<Vec<Webhook>> {
         let webhooks = self.store.webhooks(self.device_id, request.app_id).await?;
         Ok(webhooks.into_iter().map(|webhook| self.shown(webhook)).collect())
     }
 
     /// One webhook, with what it last received.
-    pub async fn webhook(&self, request: ShowWebhook) -> Answer<WebhookDetail> {
+    pub async fn webhook(&self, request: ShowWebhook) -> DesktopResult<WebhookDetail> {
         let webhook = self.found(request.hook_id).await?;
         let receipts = self.store.receipts(self.device_id, request.hook_id).await?;
         Ok(WebhookDetail { webhook: self.shown(webhook), receipts })
     }
 
     /// Changes what was chosen about a webhook.
-    pub async fn change_webhook(&self, request: ChangeWebhook) -> Answer<Webhook> {
+    pub async fn change_webhook(&self, request: ChangeWebhook) -> DesktopResult<Webhook> {
         let ChangeWebhook { hook_id, settings } = request;
         read(&settings)?;
         let before = self.found(hook_id).await?;
@@ -73,7 +75,7 @@ impl Desktop {
     }
 
     /// Enables or disables a webhook.
-    pub async fn enable_webhook(&self, request: EnableWebhook) -> Answer<Webhook> {
+    pub async fn enable_webhook(&self, request: EnableWebhook) -> DesktopResult<Webhook> {
         let EnableWebhook { hook_id, enabled } = request;
         let webhook = self.store.enable_webhook(self.owner(), hook_id, enabled).await?;
         tracing::info!(%hook_id, enabled, "webhook enabled or disabled");
@@ -81,9 +83,9 @@ impl Desktop {
     }
 
     /// Gives a webhook another secret.
-    pub async fn roll_webhook_secret(&self, request: RollWebhookSecret) -> Answer<WebhookWithSecret> {
+    pub async fn roll_webhook_secret(&self, request: RollWebhookSecret) -> DesktopResult<WebhookWithSecret> {
         let RollWebhookSecret { hook_id, overlap_s, secret } = request;
-        if overlap_s > LONGEST_OVERLAP_S {
+        if overlap_s > MAX_OVERLAP_S {
             return Err(invalid("a rolled secret lives on for 30 days at most".to_owned()));
         }
         let before = self.found(hook_id).await?;
@@ -95,7 +97,7 @@ impl Desktop {
     }
 
     /// Removes a webhook.
-    pub async fn remove_webhook(&self, request: RemoveWebhook) -> Answer<Webhook> {
+    pub async fn remove_webhook(&self, request: RemoveWebhook) -> DesktopResult<Webhook> {
         let removed = self.store.remove_webhook(self.owner(), request.hook_id).await?;
         let removed = removed.ok_or_else(|| unknown(request.hook_id))?;
         tracing::info!(hook_id = %request.hook_id, "webhook removed");
@@ -103,7 +105,7 @@ impl Desktop {
     }
 
     /// What an event would become.
-    pub async fn test_webhook(&self, request: TestWebhook) -> Answer<WebhookTrial> {
+    pub async fn test_webhook(&self, request: TestWebhook) -> DesktopResult<WebhookTrial> {
         let TestWebhook { hook_id, settings, sample } = request;
         let settings = match (hook_id, settings) {
             (None, None) => return Err(invalid("say which webhook, or what it would be".to_owned())),
@@ -127,7 +129,7 @@ impl Desktop {
                 })?;
                 let payload = serde_json::from_str(&body)
                     .map_err(|_| conflict("receipt: its body was cut because it is long, or is not JSON".to_owned()))?;
-                Event { id: receipt.event_id.unwrap_or_default(), kind: receipt.event_type, payload }
+                WebhookEvent { id: receipt.event_id.unwrap_or_default(), kind: receipt.event_type, payload }
             }
         };
         let outcome: TrialOutcome = rules.judge(&event);
@@ -135,7 +137,7 @@ impl Desktop {
         Ok(WebhookTrial { event_id, event_type: event.kind, outcome })
     }
 
-    async fn found(&self, hook_id: HookId) -> Answer<StoredWebhook> {
+    async fn found(&self, hook_id: HookId) -> DesktopResult<StoredWebhook> {
         self.store.webhook(self.device_id, hook_id).await?.ok_or_else(|| unknown(hook_id))
     }
 
@@ -145,8 +147,8 @@ impl Desktop {
         hook_id: HookId,
         scheme: &WebhookScheme,
         given: Option<SecretText>,
-    ) -> Answer<(Option<SecretText>, Vec<u8>)> {
-        let wrong = |error: secrets::WrongSecret| invalid(format!("secret: {error}"));
+    ) -> DesktopResult<(Option<SecretText>, Vec<u8>)> {
+        let wrong = |error: secrets::InvalidWebhookSecret| invalid(format!("secret: {error}"));
         let (shown, bytes): (_, Zeroizing<Vec<u8>>) = match given {
             Some(SecretText(text)) => (None, secrets::read(scheme, &text).map_err(wrong)?),
             None => {
@@ -154,7 +156,7 @@ impl Desktop {
                 (Some(SecretText(text)), bytes)
             }
         };
-        Ok((shown, self.seal.close(&bytes, &place(hook_id))))
+        Ok((shown, self.seal.encrypt(&bytes, &secret_context(hook_id))))
     }
 
     fn shown(&self, stored: StoredWebhook) -> Webhook {
@@ -173,9 +175,13 @@ impl Desktop {
 }
 
 /// The event that somebody has at hand. Nobody looks at its signature.
-fn given(scheme: &WebhookScheme, headers: &std::collections::BTreeMap<String, String>, body: &str) -> Answer<Event> {
-    if body.len() > MAX_EVENT {
-        return Err(invalid(format!("body: an event has at most {MAX_EVENT} bytes")));
+fn given(
+    scheme: &WebhookScheme,
+    headers: &std::collections::BTreeMap<String, String>,
+    body: &str,
+) -> DesktopResult<WebhookEvent> {
+    if body.len() > MAX_EVENT_BYTES {
+        return Err(invalid(format!("body: an event has at most {MAX_EVENT_BYTES} bytes")));
     }
     let payload = serde_json::from_str(body).map_err(|error| invalid(format!("body: it is not JSON: {error}")))?;
     let headers: Headers<'_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
@@ -184,7 +190,7 @@ fn given(scheme: &WebhookScheme, headers: &std::collections::BTreeMap<String, St
     event.map_err(|error| invalid(format!("with-header: {error}")))
 }
 
-fn read(settings: &WebhookSettings) -> Answer<Rules> {
+fn read(settings: &WebhookSettings) -> DesktopResult<Rules> {
     Rules::read(settings).map_err(|error| invalid(error.to_string()))
 }
 

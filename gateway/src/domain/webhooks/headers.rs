@@ -1,6 +1,6 @@
 //! The headers of an event, each of which may come once.
 
-use super::Unsigned;
+use super::SignatureError;
 
 /// A request's headers.
 #[derive(Clone, Debug, Default)]
@@ -17,20 +17,20 @@ impl<'a> Headers<'a> {
     ///
     /// # Errors
     /// It came twice, or is no text: two readers could take it for different things.
-    pub(super) fn find(&self, name: &str) -> Result<Option<&'a str>, Unsigned> {
+    pub(super) fn find(&self, name: &str) -> Result<Option<&'a str>, SignatureError> {
         let mut values = self.0.iter().filter(|(there, _)| there.eq_ignore_ascii_case(name));
         match (values.next(), values.next()) {
             (None, _) => Ok(None),
             (Some((_, value)), None) => {
-                let text = std::str::from_utf8(value).map_err(|_| Unsigned::Unreadable(name.to_owned()))?;
+                let text = std::str::from_utf8(value).map_err(|_| SignatureError::Unreadable(name.to_owned()))?;
                 Ok(Some(text.trim()))
             }
-            _ => Err(Unsigned::Repeated(name.to_owned())),
+            _ => Err(SignatureError::Repeated(name.to_owned())),
         }
     }
 
     /// The value of a header that must be there.
-    pub(super) fn needed(&self, name: &str) -> Result<&'a str, Unsigned> {
-        self.find(name)?.ok_or_else(|| Unsigned::Missing(name.to_owned()))
+    pub(super) fn needed(&self, name: &str) -> Result<&'a str, SignatureError> {
+        self.find(name)?.ok_or_else(|| SignatureError::Missing(name.to_owned()))
     }
 }

@@ -13,10 +13,10 @@
 //! The order is part of the defence (security, A16): the signature is checked over the bytes as they came, before anything reads
 //! them; and what is read afterwards is data, and reaches `text`, `subject`, the conversation's key and `metadata` only.
 
+pub(super) mod cache;
 pub mod cel;
 mod github;
 mod headers;
-pub(super) mod known;
 mod mac;
 pub mod path;
 mod plain;
@@ -33,18 +33,18 @@ use deskgate_protocol::management::{HashAlgorithm, WebhookScheme};
 use serde_json::Value;
 
 pub use headers::Headers;
-use rules::Source;
+use rules::ValueSource;
 
 /// Seconds that a signed time may be off, in both directions.
-const WINDOW_S: i64 = 300;
+const TIMESTAMP_TOLERANCE_S: i64 = 300;
 /// More than any roll of secrets needs.
-const MOST_SIGNATURES: usize = 16;
+const MAX_SIGNATURES: usize = 16;
 /// Bytes of an event's identifier or type that are kept and compared; a longer identifier is replaced by its digest.
-const LONGEST_NAME: usize = 255;
+const MAX_EVENT_NAME_BYTES: usize = 255;
 
 /// An event whose signature was good.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Event {
+pub struct WebhookEvent {
     /// The sender's identifier; without one, a digest of the body.
     pub id: String,
     /// Its type, where it has one.
@@ -55,7 +55,7 @@ pub struct Event {
 
 /// Why a signature does not count. The sender is not told; the webhook's owner is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unsigned {
+pub enum SignatureError {
     /// A header is not there.
     #[error("the header {0} is missing")]
     Missing(String),
@@ -79,7 +79,7 @@ pub enum Unsigned {
     OutOfTime(i64),
 }
 
-impl Unsigned {
+impl SignatureError {
     /// Whether it was found without computing anything over the body.
     fn is_cheap(&self) -> bool {
         matches!(self, Self::Missing(_) | Self::Repeated(_) | Self::Unreadable(_) | Self::Malformed)
@@ -103,14 +103,14 @@ pub struct Proof<'a> {
 /// Checks a signature over the bytes as they came. `now_s` is in seconds since 1970.
 ///
 /// # Errors
-/// See [`Unsigned`].
+/// See [`SignatureError`].
 pub fn verify<'a>(
     scheme: &WebhookScheme,
     secrets: &[&[u8]],
     headers: &Headers<'a>,
     body: &[u8],
     now_s: i64,
-) -> Result<Proof<'a>, Unsigned> {
+) -> Result<Proof<'a>, SignatureError> {
     let nothing = Proof::default();
     let verified = match scheme {
         WebhookScheme::StandardWebhooks {} => {
@@ -121,16 +121,16 @@ pub fn verify<'a>(
         WebhookScheme::Hmac(plain) => plain::verify(plain, secrets, headers, body).map(|()| nothing),
     };
     // So that the time of an answer does not tell a webhook that is there, and its scheme, from none.
-    if verified.as_ref().is_err_and(Unsigned::is_cheap) {
+    if verified.as_ref().is_err_and(SignatureError::is_cheap) {
         mac::is_mac(HashAlgorithm::Sha256, secrets, &[body], &[]);
     }
     verified
 }
 
 /// What an event says of itself when nobody looks at its signature.
-pub(super) fn unproven<'a>(scheme: &WebhookScheme, headers: &Headers<'a>) -> Result<Proof<'a>, Unsigned> {
+pub(super) fn unproven<'a>(scheme: &WebhookScheme, headers: &Headers<'a>) -> Result<Proof<'a>, SignatureError> {
     match scheme {
-        WebhookScheme::StandardWebhooks {} => Ok(Proof { id: headers.find(standard::ID)? }),
+        WebhookScheme::StandardWebhooks {} => Ok(Proof { id: headers.find(standard::ID_HEADER)? }),
         _ => Ok(Proof::default()),
     }
 }
@@ -145,14 +145,16 @@ pub fn event(
     headers: &Headers<'_>,
     body: &[u8],
     payload: Value,
-) -> Result<Event, Unsigned> {
+) -> Result<WebhookEvent, SignatureError> {
     let member = |name: &str| payload.get(name).and_then(Value::as_str).map(str::to_owned);
     let (id, kind) = match scheme {
         WebhookScheme::StandardWebhooks {} => (proof.id.map(str::to_owned), member("type")),
-        WebhookScheme::Github {} => (owned(headers.find(github::ID)?), owned(headers.find(github::TYPE)?)),
+        WebhookScheme::Github {} => {
+            (owned(headers.find(github::ID_HEADER)?), owned(headers.find(github::TYPE_HEADER)?))
+        }
         WebhookScheme::Stripe {} => (member("id"), member("type")),
         WebhookScheme::Hmac(plain) => {
-            let named = |source: &Option<String>| match source.as_deref().map(|source| Source::parse("", source)) {
+            let named = |source: &Option<String>| match source.as_deref().map(|source| ValueSource::parse("", source)) {
                 // Read when the webhook was saved.
                 None | Some(Err(_)) => Ok(None),
                 Some(Ok(source)) => source.of(headers, &payload),
@@ -160,8 +162,8 @@ pub fn event(
             (named(&plain.event_id)?, named(&plain.event_type)?)
         }
     };
-    let kind = kind.filter(|kind| !kind.is_empty()).map(|kind| cut(kind, LONGEST_NAME));
-    Ok(Event { id: named(id.filter(|id| !id.is_empty()), body), kind, payload })
+    let kind = kind.filter(|kind| !kind.is_empty()).map(|kind| cut(kind, MAX_EVENT_NAME_BYTES));
+    Ok(WebhookEvent { id: named(id.filter(|id| !id.is_empty()), body), kind, payload })
 }
 
 fn owned(text: Option<&str>) -> Option<String> {
@@ -171,7 +173,7 @@ fn owned(text: Option<&str>) -> Option<String> {
 /// An identifier that can be stored, whatever the sender's is.
 fn named(id: Option<String>, body: &[u8]) -> String {
     match id {
-        Some(id) if id.len() <= LONGEST_NAME && !id.contains('\0') => id,
+        Some(id) if id.len() <= MAX_EVENT_NAME_BYTES && !id.contains('\0') => id,
         Some(id) => format!("sha256:{}", Sha256Digest::of(id.as_bytes())),
         None => format!("body:{}", Sha256Digest::of(body)),
     }
@@ -189,10 +191,14 @@ fn character(text: &str, end: &str) -> usize {
 }
 
 /// Whether a signed time is close enough.
-fn within_window(timestamp: &str, now_s: i64) -> Result<(), Unsigned> {
-    let signed: i64 = timestamp.parse().map_err(|_| Unsigned::NoTime)?;
+fn within_window(timestamp: &str, now_s: i64) -> Result<(), SignatureError> {
+    let signed: i64 = timestamp.parse().map_err(|_| SignatureError::NoTime)?;
     let age = now_s.saturating_sub(signed);
-    if age.unsigned_abs() <= WINDOW_S.unsigned_abs() { Ok(()) } else { Err(Unsigned::OutOfTime(age)) }
+    if age.unsigned_abs() <= TIMESTAMP_TOLERANCE_S.unsigned_abs() {
+        Ok(())
+    } else {
+        Err(SignatureError::OutOfTime(age))
+    }
 }
 
 #[cfg(test)]

@@ -9,16 +9,16 @@ use serde_json::Value;
 use super::character;
 
 /// Bytes of a path.
-const LONGEST: usize = 512;
+const MAX_PATH_BYTES: usize = 512;
 /// The largest index: JSON's exact integers (RFC 9535, section 2.1).
-const LARGEST: i64 = (1 << 53) - 1;
+const MAX_INDEX: i64 = (1 << 53) - 1;
 
 /// A path that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Path(Vec<Step>);
+pub struct Path(Vec<PathStep>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum PathStep {
     Name(String),
     /// From the end if it is negative.
     Index(i64),
@@ -27,7 +27,7 @@ enum Step {
 /// Why a text is no path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no path to one value, as $.issue.title or $['first name'][0]: {why} (its character {at})")]
-pub struct WrongPath {
+pub struct InvalidPath {
     text: String,
     at: usize,
     why: &'static str,
@@ -37,17 +37,17 @@ impl Path {
     /// Reads a path.
     ///
     /// # Errors
-    /// See [`WrongPath`].
-    pub fn parse(text: &str) -> Result<Self, WrongPath> {
-        let wrong = |(why, rest)| WrongPath { text: text.chars().take(80).collect(), at: character(text, rest), why };
+    /// See [`InvalidPath`].
+    pub fn parse(text: &str) -> Result<Self, InvalidPath> {
+        let wrong = |(why, rest)| InvalidPath { text: text.chars().take(80).collect(), at: character(text, rest), why };
         steps(text).map(Self).map_err(wrong)
     }
 
     /// The value at the place, if there is one.
     pub fn of<'a>(&self, payload: &'a Value) -> Option<&'a Value> {
         self.0.iter().try_fold(payload, |value, step| match (step, value) {
-            (Step::Name(name), Value::Object(members)) => members.get(name),
-            (Step::Index(index), Value::Array(values)) => match usize::try_from(*index) {
+            (PathStep::Name(name), Value::Object(members)) => members.get(name),
+            (PathStep::Index(index), Value::Array(values)) => match usize::try_from(*index) {
                 Ok(index) => values.get(index),
                 Err(_) => values.len().checked_sub(usize::try_from(index.unsigned_abs()).ok()?).map(|i| &values[i]),
             },
@@ -57,21 +57,21 @@ impl Path {
 }
 
 /// Why reading stopped, and what was left then.
-type Stop<'a> = (&'static str, &'a str);
+type ParseStop<'a> = (&'static str, &'a str);
 
-fn steps(text: &str) -> Result<Vec<Step>, Stop<'_>> {
-    if text.len() > LONGEST {
+fn steps(text: &str) -> Result<Vec<PathStep>, ParseStop<'_>> {
+    if text.len() > MAX_PATH_BYTES {
         return Err(("it is longer than 512 bytes", ""));
     }
     let mut rest = text.strip_prefix('$').ok_or(("it begins with $", text))?;
     let mut steps = Vec::new();
     while !rest.is_empty() {
         let step;
-        (step, rest) = match rest.trim_start_matches(BLANK) {
+        (step, rest) = match rest.trim_start_matches(BLANK_CHARS) {
             "" => return Err(("it ends with a blank", rest)),
             more if more.starts_with("..") => return Err((".. leads to many values", more)),
             more if more.starts_with('.') => dotted(&more[1..])?,
-            more if more.starts_with('[') => bracketed(more[1..].trim_start_matches(BLANK))?,
+            more if more.starts_with('[') => bracketed(more[1..].trim_start_matches(BLANK_CHARS))?,
             more => return Err(("a name follows a dot, or stands in brackets", more)),
         };
         steps.push(step);
@@ -79,47 +79,47 @@ fn steps(text: &str) -> Result<Vec<Step>, Stop<'_>> {
     Ok(steps)
 }
 
-const BLANK: [char; 4] = [' ', '\t', '\n', '\r'];
+const BLANK_CHARS: [char; 4] = [' ', '\t', '\n', '\r'];
 
 /// What follows a dot: `member-name-shorthand`.
-fn dotted(text: &str) -> Result<(Step, &str), Stop<'_>> {
+fn dotted(text: &str) -> Result<(PathStep, &str), ParseStop<'_>> {
     let first = |c: char| c.is_ascii_alphabetic() || c == '_' || !c.is_ascii();
     let end = text.find(|c: char| !first(c) && !c.is_ascii_digit()).unwrap_or(text.len());
     match text.chars().next() {
-        Some(c) if first(c) => Ok((Step::Name(text[..end].to_owned()), &text[end..])),
+        Some(c) if first(c) => Ok((PathStep::Name(text[..end].to_owned()), &text[end..])),
         Some('*') => Err(("* leads to many values", text)),
         _ => Err(("a name after a dot begins with a letter", text)),
     }
 }
 
 /// What follows a bracket: one name in quotes, or one index.
-fn bracketed(text: &str) -> Result<(Step, &str), Stop<'_>> {
-    const WRONG: &str = "in brackets stands one name in quotes, or one index";
+fn bracketed(text: &str) -> Result<(PathStep, &str), ParseStop<'_>> {
+    const BRACKET_ERROR: &str = "in brackets stands one name in quotes, or one index";
     let (step, rest) = match text.chars().next() {
         Some(quote @ ('\'' | '"')) => {
             let (name, rest) = quoted(&text[1..], quote)?;
-            (Step::Name(name), rest)
+            (PathStep::Name(name), rest)
         }
         Some('-' | '0'..='9') => {
             let end = text.find(|c: char| c != '-' && !c.is_ascii_digit()).unwrap_or(text.len());
-            (Step::Index(index(&text[..end]).map_err(|why| (why, text))?), &text[end..])
+            (PathStep::Index(index(&text[..end]).map_err(|why| (why, text))?), &text[end..])
         }
-        _ => return Err((WRONG, text)),
+        _ => return Err((BRACKET_ERROR, text)),
     };
-    let rest = rest.trim_start_matches(BLANK);
-    Ok((step, rest.strip_prefix(']').ok_or((WRONG, rest))?))
+    let rest = rest.trim_start_matches(BLANK_CHARS);
+    Ok((step, rest.strip_prefix(']').ok_or((BRACKET_ERROR, rest))?))
 }
 
 fn index(digits: &str) -> Result<i64, &'static str> {
     let plain = digits.strip_prefix('-').unwrap_or(digits);
     let canonical = digits == "0" || !plain.is_empty() && !plain.starts_with('0') && !plain.contains('-');
-    let number = digits.parse::<i64>().ok().filter(|number| canonical && number.abs() <= LARGEST);
+    let number = digits.parse::<i64>().ok().filter(|number| canonical && number.abs() <= MAX_INDEX);
     number.ok_or("an index is a whole number without zeros before it")
 }
 
 /// What stands before the closing quote.
-fn quoted(text: &str, quote: char) -> Result<(String, &str), Stop<'_>> {
-    const WRONG: &str = "what follows a backslash is not known";
+fn quoted(text: &str, quote: char) -> Result<(String, &str), ParseStop<'_>> {
+    const ESCAPE_ERROR: &str = "what follows a backslash is not known";
     let (mut name, mut rest) = (String::new(), text.chars());
     loop {
         let here = rest.as_str();
@@ -127,7 +127,7 @@ fn quoted(text: &str, quote: char) -> Result<(String, &str), Stop<'_>> {
         match c {
             c if c == quote => return Ok((name, rest.as_str())),
             c if c < ' ' => return Err(("a control character is written with a backslash", here)),
-            '\\' => match rest.next().ok_or((WRONG, here))? {
+            '\\' => match rest.next().ok_or((ESCAPE_ERROR, here))? {
                 'b' => name.push('\u{8}'),
                 'f' => name.push('\u{c}'),
                 'n' => name.push('\n'),
@@ -136,11 +136,11 @@ fn quoted(text: &str, quote: char) -> Result<(String, &str), Stop<'_>> {
                 c @ ('/' | '\\') => name.push(c),
                 c if c == quote => name.push(c),
                 'u' => {
-                    let (c, more) = escaped(rest.as_str()).ok_or((WRONG, here))?;
+                    let (c, more) = escaped(rest.as_str()).ok_or((ESCAPE_ERROR, here))?;
                     name.push(c);
                     rest = more.chars();
                 }
-                _ => return Err((WRONG, here)),
+                _ => return Err((ESCAPE_ERROR, here)),
             },
             c => name.push(c),
         }
@@ -248,7 +248,7 @@ mod tests {
         #[test]
         fn any_name_is_found_in_quotes(name: String) {
             let written = format!("$[{}]", serde_json::to_string(&name).expect("a text"));
-            prop_assume!(written.len() <= LONGEST && !name.contains('\u{7f}'));
+            prop_assume!(written.len() <= MAX_PATH_BYTES && !name.contains('\u{7f}'));
             prop_assert_eq!(found(&written, &json!({ &name: 1 })), Some(json!(1)));
         }
 

@@ -3,7 +3,7 @@
 use deskgate_protocol::management::PlainHmac;
 
 use super::mac::{decoded, is_mac};
-use super::{Headers, Unsigned};
+use super::{Headers, SignatureError};
 
 /// Whether the signature is good.
 pub(super) fn verify(
@@ -11,8 +11,8 @@ pub(super) fn verify(
     secrets: &[&[u8]],
     headers: &Headers<'_>,
     body: &[u8],
-) -> Result<(), Unsigned> {
-    let given = headers.needed(&scheme.header)?.strip_prefix(&scheme.prefix).ok_or(Unsigned::Malformed)?;
-    let given = decoded(given, scheme.encoding).ok_or(Unsigned::Malformed)?;
-    if is_mac(scheme.algorithm, secrets, &[body], &[given]) { Ok(()) } else { Err(Unsigned::Wrong) }
+) -> Result<(), SignatureError> {
+    let given = headers.needed(&scheme.header)?.strip_prefix(&scheme.prefix).ok_or(SignatureError::Malformed)?;
+    let given = decoded(given, scheme.encoding).ok_or(SignatureError::Malformed)?;
+    if is_mac(scheme.algorithm, secrets, &[body], &[given]) { Ok(()) } else { Err(SignatureError::Wrong) }
 }

@@ -12,25 +12,25 @@ use crate::store::Store;
 use crate::store::webhook_receipts::NewReceipt;
 
 /// Receipts that may wait to be written. More are not kept: the last twenty of each webhook are, anyway.
-const WAITING: usize = 1024;
+const RECEIPT_CAPACITY: usize = 1024;
 /// Receipts in one statement.
-const BATCH: usize = 64;
+const MAX_BATCH_RECEIPTS: usize = 64;
 /// How often a webhook's wrong signatures are noted: whoever sends many shall not make many writes.
-const NOTED: Duration = Duration::from_secs(1);
+const UNSIGNED_NOTE_INTERVAL: Duration = Duration::from_secs(1);
 /// Webhooks that are remembered for that.
-const REMEMBERED: usize = 10_000;
+const MAX_TRACKED_WEBHOOKS: usize = 10_000;
 
 /// Where receipts are handed in.
 #[derive(Clone)]
-pub(super) struct Receipts {
+pub(super) struct ReceiptWriter {
     queue: mpsc::Sender<NewReceipt>,
     unsigned: Arc<Mutex<HashMap<HookId, Instant>>>,
 }
 
-impl Receipts {
+impl ReceiptWriter {
     /// The entrance, and the writing, which ends when every clone of the entrance is gone.
     pub(super) fn new(store: Store) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let (queue, receiver) = mpsc::channel(WAITING);
+        let (queue, receiver) = mpsc::channel(RECEIPT_CAPACITY);
         (Self { queue, unsigned: Arc::default() }, write(store, receiver))
     }
 
@@ -46,11 +46,11 @@ impl Receipts {
         {
             // Nothing panics while it holds the lock.
             let mut unsigned = self.unsigned.lock().unwrap_or_else(PoisonError::into_inner);
-            if unsigned.get(&receipt.hook_id).is_some_and(|at| at.elapsed() < NOTED) {
+            if unsigned.get(&receipt.hook_id).is_some_and(|at| at.elapsed() < UNSIGNED_NOTE_INTERVAL) {
                 return;
             }
-            if unsigned.len() >= REMEMBERED {
-                unsigned.retain(|_, at| at.elapsed() < NOTED);
+            if unsigned.len() >= MAX_TRACKED_WEBHOOKS {
+                unsigned.retain(|_, at| at.elapsed() < UNSIGNED_NOTE_INTERVAL);
             }
             unsigned.insert(receipt.hook_id, Instant::now());
         }
@@ -59,8 +59,8 @@ impl Receipts {
 }
 
 async fn write(store: Store, mut receiver: mpsc::Receiver<NewReceipt>) {
-    let mut batch = Vec::with_capacity(BATCH);
-    while receiver.recv_many(&mut batch, BATCH).await > 0 {
+    let mut batch = Vec::with_capacity(MAX_BATCH_RECEIPTS);
+    while receiver.recv_many(&mut batch, MAX_BATCH_RECEIPTS).await > 0 {
         if let Err(error) = store.note_receipts(&batch).await {
             tracing::debug!(%error, receipts = batch.len(), "what webhooks received was not noted");
         }

@@ -3,42 +3,42 @@
 use std::sync::Arc;
 
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::management::{Mapped, ReceiptOutcome, TrialOutcome};
+use deskgate_protocol::management::{MappedRun, ReceiptOutcome, TrialOutcome};
 use deskgate_protocol::run::Input;
 use deskgate_protocol::{ConversationId, HookId, ReceiptId, RunId};
 use serde_json::Value;
 
-use super::known::{Hook, Hooks};
-use super::receipts::Receipts;
+use super::cache::{CachedWebhook, WebhookCache};
+use super::receipts::ReceiptWriter;
 use super::rules::own_labels;
-use super::{Event, Headers, Unsigned, cut, event, verify};
+use super::{Headers, SignatureError, WebhookEvent, cut, event, verify};
 use crate::domain::admission::{
-    AdmissionDesk, DEFAULT_DURATION_S, DEFAULT_QUEUE_TTL_S, For, Request, digest_of, submission,
+    AdmissionService, DEFAULT_DURATION_S, DEFAULT_QUEUE_TTL_S, Principal, RunRequest, digest_of, submission,
 };
 use crate::domain::conversations::unopened;
-use crate::domain::places::{Place, Places};
-use crate::domain::rates::{Rate, RatesByRate, Standing};
+use crate::domain::quota::{Quota, QuotaPermit};
+use crate::domain::rates::{Rate, RateStatus, RatesByRate};
 use crate::domain::refusal::Refusal;
-use crate::seal::Seal;
+use crate::encryption::DataCipher;
 use crate::store::Store;
-use crate::store::conversations::{Opened, Opening};
-use crate::store::messages::{Message, Said};
+use crate::store::conversations::{ConversationOpening, OpeningOutcome};
+use crate::store::messages::{Message, MessageAdmission};
 use crate::store::webhook_receipts::NewReceipt;
 
 /// The largest body of an event, in bytes.
-pub const MAX_EVENT: usize = 256 * 1024;
+pub const MAX_EVENT_BYTES: usize = 256 * 1024;
 /// Events that are read at once on one gateway.
-const MOST_BODIES: usize = 256;
+const MAX_CONCURRENT_BODIES: usize = 256;
 /// How much of a body is kept, in bytes.
-const KEPT_BODY: usize = 16 * 1024;
+const MAX_STORED_BODY_BYTES: usize = 16 * 1024;
 /// How much of a reason is kept, in bytes.
-const KEPT_REASON: usize = 500;
+const MAX_STORED_REASON_BYTES: usize = 500;
 /// How often a conversation is looked at again because it was reset meanwhile.
-const LOOKS: usize = 2;
+const MAX_CONVERSATION_READS: usize = 2;
 
 /// What an event became.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Received {
+pub enum ReceptionOutcome {
     /// Its run, made now or when the event came first.
     Run(RunId),
     /// Nothing, and that is well.
@@ -49,40 +49,54 @@ pub enum Received {
 #[derive(Clone)]
 pub struct Reception {
     store: Store,
-    desk: AdmissionDesk,
-    hooks: Hooks,
+    desk: AdmissionService,
+    hooks: WebhookCache,
     rates: RatesByRate<HookId>,
-    receipts: Receipts,
-    bodies: Places<()>,
+    receipts: ReceiptWriter,
+    bodies: Quota<()>,
 }
 
 /// An event whose signature was good.
-pub struct Genuine<'a> {
-    hook: Arc<Hook>,
+pub struct VerifiedEvent<'a> {
+    hook: Arc<CachedWebhook>,
     proof: super::Proof<'a>,
     headers: Headers<'a>,
     body: &'a [u8],
-    standing: Standing,
+    standing: RateStatus,
 }
 
-impl Genuine<'_> {
+impl VerifiedEvent<'_> {
     /// What its webhook has left after this event.
-    pub fn standing(&self) -> Standing {
+    pub fn rate_status(&self) -> RateStatus {
         self.standing
     }
 }
 
 impl Reception {
     /// Receives events for the webhooks in the store; the future writes down what was received, until it is dropped.
-    pub fn new(store: Store, seal: Seal, desk: AdmissionDesk) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let (receipts, noting) = Receipts::new(store.clone());
-        let hooks = Hooks::new(store.clone(), seal);
-        (Self { store, desk, hooks, rates: RatesByRate::default(), receipts, bodies: Places::new(MOST_BODIES) }, noting)
+    pub fn new(
+        store: Store,
+        seal: DataCipher,
+        desk: AdmissionService,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (receipts, noting) = ReceiptWriter::new(store.clone());
+        let hooks = WebhookCache::new(store.clone(), seal);
+        (
+            Self {
+                store,
+                desk,
+                hooks,
+                rates: RatesByRate::default(),
+                receipts,
+                bodies: Quota::new(MAX_CONCURRENT_BODIES),
+            },
+            noting,
+        )
     }
 
     /// Room for one event that is read, until it is dropped. Who sends it is not known before.
-    pub fn room(&self) -> Result<Place<()>, Refusal> {
-        self.bodies.enter(()).ok_or(Refusal::TooManyEvents)
+    pub fn room(&self) -> Result<QuotaPermit<()>, Refusal> {
+        self.bodies.acquire(()).ok_or(Refusal::TooManyEvents)
     }
 
     /// Checks the signature of an event. Unknown, removed and wrongly signed look alike, and take alike.
@@ -94,42 +108,47 @@ impl Reception {
         hook_id: Option<HookId>,
         headers: Headers<'a>,
         body: &'a [u8],
-    ) -> Result<Genuine<'a>, Refusal> {
+    ) -> Result<VerifiedEvent<'a>, Refusal> {
         // What is no identifier is looked for all the same.
         let hook = self.hooks.find(hook_id.unwrap_or_else(|| HookId::from(uuid::Uuid::nil()))).await?;
         let secrets: Vec<&[u8]> = hook.secrets.iter().map(|secret| secret.as_slice()).collect();
         let proof = match verify(&hook.settings.scheme, &secrets, &headers, body, hook.now_s()) {
             Ok(proof) if hook.is_real => proof,
             unsigned => {
-                self.store.meters().webhook_received(ReceiptOutcome::Refused.as_str());
+                self.store.metrics().webhook_received(ReceiptOutcome::Refused.as_str());
                 self.note_unsigned(&hook, unsigned.err());
                 return Err(Refusal::SignatureInvalid);
             }
         };
         let standing = self.rates.count(Rate::of_webhook(hook.settings.requests_per_second), hook.hook_id);
-        Ok(Genuine { hook, proof, headers, body, standing })
+        Ok(VerifiedEvent { hook, proof, headers, body, standing })
     }
 
     /// Makes of a genuine event what it is to become. Returns after the commit.
-    pub async fn take(&self, genuine: Genuine<'_>, traceparent: Option<String>) -> Result<Received, Refusal> {
+    pub async fn take(
+        &self,
+        genuine: VerifiedEvent<'_>,
+        traceparent: Option<String>,
+    ) -> Result<ReceptionOutcome, Refusal> {
         let mut seen = None;
         let became = self.became(&genuine, traceparent, &mut seen).await;
         let (outcome, reason, run_id) = match &became {
-            Ok((Received::Run(run_id), false)) => (ReceiptOutcome::Accepted, None, Some(*run_id)),
-            Ok((Received::Run(run_id), true)) => (ReceiptOutcome::Repeated, None, Some(*run_id)),
-            Ok((Received::Ignored(reason), _)) => (ReceiptOutcome::Ignored, Some(reason.clone()), None),
+            Ok((ReceptionOutcome::Run(run_id), false)) => (ReceiptOutcome::Accepted, None, Some(*run_id)),
+            Ok((ReceptionOutcome::Run(run_id), true)) => (ReceiptOutcome::Repeated, None, Some(*run_id)),
+            Ok((ReceptionOutcome::Ignored(reason), _)) => (ReceiptOutcome::Ignored, Some(reason.clone()), None),
             Err(refusal) => (ReceiptOutcome::Refused, Some(refusal.to_string()), None),
         };
-        self.store.meters().webhook_received(outcome.as_str());
-        let Genuine { hook, body, .. } = genuine;
-        let body = hook.settings.keep_bodies.then(|| cut(String::from_utf8_lossy(body).into_owned(), KEPT_BODY));
+        self.store.metrics().webhook_received(outcome.as_str());
+        let VerifiedEvent { hook, body, .. } = genuine;
+        let body =
+            hook.settings.keep_bodies.then(|| cut(String::from_utf8_lossy(body).into_owned(), MAX_STORED_BODY_BYTES));
         let (event_id, event_type) = seen.unzip();
         self.receipts.note(NewReceipt {
             receipt_id: ReceiptId::new(),
             hook_id: hook.hook_id,
             genuine: true,
             outcome,
-            reason: reason.map(|reason| cut(reason, KEPT_REASON)),
+            reason: reason.map(|reason| cut(reason, MAX_STORED_REASON_BYTES)),
             event_id,
             event_type: event_type.flatten(),
             run_id,
@@ -141,11 +160,11 @@ impl Reception {
     /// What an event became, and whether it had become that before.
     async fn became(
         &self,
-        genuine: &Genuine<'_>,
+        genuine: &VerifiedEvent<'_>,
         traceparent: Option<String>,
         seen: &mut Option<(String, Option<String>)>,
-    ) -> Result<(Received, bool), Refusal> {
-        let Genuine { hook, proof, headers, body, standing } = genuine;
+    ) -> Result<(ReceptionOutcome, bool), Refusal> {
+        let VerifiedEvent { hook, proof, headers, body, standing } = genuine;
         let payload = serde_json::from_slice::<Value>(body).map_err(|_| Refusal::EventNotJson)?;
         let event = event(&hook.settings.scheme, *proof, headers, body, payload)
             .map_err(|error| Refusal::MappingFailed { reason: error.to_string() })?;
@@ -159,40 +178,40 @@ impl Reception {
             TrialOutcome::Submitted(mapped) => mapped,
             // What it became before stays, whatever was changed since.
             other => match (self.store.run_of_event(identity).await?, other) {
-                (Some(run_id), _) => return Ok((Received::Run(run_id), true)),
-                (None, TrialOutcome::Ignored { reason }) => return Ok((Received::Ignored(reason), false)),
+                (Some(run_id), _) => return Ok((ReceptionOutcome::Run(run_id), true)),
+                (None, TrialOutcome::Ignored { reason }) => return Ok((ReceptionOutcome::Ignored(reason), false)),
                 (None, TrialOutcome::Refused { reason }) => return Err(Refusal::MappingFailed { reason }),
                 (None, TrialOutcome::Submitted(_)) => return Err(Refusal::Internal),
             },
         };
-        let wanted = Wanted { hook, identity, within_rate: standing.within };
+        let wanted = AdmissionContext { hook, identity, within_rate: standing.within };
         let request = request(hook, &event, &mapped, body, traceparent)?;
         let (run_id, known) = match &mapped.conversation_key {
             None => {
-                let whose = For { app_id: hook.app_id, subject: &mapped.subject };
+                let whose = Principal { app_id: hook.app_id, subject: &mapped.subject };
                 self.desk.admit_event(whose, identity, request, standing.within).await?
             }
             Some(key) => self.say(&wanted, &mapped.subject, key, request).await?,
         };
-        Ok((Received::Run(run_id), known))
+        Ok((ReceptionOutcome::Run(run_id), known))
     }
 
     /// A message in the conversation of that name, in whichever generation it is.
     async fn say(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &AdmissionContext<'_>,
         subject: &str,
         key: &str,
-        mut request: Request,
+        mut request: RunRequest,
     ) -> Result<(RunId, bool), Refusal> {
-        let Wanted { hook, identity, within_rate } = *wanted;
-        let whose = For { app_id: hook.app_id, subject };
+        let AdmissionContext { hook, identity, within_rate } = *wanted;
+        let whose = Principal { app_id: hook.app_id, subject };
         let no_room = self.desk.no_room_for(hook.app_id, within_rate, Refusal::TooManyEvents).await?;
         let run_id = RunId::new();
         let submission = submission(whose, run_id, identity, &mut request, no_room.is_none())?;
         let mut current = 0;
-        for _ in 0..LOOKS {
-            let opening = Opening {
+        for _ in 0..MAX_CONVERSATION_READS {
+            let opening = ConversationOpening {
                 conversation_id: ConversationId::new(),
                 app_id: hook.app_id,
                 subject: subject.to_owned(),
@@ -202,33 +221,33 @@ impl Reception {
                 within_rate: true,
             };
             let conversation = match self.store.open_conversation(&opening).await? {
-                Opened::There { conversation, .. } => conversation,
+                OpeningOutcome::There { conversation, .. } => conversation,
                 other => return Err(unopened(other)),
             };
             let (conversation_id, expected_generation) = (conversation.conversation_id, conversation.generation);
             let message = Message { submission: submission.clone(), conversation_id, expected_generation };
-            match self.store.say(&message).await? {
-                Said::Accepted(_) => {
+            match self.store.admit_message(&message).await? {
+                MessageAdmission::Accepted(_) => {
                     self.desk.waiting.one_more(hook.app_id);
                     tracing::info!(%run_id, %conversation_id, hook_id = %hook.hook_id, "event accepted as a message");
                     return Ok((run_id, false));
                 }
-                Said::Known { run_id, .. } => return Ok((run_id, true)),
+                MessageAdmission::Known { run_id, .. } => return Ok((run_id, true)),
                 // It was reset between, so its generation is another one now.
-                Said::OtherGeneration { current: now } => current = now,
-                Said::NoSuchConversation => return Err(Refusal::NotFound),
-                Said::Disabled => return Err(Refusal::ApplicationDisabled),
-                Said::Paused => return Err(Refusal::AccessPaused),
-                Said::Busy { active_run_id, operation_id } => {
+                MessageAdmission::OtherGeneration { current: now } => current = now,
+                MessageAdmission::NoSuchConversation => return Err(Refusal::NotFound),
+                MessageAdmission::Disabled => return Err(Refusal::ApplicationDisabled),
+                MessageAdmission::Paused => return Err(Refusal::AccessPaused),
+                MessageAdmission::Busy { active_run_id, operation_id } => {
                     return Err(Refusal::ConversationBusy { active_run_id, operation_id });
                 }
-                Said::QueueFull => return Err(no_room.unwrap_or(Refusal::TooManyEvents)),
+                MessageAdmission::QueueFull => return Err(no_room.unwrap_or(Refusal::TooManyEvents)),
             }
         }
         Err(Refusal::GenerationMismatch { current_generation: current })
     }
 
-    fn note_unsigned(&self, hook: &Hook, why: Option<Unsigned>) {
+    fn note_unsigned(&self, hook: &CachedWebhook, why: Option<SignatureError>) {
         if !hook.is_real {
             return;
         }
@@ -237,7 +256,7 @@ impl Reception {
             hook_id: hook.hook_id,
             genuine: false,
             outcome: ReceiptOutcome::Refused,
-            reason: why.map(|why| cut(why.to_string(), KEPT_REASON)),
+            reason: why.map(|why| cut(why.to_string(), MAX_STORED_REASON_BYTES)),
             event_id: None,
             event_type: None,
             run_id: None,
@@ -246,28 +265,28 @@ impl Reception {
     }
 }
 
-struct Wanted<'a> {
-    hook: &'a Hook,
+struct AdmissionContext<'a> {
+    hook: &'a CachedWebhook,
     identity: Sha256Digest,
     within_rate: bool,
 }
 
 /// The same event of the same webhook is the same work.
-fn identity(hook: &Hook, event: &Event) -> Sha256Digest {
+fn identity(hook: &CachedWebhook, event: &WebhookEvent) -> Sha256Digest {
     digest_of(&["webhook", &hook.app_id.to_string(), &hook.hook_id.to_string(), &event.id])
 }
 
 fn request(
-    hook: &Hook,
-    event: &Event,
-    mapped: &Mapped,
+    hook: &CachedWebhook,
+    event: &WebhookEvent,
+    mapped: &MappedRun,
     body: &[u8],
     traceparent: Option<String>,
-) -> Result<Request, Refusal> {
+) -> Result<RunRequest, Refusal> {
     let input = Input { text: mapped.text.clone(), more: serde_json::Map::new() };
     let input_json = serde_json::to_string(&input).map_err(|_| Refusal::Internal)?;
     let own = own_labels(hook.hook_id, event);
-    Ok(Request {
+    Ok(RunRequest {
         endpoint_id: hook.settings.endpoint_id,
         idempotency_key: String::new(),
         fingerprint: Sha256Digest::of(body),

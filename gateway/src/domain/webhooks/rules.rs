@@ -4,46 +4,46 @@ use std::collections::BTreeMap;
 
 use deskgate_protocol::HookId;
 use deskgate_protocol::management::{
-    Mapped, TrialOutcome, WebhookFilter, WebhookMapping, WebhookScheme, WebhookSettings,
+    MappedRun, TrialOutcome, WebhookFilter, WebhookMapping, WebhookScheme, WebhookSettings,
 };
 use deskgate_protocol::service::check_name;
 use serde_json::Value;
 
-use super::cel::{Condition, WrongCondition};
-use super::path::{Path, WrongPath};
-use super::template::{Template, WrongTemplate, shown};
-use super::{Event, Headers, Unsigned, cut};
+use super::cel::{Condition, InvalidCondition};
+use super::path::{InvalidPath, Path};
+use super::template::{InvalidTemplate, Template, shown};
+use super::{Headers, SignatureError, WebhookEvent, cut};
 use crate::domain::access::is_subject;
 
 /// Labels that a mapping may have; three more say where a run comes from.
-const MOST_LABELS: usize = 13;
+const MAX_LABELS: usize = 13;
 /// What labels that say where a run comes from begin with.
-const OWN_LABELS: &str = "webhook_";
+const RESERVED_LABEL_PREFIX: &str = "webhook_";
 /// Characters of a label's value (http-api, section "Admission").
-const LONGEST_LABEL: usize = 512;
+const MAX_LABEL_CHARS: usize = 512;
 /// Types in a filter.
-const MOST_TYPES: usize = 64;
+const MAX_FILTER_TYPES: usize = 64;
 /// Genuine events a second that a webhook may be given.
-const MOST_PER_SECOND: u32 = 1000;
+const MAX_EVENTS_PER_SECOND: u32 = 1000;
 
 /// Why settings cannot be saved. Each text begins with what it is about, as options of `deskgate hook` are called.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WrongSettings {
+pub enum InvalidSettings {
     /// The name is none.
     #[error("name: {0}")]
     Name(String),
     /// The text of the input.
     #[error("text: {0}")]
-    Text(#[from] WrongTemplate),
+    Text(#[from] InvalidTemplate),
     /// A path.
     #[error("{0}: {1}")]
-    Path(&'static str, WrongPath),
+    Path(&'static str, InvalidPath),
     /// A label's path.
     #[error("label: {0}: {1}")]
-    Label(String, WrongPath),
+    Label(String, InvalidPath),
     /// The condition.
     #[error("condition: {0}")]
-    Condition(#[from] WrongCondition),
+    Condition(#[from] InvalidCondition),
     /// The event types.
     #[error("event-type: a filter has at most 64 event types of 1 to 255 characters, with a * at the end only")]
     Types,
@@ -69,21 +69,21 @@ pub enum WrongSettings {
 
 /// Where an event names something: a header or the payload.
 #[derive(Clone, Debug)]
-pub(super) enum Source {
+pub(super) enum ValueSource {
     Header(String),
     Payload(Path),
 }
 
-impl Source {
+impl ValueSource {
     /// A path begins with `$`; everything else is a header's name.
-    pub(super) fn parse(what: &'static str, text: &str) -> Result<Self, WrongSettings> {
+    pub(super) fn parse(what: &'static str, text: &str) -> Result<Self, InvalidSettings> {
         match text.starts_with('$') {
             true => path(what, text).map(Self::Payload),
             false => header(what, text).map(|()| Self::Header(text.to_owned())),
         }
     }
 
-    pub(super) fn of(&self, headers: &Headers<'_>, payload: &Value) -> Result<Option<String>, Unsigned> {
+    pub(super) fn of(&self, headers: &Headers<'_>, payload: &Value) -> Result<Option<String>, SignatureError> {
         match self {
             Self::Header(name) => Ok(headers.find(name)?.map(str::to_owned)),
             Self::Payload(path) => Ok(path.of(payload).and_then(shown)),
@@ -91,14 +91,14 @@ impl Source {
     }
 }
 
-fn path(what: &'static str, text: &str) -> Result<Path, WrongSettings> {
-    Path::parse(text).map_err(|error| WrongSettings::Path(what, error))
+fn path(what: &'static str, text: &str) -> Result<Path, InvalidSettings> {
+    Path::parse(text).map_err(|error| InvalidSettings::Path(what, error))
 }
 
-fn header(what: &'static str, name: &str) -> Result<(), WrongSettings> {
+fn header(what: &'static str, name: &str) -> Result<(), InvalidSettings> {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     let usable = (1..=64).contains(&name.len()) && name.bytes().all(token);
-    if usable { Ok(()) } else { Err(WrongSettings::Header(what, name.chars().take(80).collect())) }
+    if usable { Ok(()) } else { Err(InvalidSettings::Header(what, name.chars().take(80).collect())) }
 }
 
 /// Filter and mapping, read once.
@@ -117,29 +117,30 @@ impl Rules {
     /// Reads what was chosen about a webhook.
     ///
     /// # Errors
-    /// See [`WrongSettings`].
-    pub fn read(settings: &WebhookSettings) -> Result<Self, WrongSettings> {
-        check_name(&settings.name).map_err(WrongSettings::Name)?;
+    /// See [`InvalidSettings`].
+    pub fn read(settings: &WebhookSettings) -> Result<Self, InvalidSettings> {
+        check_name(&settings.name).map_err(InvalidSettings::Name)?;
         check_scheme(&settings.scheme)?;
-        if !(1..=MOST_PER_SECOND).contains(&settings.requests_per_second) {
-            return Err(WrongSettings::Rate);
+        if !(1..=MAX_EVENTS_PER_SECOND).contains(&settings.requests_per_second) {
+            return Err(InvalidSettings::Rate);
         }
         let WebhookFilter { event_types, condition } = &settings.filter;
         let WebhookMapping { text, subject, subject_path, conversation_key, metadata } = &settings.mapping;
         let is_type =
             |kind: &String| (1..=255).contains(&kind.len()) && !kind.strip_suffix('*').unwrap_or(kind).contains('*');
-        if event_types.len() > MOST_TYPES || !event_types.iter().all(is_type) {
-            return Err(WrongSettings::Types);
+        if event_types.len() > MAX_FILTER_TYPES || !event_types.iter().all(is_type) {
+            return Err(InvalidSettings::Types);
         }
         if subject.is_none() && subject_path.is_none() {
-            return Err(WrongSettings::NoSubject);
+            return Err(InvalidSettings::NoSubject);
         }
         if subject.as_deref().is_some_and(|subject| !is_subject(subject)) {
-            return Err(WrongSettings::Subject);
+            return Err(InvalidSettings::Subject);
         }
-        let is_label = |name: &String| (1..=64).contains(&name.chars().count()) && !name.starts_with(OWN_LABELS);
-        if metadata.len() > MOST_LABELS || !metadata.keys().all(is_label) {
-            return Err(WrongSettings::Labels);
+        let is_label =
+            |name: &String| (1..=64).contains(&name.chars().count()) && !name.starts_with(RESERVED_LABEL_PREFIX);
+        if metadata.len() > MAX_LABELS || !metadata.keys().all(is_label) {
+            return Err(InvalidSettings::Labels);
         }
         let optional = |what, text: &Option<String>| text.as_deref().map(|text| path(what, text)).transpose();
         Ok(Self {
@@ -153,14 +154,14 @@ impl Rules {
                 .iter()
                 .map(|(name, text)| match Path::parse(text) {
                     Ok(path) => Ok((name.clone(), path)),
-                    Err(error) => Err(WrongSettings::Label(name.clone(), error)),
+                    Err(error) => Err(InvalidSettings::Label(name.clone(), error)),
                 })
                 .collect::<Result<_, _>>()?,
         })
     }
 
     /// What an event would become.
-    pub fn judge(&self, event: &Event) -> TrialOutcome {
+    pub fn judge(&self, event: &WebhookEvent) -> TrialOutcome {
         match self.unwanted(event) {
             Some(reason) => TrialOutcome::Ignored { reason },
             None => match self.mapped(event) {
@@ -171,7 +172,7 @@ impl Rules {
     }
 
     /// Why the filter does not want an event.
-    fn unwanted(&self, event: &Event) -> Option<String> {
+    fn unwanted(&self, event: &WebhookEvent) -> Option<String> {
         let kind = event.kind.as_deref().unwrap_or_default();
         let fits = |wanted: &String| match wanted.strip_suffix('*') {
             Some(beginning) => kind.starts_with(beginning),
@@ -190,7 +191,7 @@ impl Rules {
         }
     }
 
-    fn mapped(&self, event: &Event) -> Result<Mapped, String> {
+    fn mapped(&self, event: &WebhookEvent) -> Result<MappedRun, String> {
         let text = self.text.fill(event).map_err(|error| error.to_string())?;
         if text.is_empty() {
             return Err("the text is empty".to_owned());
@@ -211,26 +212,26 @@ impl Rules {
             return Err("the conversation's key is not 1 to 255 characters without control characters".to_owned());
         }
         let labels = self.labels.iter().filter_map(|(name, path)| Some((name.clone(), at(path)?)));
-        let metadata = labels.map(|(name, value)| (name, value.chars().take(LONGEST_LABEL).collect())).collect();
-        Ok(Mapped { text, subject, conversation_key, metadata })
+        let metadata = labels.map(|(name, value)| (name, value.chars().take(MAX_LABEL_CHARS).collect())).collect();
+        Ok(MappedRun { text, subject, conversation_key, metadata })
     }
 }
 
 /// The labels that say where a run comes from.
-pub(super) fn own_labels(hook_id: HookId, event: &Event) -> impl Iterator<Item = (String, String)> {
+pub(super) fn own_labels(hook_id: HookId, event: &WebhookEvent) -> impl Iterator<Item = (String, String)> {
     let kind = event.kind.clone().map(|kind| ("event_type", kind));
     let all = [("hook_id", hook_id.to_string()), ("event_id", event.id.clone())].into_iter().chain(kind);
-    all.map(|(name, value)| (format!("{OWN_LABELS}{name}"), cut(value, LONGEST_LABEL)))
+    all.map(|(name, value)| (format!("{RESERVED_LABEL_PREFIX}{name}"), cut(value, MAX_LABEL_CHARS)))
 }
 
-fn check_scheme(scheme: &WebhookScheme) -> Result<(), WrongSettings> {
+fn check_scheme(scheme: &WebhookScheme) -> Result<(), InvalidSettings> {
     let WebhookScheme::Hmac(plain) = scheme else { return Ok(()) };
     header("signature-header", &plain.header)?;
     if plain.prefix.len() > 64 || !plain.prefix.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(WrongSettings::Prefix);
+        return Err(InvalidSettings::Prefix);
     }
     for (what, source) in [("event-id-from", &plain.event_id), ("event-type-from", &plain.event_type)] {
-        source.as_deref().map(|source| Source::parse(what, source)).transpose()?;
+        source.as_deref().map(|source| ValueSource::parse(what, source)).transpose()?;
     }
     Ok(())
 }

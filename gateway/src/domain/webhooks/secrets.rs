@@ -4,14 +4,14 @@ use deskgate_protocol::management::WebhookScheme;
 use deskgate_protocol::secret::SecretKind;
 use zeroize::Zeroizing;
 
-use crate::signing::{NoSigningSecret, SigningSecret};
+use crate::signing::{InvalidSigningSecret, SigningSecret};
 
 /// Why a text is no secret for a scheme. It does not repeat the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WrongSecret {
+pub enum InvalidWebhookSecret {
     /// Not one of Standard Webhooks.
     #[error(transparent)]
-    Standard(#[from] NoSigningSecret),
+    Standard(#[from] InvalidSigningSecret),
     /// Stripe chooses it.
     #[error(
         "Stripe chooses the secret of an endpoint: give the one that its dashboard shows, which starts with whsec_"
@@ -28,21 +28,21 @@ pub enum WrongSecret {
 /// The bytes that a given secret stands for.
 ///
 /// # Errors
-/// See [`WrongSecret`].
-pub fn read(scheme: &WebhookScheme, text: &str) -> Result<Zeroizing<Vec<u8>>, WrongSecret> {
+/// See [`InvalidWebhookSecret`].
+pub fn read(scheme: &WebhookScheme, text: &str) -> Result<Zeroizing<Vec<u8>>, InvalidWebhookSecret> {
     let text = text.trim();
     match (scheme, SecretKind::of(text)) {
         (WebhookScheme::StandardWebhooks {}, _) => Ok(Zeroizing::new(SigningSecret::parse(text)?.bytes().to_vec())),
-        (_, Some(kind)) if kind != SecretKind::WebhookSecret => Err(WrongSecret::Other(kind)),
-        (WebhookScheme::Stripe {}, None) => Err(WrongSecret::Stripes),
+        (_, Some(kind)) if kind != SecretKind::WebhookSecret => Err(InvalidWebhookSecret::Other(kind)),
+        (WebhookScheme::Stripe {}, None) => Err(InvalidWebhookSecret::Stripes),
         _ if (8..=255).contains(&text.len()) => Ok(Zeroizing::new(text.as_bytes().to_vec())),
-        _ => Err(WrongSecret::Length),
+        _ => Err(InvalidWebhookSecret::Length),
     }
 }
 
 /// What stands in the place of a secret that the other side chooses later, where it first has to know the webhook's address.
 /// Nobody knows it, so nothing is genuine until then.
-pub fn nobodys() -> Zeroizing<Vec<u8>> {
+pub fn decoy_secret() -> Zeroizing<Vec<u8>> {
     Zeroizing::new(SigningSecret::generate().reveal().as_bytes().to_vec())
 }
 
@@ -50,10 +50,10 @@ pub fn nobodys() -> Zeroizing<Vec<u8>> {
 ///
 /// # Errors
 /// The other side chooses it.
-pub fn generate(scheme: &WebhookScheme) -> Result<(Zeroizing<String>, Zeroizing<Vec<u8>>), WrongSecret> {
+pub fn generate(scheme: &WebhookScheme) -> Result<(Zeroizing<String>, Zeroizing<Vec<u8>>), InvalidWebhookSecret> {
     let made = SigningSecret::generate().reveal();
     let text = match scheme {
-        WebhookScheme::Stripe {} => return Err(WrongSecret::Stripes),
+        WebhookScheme::Stripe {} => return Err(InvalidWebhookSecret::Stripes),
         WebhookScheme::StandardWebhooks {} => made,
         // The same text, taken as it is.
         WebhookScheme::Github {} | WebhookScheme::Hmac(_) => made,
@@ -72,9 +72,9 @@ mod tests {
         assert_eq!(read(&standard, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap().len(), 24);
         assert!(read(&standard, "a password").is_err());
         assert_eq!(read(&github, "It's a Secret").unwrap().as_slice(), b"It's a Secret");
-        assert_eq!(read(&github, "short").unwrap_err(), WrongSecret::Length);
+        assert_eq!(read(&github, "short").unwrap_err(), InvalidWebhookSecret::Length);
         assert_eq!(read(&WebhookScheme::Stripe {}, "whsec_abc123").unwrap().as_slice(), b"whsec_abc123");
-        assert_eq!(read(&WebhookScheme::Stripe {}, "rk_live_abc").unwrap_err(), WrongSecret::Stripes);
+        assert_eq!(read(&WebhookScheme::Stripe {}, "rk_live_abc").unwrap_err(), InvalidWebhookSecret::Stripes);
         assert!(generate(&WebhookScheme::Stripe {}).is_err());
         let (text, bytes) = generate(&github).unwrap();
         assert_eq!(text.as_bytes(), bytes.as_slice());

@@ -3,27 +3,27 @@
 use deskgate_protocol::management::{HashAlgorithm, SignatureEncoding};
 
 use super::mac::{decoded, is_mac};
-use super::{Headers, MOST_SIGNATURES, Unsigned, within_window};
+use super::{Headers, MAX_SIGNATURES, SignatureError, within_window};
 
-const SIGNATURE: &str = "stripe-signature";
+const SIGNATURE_HEADER: &str = "stripe-signature";
 
 /// Whether the signature is good.
-pub(super) fn verify(secrets: &[&[u8]], headers: &Headers<'_>, body: &[u8], now_s: i64) -> Result<(), Unsigned> {
+pub(super) fn verify(secrets: &[&[u8]], headers: &Headers<'_>, body: &[u8], now_s: i64) -> Result<(), SignatureError> {
     let (mut timestamp, mut given) = (None, Vec::new());
-    for part in headers.needed(SIGNATURE)?.split(',') {
+    for part in headers.needed(SIGNATURE_HEADER)?.split(',') {
         match part.split_once('=') {
-            Some(("t", _)) if timestamp.is_some() => return Err(Unsigned::Repeated("t".to_owned())),
+            Some(("t", _)) if timestamp.is_some() => return Err(SignatureError::Repeated("t".to_owned())),
             Some(("t", value)) => timestamp = Some(value),
-            Some(("v1", value)) if given.len() < MOST_SIGNATURES => {
+            Some(("v1", value)) if given.len() < MAX_SIGNATURES => {
                 given.extend(decoded(value, SignatureEncoding::Hex));
             }
             // Other ways of signing, which we do not know.
             _ => {}
         }
     }
-    let timestamp = timestamp.ok_or(Unsigned::Malformed)?;
+    let timestamp = timestamp.ok_or(SignatureError::Malformed)?;
     if !is_mac(HashAlgorithm::Sha256, secrets, &[timestamp.as_bytes(), b".", body], &given) {
-        return Err(Unsigned::Wrong);
+        return Err(SignatureError::Wrong);
     }
     within_window(timestamp, now_s)
 }

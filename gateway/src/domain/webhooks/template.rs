@@ -6,25 +6,25 @@
 
 use serde_json::Value;
 
-use super::path::{Path, WrongPath};
-use super::{Event, character};
-use crate::domain::bodies::MAX_TEXT;
+use super::path::{InvalidPath, Path};
+use super::{WebhookEvent, character};
+use crate::domain::body_quota::MAX_TEXT_BYTES;
 
 /// Bytes of a template.
-const LONGEST: usize = 16 * 1024;
+const MAX_TEMPLATE_BYTES: usize = 16 * 1024;
 
 /// A template that was read.
 #[derive(Clone, Debug)]
-pub struct Template(Vec<Part>);
+pub struct Template(Vec<TemplatePart>);
 
 #[derive(Clone, Debug)]
-enum Part {
+enum TemplatePart {
     Text(String),
-    Place { what: What, otherwise: String },
+    Place { what: Placeholder, otherwise: String },
 }
 
 #[derive(Clone, Debug)]
-enum What {
+enum Placeholder {
     Payload(Path),
     EventId,
     EventType,
@@ -32,9 +32,9 @@ enum What {
 
 /// Why a text is no template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WrongTemplate {
+pub enum InvalidTemplate {
     /// There is nothing in it, or too much.
-    #[error("a template has 1 to {LONGEST} bytes")]
+    #[error("a template has 1 to {MAX_TEMPLATE_BYTES} bytes")]
     Length,
     /// A place has no end.
     #[error("the {{{{ at character {0} is never closed with }}}}")]
@@ -47,32 +47,32 @@ pub enum WrongTemplate {
     Place(usize),
     /// A path is none.
     #[error("at character {0}: {1}")]
-    Path(usize, WrongPath),
+    Path(usize, InvalidPath),
 }
 
 /// The text would be longer than an input may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the text would be longer than {MAX_TEXT} bytes")]
-pub struct TooLong;
+#[error("the text would be longer than {MAX_TEXT_BYTES} bytes")]
+pub struct OutputTooLong;
 
 impl Template {
     /// Reads a template.
     ///
     /// # Errors
-    /// See [`WrongTemplate`].
-    pub fn parse(text: &str) -> Result<Self, WrongTemplate> {
-        if !(1..=LONGEST).contains(&text.len()) {
-            return Err(WrongTemplate::Length);
+    /// See [`InvalidTemplate`].
+    pub fn parse(text: &str) -> Result<Self, InvalidTemplate> {
+        if !(1..=MAX_TEMPLATE_BYTES).contains(&text.len()) {
+            return Err(InvalidTemplate::Length);
         }
         let (mut parts, mut rest) = (Vec::new(), text);
         while let Some((before, more)) = rest.split_once("{{") {
             let at = character(text, &rest[before.len()..]);
-            let (place, after) = apart(more, "}}").ok_or(WrongTemplate::Open(at))?;
-            parts.push(Part::Text(before.to_owned()));
+            let (place, after) = apart(more, "}}").ok_or(InvalidTemplate::Open(at))?;
+            parts.push(TemplatePart::Text(before.to_owned()));
             parts.push(part(place.trim(), at)?);
             rest = after;
         }
-        parts.push(Part::Text(rest.to_owned()));
+        parts.push(TemplatePart::Text(rest.to_owned()));
         Ok(Self(parts))
     }
 
@@ -80,26 +80,26 @@ impl Template {
     ///
     /// # Errors
     /// The text would be too long.
-    pub fn fill(&self, event: &Event) -> Result<String, TooLong> {
+    pub fn fill(&self, event: &WebhookEvent) -> Result<String, OutputTooLong> {
         let mut text = String::new();
         for part in &self.0 {
             match part {
-                Part::Text(own) => text.push_str(own),
-                Part::Place { what, otherwise } => match what.of(event) {
+                TemplatePart::Text(own) => text.push_str(own),
+                TemplatePart::Place { what, otherwise } => match what.of(event) {
                     Some(value) => text.push_str(&value),
                     None => text.push_str(otherwise),
                 },
             }
-            if text.len() > MAX_TEXT {
-                return Err(TooLong);
+            if text.len() > MAX_TEXT_BYTES {
+                return Err(OutputTooLong);
             }
         }
         Ok(text)
     }
 }
 
-impl What {
-    fn of(&self, event: &Event) -> Option<String> {
+impl Placeholder {
+    fn of(&self, event: &WebhookEvent) -> Option<String> {
         match self {
             Self::Payload(path) => path.of(&event.payload).and_then(shown),
             Self::EventId => Some(event.id.clone()),
@@ -134,24 +134,24 @@ fn apart<'a>(text: &'a str, mark: &str) -> Option<(&'a str, &'a str)> {
 }
 
 /// What stands in a place whose braces begin at that character.
-fn part(place: &str, at: usize) -> Result<Part, WrongTemplate> {
+fn part(place: &str, at: usize) -> Result<TemplatePart, InvalidTemplate> {
     // A text by itself: how braces are written.
     if let Some(text) = quoted(place) {
-        return Ok(Part::Text(text));
+        return Ok(TemplatePart::Text(text));
     }
     let (what, otherwise) = match apart(place, "??") {
-        Some((what, text)) => (what.trim(), quoted(text.trim()).ok_or(WrongTemplate::Place(at))?),
+        Some((what, text)) => (what.trim(), quoted(text.trim()).ok_or(InvalidTemplate::Place(at))?),
         None => (place, String::new()),
     };
     let what = match what {
-        "event.id" => What::EventId,
-        "event.type" => What::EventType,
+        "event.id" => Placeholder::EventId,
+        "event.type" => Placeholder::EventType,
         path if path.starts_with('$') => {
-            What::Payload(Path::parse(path).map_err(|error| WrongTemplate::Path(at, error))?)
+            Placeholder::Payload(Path::parse(path).map_err(|error| InvalidTemplate::Path(at, error))?)
         }
-        _ => return Err(WrongTemplate::Place(at)),
+        _ => return Err(InvalidTemplate::Place(at)),
     };
-    Ok(Part::Place { what, otherwise })
+    Ok(TemplatePart::Place { what, otherwise })
 }
 
 /// A text in double quotes, as JSON writes it.
@@ -165,8 +165,8 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn event(payload: Value) -> Event {
-        Event { id: "evt_1".to_owned(), kind: Some("issues".to_owned()), payload }
+    fn event(payload: Value) -> WebhookEvent {
+        WebhookEvent { id: "evt_1".to_owned(), kind: Some("issues".to_owned()), payload }
     }
 
     fn filled(template: &str, payload: Value) -> String {
@@ -197,9 +197,9 @@ mod tests {
         {
             assert!(Template::parse(text).is_err(), "{text:?}");
         }
-        assert_eq!(Template::parse(&"a".repeat(LONGEST + 1)).unwrap_err(), WrongTemplate::Length);
-        assert_eq!(Template::parse("ß {{ $.a }} {{ $.b").unwrap_err(), WrongTemplate::Open(13));
-        assert_eq!(Template::parse("ß {{ $.a }} {{ b }}").unwrap_err(), WrongTemplate::Place(13));
+        assert_eq!(Template::parse(&"a".repeat(MAX_TEMPLATE_BYTES + 1)).unwrap_err(), InvalidTemplate::Length);
+        assert_eq!(Template::parse("ß {{ $.a }} {{ $.b").unwrap_err(), InvalidTemplate::Open(13));
+        assert_eq!(Template::parse("ß {{ $.a }} {{ b }}").unwrap_err(), InvalidTemplate::Place(13));
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn many_places_for_a_large_value_end_early() {
         let template = Template::parse(&"{{$.a}}".repeat(2000)).unwrap();
-        assert_eq!(template.fill(&event(json!({ "a": "x".repeat(200_000) }))), Err(TooLong));
+        assert_eq!(template.fill(&event(json!({ "a": "x".repeat(200_000) }))), Err(OutputTooLong));
     }
 
     proptest! {

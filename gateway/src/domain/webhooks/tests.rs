@@ -8,22 +8,22 @@ use serde_json::json;
 use super::*;
 use crate::signing::{SigningSecret, sign};
 
-const NOW: i64 = 1_800_000_000;
-const ANOTHER: &[u8] = b"another secret of 24 byte";
-const SECRET: &[u8] = b"a secret of twenty-four b";
+const NOW_S: i64 = 1_800_000_000;
+const OTHER_SECRET: &[u8] = b"another secret of 24 byte";
+const TEST_SECRET: &[u8] = b"a secret of twenty-four b";
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn hmac_of(body: &[u8]) -> String {
-    hex(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, SECRET), body).as_ref())
+    hex(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, TEST_SECRET), body).as_ref())
 }
 
 /// Every scheme, with the headers of a body that is signed so at a moment.
 fn schemes(body: &[u8], at: i64) -> Vec<(WebhookScheme, Vec<(String, String)>)> {
     let owned = |headers: &[(&str, String)]| headers.iter().map(|(n, v)| ((*n).to_owned(), v.clone())).collect();
-    let secret = SigningSecret::from_bytes(SECRET.to_vec());
+    let secret = SigningSecret::from_bytes(TEST_SECRET.to_vec());
     let stripe = hmac_of(&[format!("{at}.").as_bytes(), body].concat());
     let plain = |algorithm, encoding, prefix: &str| {
         WebhookScheme::Hmac(PlainHmac {
@@ -35,7 +35,7 @@ fn schemes(body: &[u8], at: i64) -> Vec<(WebhookScheme, Vec<(String, String)>)> 
             event_type: Some("X-Type".to_owned()),
         })
     };
-    let mac = |algorithm| hmac::sign(&hmac::Key::new(algorithm, SECRET), body);
+    let mac = |algorithm| hmac::sign(&hmac::Key::new(algorithm, TEST_SECRET), body);
     let base64 = |bytes: &[u8]| {
         use base64::Engine;
         base64::engine::general_purpose::STANDARD.encode(bytes)
@@ -68,53 +68,62 @@ fn check(
     headers: &[(String, String)],
     body: &[u8],
     now: i64,
-) -> Result<(), Unsigned> {
+) -> Result<(), SignatureError> {
     let headers: Headers<'_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     verify(scheme, secrets, &headers, body, now).map(drop)
 }
 
 #[test]
 fn a_signed_body_is_genuine_with_the_new_and_with_the_old_secret() {
-    for (scheme, headers) in schemes(b"{}", NOW) {
-        for secrets in [&[SECRET][..], &[ANOTHER, SECRET], &[SECRET, ANOTHER]] {
-            assert_eq!(check(&scheme, secrets, &headers, b"{}", NOW), Ok(()), "{scheme:?}");
+    for (scheme, headers) in schemes(b"{}", NOW_S) {
+        for secrets in [&[TEST_SECRET][..], &[OTHER_SECRET, TEST_SECRET], &[TEST_SECRET, OTHER_SECRET]] {
+            assert_eq!(check(&scheme, secrets, &headers, b"{}", NOW_S), Ok(()), "{scheme:?}");
         }
-        for secrets in [&[][..], &[ANOTHER]] {
-            assert_eq!(check(&scheme, secrets, &headers, b"{}", NOW), Err(Unsigned::Wrong), "{scheme:?}");
+        for secrets in [&[][..], &[OTHER_SECRET]] {
+            assert_eq!(check(&scheme, secrets, &headers, b"{}", NOW_S), Err(SignatureError::Wrong), "{scheme:?}");
         }
     }
 }
 
 #[test]
 fn what_was_signed_more_than_five_minutes_ago_is_not_accepted_again() {
-    for (scheme, headers) in schemes(b"{}", NOW) {
+    for (scheme, headers) in schemes(b"{}", NOW_S) {
         let timed = matches!(scheme, WebhookScheme::StandardWebhooks {} | WebhookScheme::Stripe {});
-        for (off, good) in [(300, true), (-300, true), (301, !timed), (-301, !timed), (i64::MAX - NOW, !timed)] {
-            let found = check(&scheme, &[SECRET], &headers, b"{}", NOW + off);
+        for (off, good) in [(300, true), (-300, true), (301, !timed), (-301, !timed), (i64::MAX - NOW_S, !timed)] {
+            let found = check(&scheme, &[TEST_SECRET], &headers, b"{}", NOW_S + off);
             assert_eq!(found.is_ok(), good, "{scheme:?} {off}: {found:?}");
         }
     }
-    assert_eq!(Unsigned::OutOfTime(700).to_string(), "it was signed 11 minutes ago, and five minutes are allowed");
     assert_eq!(
-        Unsigned::OutOfTime(-400).to_string(),
+        SignatureError::OutOfTime(700).to_string(),
+        "it was signed 11 minutes ago, and five minutes are allowed"
+    );
+    assert_eq!(
+        SignatureError::OutOfTime(-400).to_string(),
         "it was signed 400 seconds from now, and five minutes are allowed"
     );
 }
 
 #[test]
 fn a_header_that_comes_twice_or_not_at_all_is_refused() {
-    for (scheme, headers) in schemes(b"{}", NOW) {
+    for (scheme, headers) in schemes(b"{}", NOW_S) {
         for place in 0..headers.len() {
             let twice = [&headers[..], &headers[place..=place]].concat();
-            assert!(matches!(check(&scheme, &[SECRET], &twice, b"{}", NOW), Err(Unsigned::Repeated(_))), "{scheme:?}");
+            assert!(
+                matches!(check(&scheme, &[TEST_SECRET], &twice, b"{}", NOW_S), Err(SignatureError::Repeated(_))),
+                "{scheme:?}"
+            );
             let mut without = headers.clone();
             without.remove(place);
-            assert!(matches!(check(&scheme, &[SECRET], &without, b"{}", NOW), Err(Unsigned::Missing(_))), "{scheme:?}");
+            assert!(
+                matches!(check(&scheme, &[TEST_SECRET], &without, b"{}", NOW_S), Err(SignatureError::Missing(_))),
+                "{scheme:?}"
+            );
         }
     }
-    let twice = vec![("Stripe-Signature".to_owned(), format!("t={NOW},t={NOW},v1=00"))];
-    let found = check(&WebhookScheme::Stripe {}, &[SECRET], &twice, b"{}", NOW);
-    assert_eq!(found, Err(Unsigned::Repeated("t".to_owned())));
+    let twice = vec![("Stripe-Signature".to_owned(), format!("t={NOW_S},t={NOW_S},v1=00"))];
+    let found = check(&WebhookScheme::Stripe {}, &[TEST_SECRET], &twice, b"{}", NOW_S);
+    assert_eq!(found, Err(SignatureError::Repeated("t".to_owned())));
 }
 
 #[test]
@@ -123,7 +132,7 @@ fn an_event_says_what_it_is_where_its_scheme_says_it() {
     let text = body.to_string();
     let headers = [("X-GitHub-Delivery", &b"d-1"[..]), ("X-GitHub-Event", b"issues"), ("X-Type", b"order")];
     let headers: Headers<'_> = headers.into_iter().collect();
-    for (scheme, _) in schemes(b"", NOW) {
+    for (scheme, _) in schemes(b"", NOW_S) {
         let proof = Proof { id: Some("msg_1") };
         let found = event(&scheme, proof, &headers, text.as_bytes(), body.clone()).expect("readable");
         let expected = match scheme {
@@ -145,19 +154,19 @@ proptest! {
         place in any::<proptest::sample::Index>(),
         change in 1u8..,
     ) {
-        for (scheme, headers) in schemes(&body, NOW) {
-            prop_assert_eq!(check(&scheme, &[SECRET], &headers, &body, NOW), Ok(()));
+        for (scheme, headers) in schemes(&body, NOW_S) {
+            prop_assert_eq!(check(&scheme, &[TEST_SECRET], &headers, &body, NOW_S), Ok(()));
             let mut changed = body.clone();
             changed[place.index(body.len())] ^= change;
-            prop_assert_eq!(check(&scheme, &[SECRET], &headers, &changed, NOW), Err(Unsigned::Wrong));
-            prop_assert!(check(&scheme, &[SECRET], &headers, &body[1..], NOW).is_err());
-            prop_assert!(check(&scheme, &[SECRET], &headers, &[&body[..], b" "].concat(), NOW).is_err());
+            prop_assert_eq!(check(&scheme, &[TEST_SECRET], &headers, &changed, NOW_S), Err(SignatureError::Wrong));
+            prop_assert!(check(&scheme, &[TEST_SECRET], &headers, &body[1..], NOW_S).is_err());
+            prop_assert!(check(&scheme, &[TEST_SECRET], &headers, &[&body[..], b" "].concat(), NOW_S).is_err());
         }
     }
 
     #[test]
     fn any_changed_character_of_a_header_is_refused(place in any::<proptest::sample::Index>(), change in 1u8..8) {
-        for (scheme, headers) in schemes(b"{\"a\":1}", NOW) {
+        for (scheme, headers) in schemes(b"{\"a\":1}", NOW_S) {
             for header in 0..headers.len() {
                 let mut changed = headers.clone();
                 // What Stripe's header has beside time and signature is not ours to read.
@@ -165,18 +174,18 @@ proptest! {
                 let mut bytes = changed[header].1.clone().into_bytes();
                 bytes[place.index(changed[header].1.len())] ^= change;
                 changed[header].1 = String::from_utf8(bytes).expect("still ASCII");
-                prop_assert!(check(&scheme, &[SECRET], &changed, b"{\"a\":1}", NOW).is_err(), "{:?}", changed[header]);
+                prop_assert!(check(&scheme, &[TEST_SECRET], &changed, b"{\"a\":1}", NOW_S).is_err(), "{:?}", changed[header]);
             }
         }
     }
 
     #[test]
     fn arbitrary_headers_never_panic(text: String) {
-        for (scheme, headers) in schemes(b"{}", NOW) {
+        for (scheme, headers) in schemes(b"{}", NOW_S) {
             for header in 0..headers.len() {
                 let mut changed = headers.clone();
                 changed[header].1 = text.clone();
-                let _ = check(&scheme, &[SECRET], &changed, b"{}", NOW);
+                let _ = check(&scheme, &[TEST_SECRET], &changed, b"{}", NOW_S);
             }
         }
     }

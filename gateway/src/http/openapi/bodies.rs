@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_schema_has_the_members_that_are_read() {
-        assert_members::<Submission>(&body::MEMBERS);
+        assert_members::<Submission>(&body::SUBMISSION_MEMBERS);
         assert_members::<Message>(&body::MESSAGE_MEMBERS);
         assert_members::<NewConversation>(&body::CONVERSATION_MEMBERS);
         assert_members::<NewReset>(&body::RESET_MEMBERS);

@@ -16,13 +16,13 @@ pub(super) fn add(document: &mut Value) {
     for (path, methods) in object(&mut document["paths"]) {
         for (method, call) in object(methods) {
             let call = call.as_object_mut().unwrap_or_else(|| panic!("{method} {path} is described"));
-            if path.starts_with(WEBHOOKS) { signed(call) } else { complete(call) }
+            if path.starts_with(WEBHOOK_PATH_PREFIX) { signed(call) } else { complete(call) }
         }
     }
 }
 
 /// Where a signature takes the place of a key.
-const WEBHOOKS: &str = "/api/v1/webhooks/";
+const WEBHOOK_PATH_PREFIX: &str = "/api/v1/webhooks/";
 
 /// What a call with a signature has.
 fn signed(call: &mut Map<String, Value>) {

@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-const RUN: &str = "run_01a1fdacce837753badf368b3b8b6a04";
-const CONVERSATION: &str = "conv_01a1fdacce8377c1b2d3e4f5a6b7c8d9";
-const OPERATION: &str = "op_01a1fdacce8377d0a8e1b3a0c5d9e6f7";
-const ENDPOINT: &str = "ep_01a1fd9b2f7c7a10b5d2f0a9c3e4d5f6";
+const RUN_ID: &str = "run_01a1fdacce837753badf368b3b8b6a04";
+const CONVERSATION_ID: &str = "conv_01a1fdacce8377c1b2d3e4f5a6b7c8d9";
+const OPERATION_ID: &str = "op_01a1fdacce8377d0a8e1b3a0c5d9e6f7";
+const ENDPOINT_ID: &str = "ep_01a1fd9b2f7c7a10b5d2f0a9c3e4d5f6";
 
 /// The directory of services.
 pub(in crate::http) fn directory() -> Value {
     json!({
         "endpoints": [{
-            "id": ENDPOINT,
+            "id": ENDPOINT_ID,
             "name": "Invoices",
             "description": "Answers questions about our invoices.",
             "version": 3,
@@ -37,8 +37,8 @@ pub(in crate::http) fn submission() -> Value {
 /// A run that was just accepted.
 pub(in crate::http) fn accepted() -> Value {
     json!({
-        "run_id": RUN,
-        "endpoint_id": ENDPOINT,
+        "run_id": RUN_ID,
+        "endpoint_id": ENDPOINT_ID,
         "endpoint_version": 3,
         "phase": "accepted",
         "state": "queued",
@@ -60,8 +60,8 @@ pub(in crate::http) fn accepted() -> Value {
 /// The same run after it succeeded.
 pub(in crate::http) fn succeeded() -> Value {
     json!({
-        "run_id": RUN,
-        "endpoint_id": ENDPOINT,
+        "run_id": RUN_ID,
+        "endpoint_id": ENDPOINT_ID,
         "endpoint_version": 3,
         "phase": "final",
         "state": "succeeded",
@@ -89,8 +89,8 @@ pub(in crate::http) fn succeeded() -> Value {
 /// A conversation that is ready for a message.
 pub(in crate::http) fn conversation() -> Value {
     json!({
-        "conversation_id": CONVERSATION,
-        "endpoint_id": ENDPOINT,
+        "conversation_id": CONVERSATION_ID,
+        "endpoint_id": ENDPOINT_ID,
         "conversation_key": "ticket T-1880",
         "generation": 1,
         "state": "idle",
@@ -106,7 +106,7 @@ pub(in crate::http) fn conversations() -> Value {
 
 /// The body that opens it.
 pub(in crate::http) fn new_conversation() -> Value {
-    json!({ "endpoint_id": ENDPOINT, "conversation_key": "ticket T-1880" })
+    json!({ "endpoint_id": ENDPOINT_ID, "conversation_key": "ticket T-1880" })
 }
 
 /// The body of a message.
@@ -118,7 +118,7 @@ pub(in crate::http) fn message() -> Value {
 pub(in crate::http) fn said() -> Value {
     let mut run = accepted();
     let members = run.as_object_mut().expect("a run is an object");
-    members.insert("conversation_id".to_owned(), CONVERSATION.into());
+    members.insert("conversation_id".to_owned(), CONVERSATION_ID.into());
     members.insert("generation".to_owned(), 1.into());
     run
 }
@@ -126,9 +126,9 @@ pub(in crate::http) fn said() -> Value {
 /// A stop that waits for the device.
 pub(in crate::http) fn stop() -> Value {
     json!({
-        "operation_id": OPERATION,
+        "operation_id": OPERATION_ID,
         "kind": "run.stop",
-        "target": { "run_id": RUN },
+        "target": { "run_id": RUN_ID },
         "state": "pending",
         "created_at": "2026-11-21T09:14:52.002Z",
     })
@@ -137,9 +137,9 @@ pub(in crate::http) fn stop() -> Value {
 /// A reset that waits for the device.
 pub(in crate::http) fn reset() -> Value {
     json!({
-        "operation_id": OPERATION,
+        "operation_id": OPERATION_ID,
         "kind": "conversation.reset",
-        "target": { "conversation_id": CONVERSATION },
+        "target": { "conversation_id": CONVERSATION_ID },
         "state": "pending",
         "created_at": "2026-11-21T09:14:52.002Z",
     })
@@ -148,9 +148,9 @@ pub(in crate::http) fn reset() -> Value {
 /// A stop that the executor confirmed.
 pub(in crate::http) fn stopped() -> Value {
     json!({
-        "operation_id": OPERATION,
+        "operation_id": OPERATION_ID,
         "kind": "run.stop",
-        "target": { "run_id": RUN },
+        "target": { "run_id": RUN_ID },
         "state": "completed",
         "outcome": { "code": "stopped", "run_state": "cancelled" },
         "created_at": "2026-11-21T09:14:52.002Z",
@@ -174,7 +174,7 @@ pub(in crate::http) fn deliveries() -> Value {
         "data": [{
             "delivery_id": "dlv_01a1fdacd3b17e21a0b1c2d3e4f5a6b7",
             "event_id": "evt_01a1fdacd2a77c0e8c6e5d1f0b9a8c7d",
-            "run_id": RUN,
+            "run_id": RUN_ID,
             "sequence": 4,
             "type": "run.succeeded",
             "url_host": "hooks.example.com",
@@ -190,7 +190,7 @@ pub(in crate::http) fn deliveries() -> Value {
 }
 
 fn links() -> Value {
-    json!({ "self": format!("/api/v1/runs/{RUN}"), "events": format!("/api/v1/runs/{RUN}/events") })
+    json!({ "self": format!("/api/v1/runs/{RUN_ID}"), "events": format!("/api/v1/runs/{RUN_ID}/events") })
 }
 
 /// A page of a run's events.
@@ -201,7 +201,7 @@ pub(in crate::http) fn events() -> Value {
 fn started() -> Value {
     json!({
         "event_id": "evt_01a1fdacd2a77c0e8c6e5d1f0b9a8c7d",
-        "run_id": RUN,
+        "run_id": RUN_ID,
         "sequence": 2,
         "type": "run.started",
         "created_at": "2026-11-21T09:14:50.411Z",
@@ -221,7 +221,7 @@ pub(in crate::http) fn event() -> Value {
 
 /// An event that is stored as a run.
 pub(in crate::http) fn accepted_event() -> Value {
-    json!({ "run_id": RUN })
+    json!({ "run_id": RUN_ID })
 }
 
 /// An event that is not wanted.

@@ -81,9 +81,9 @@ pub fn json() -> String {
 pub(super) async fn document() -> impl IntoResponse {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
-        (header::CACHE_CONTROL, super::html::CACHE),
+        (header::CACHE_CONTROL, super::html::CACHE_CONTROL_VALUE),
     ];
     // It may wait long for a slow reader, so all of them share it.
-    static TEXT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(json()));
-    (headers, TEXT.clone())
+    static DOCUMENT_TEXT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(json()));
+    (headers, DOCUMENT_TEXT.clone())
 }

@@ -13,41 +13,41 @@ use crate::http::html::{self, Text};
 
 /// `GET /api/v1/docs`.
 pub(in crate::http) async fn page() -> Result<Response, Error> {
-    static PAGE: LazyLock<Reference> = LazyLock::new(|| Reference::of(&DOCUMENT));
-    html::answer(&*PAGE)
+    static REFERENCE_PAGE: LazyLock<ReferencePage> = LazyLock::new(|| ReferencePage::of(&DOCUMENT));
+    html::answer(&*REFERENCE_PAGE)
 }
 
 #[derive(Template)]
 #[template(path = "reference.html")]
-struct Reference {
+struct ReferencePage {
     introduction: Vec<String>,
-    groups: Vec<Group>,
-    records: Vec<Record>,
+    groups: Vec<CallGroup>,
+    records: Vec<SchemaView>,
 }
 
 /// Calls that belong together.
-struct Group {
+struct CallGroup {
     name: String,
     description: String,
-    calls: Vec<Call>,
+    calls: Vec<CallView>,
 }
 
-struct Call {
+struct CallView {
     id: String,
     method: String,
     path: String,
     summary: String,
     description: String,
-    parameters: Vec<Row>,
-    body: Option<Shown>,
-    answers: Vec<Answer>,
-    refusals: Vec<Refusals>,
+    parameters: Vec<FieldView>,
+    body: Option<BodyView>,
+    answers: Vec<ResponseView>,
+    refusals: Vec<RefusalGroup>,
 }
 
 /// A parameter, a header or a member.
-struct Row {
+struct FieldView {
     name: String,
-    kind: Kind,
+    kind: TypeView,
     /// Where a parameter goes.
     place: String,
     required: bool,
@@ -55,69 +55,69 @@ struct Row {
 }
 
 /// A type in words, with the record it leads to.
-struct Kind {
+struct TypeView {
     text: String,
     record: Option<String>,
 }
 
 /// A body with an example.
-struct Shown {
-    kind: Kind,
+struct BodyView {
+    kind: TypeView,
     example: String,
 }
 
 /// An answer that is no refusal.
-struct Answer {
+struct ResponseView {
     status: String,
     description: String,
-    headers: Vec<Row>,
-    body: Option<Shown>,
+    headers: Vec<FieldView>,
+    body: Option<BodyView>,
 }
 
 /// The problems of one status.
-struct Refusals {
+struct RefusalGroup {
     status: String,
     codes: Vec<String>,
 }
 
-struct Record {
+struct SchemaView {
     name: String,
     description: String,
-    kind: Kind,
+    kind: TypeView,
     words: Vec<String>,
-    members: Vec<Row>,
+    members: Vec<FieldView>,
 }
 
-impl Reference {
+impl ReferencePage {
     fn of(document: &Value) -> Self {
         let calls = || {
             members(&document["paths"])
                 .flat_map(|(path, methods)| members(methods).map(move |(method, call)| (path, method, call)))
         };
-        let group = |tag: &Value| Group {
+        let group = |tag: &Value| CallGroup {
             name: text(&tag["name"]),
             description: text(&tag["description"]),
             calls: calls()
                 .filter(|(_, _, call)| call["tags"][0] == tag["name"])
-                .map(|(path, method, call)| Call::of(document, path, method, call))
+                .map(|(path, method, call)| CallView::of(document, path, method, call))
                 .collect(),
         };
         Self {
             introduction: text(&document["info"]["description"]).split("\n\n").map(str::to_owned).collect(),
             groups: list(&document["tags"]).map(group).collect(),
             records: members(&document["components"]["schemas"])
-                .map(|(name, schema)| Record::of(name, schema))
+                .map(|(name, schema)| SchemaView::of(name, schema))
                 .collect(),
         }
     }
 }
 
-impl Call {
+impl CallView {
     fn of(document: &Value, path: &str, method: &str, call: &Value) -> Self {
-        let (refused, answered): (Vec<_>, Vec<_>) =
-            members(&call["responses"]).partition(|(_, response)| response["content"].get(PROBLEM).is_some());
+        let (refused, answered): (Vec<_>, Vec<_>) = members(&call["responses"])
+            .partition(|(_, response)| response["content"].get(PROBLEM_MEDIA_TYPE).is_some());
         let codes = |response: &Value| {
-            members(&response["content"][PROBLEM]["examples"]).map(|(code, _)| code.clone()).collect()
+            members(&response["content"][PROBLEM_MEDIA_TYPE]["examples"]).map(|(code, _)| code.clone()).collect()
         };
         Self {
             id: text(&call["operationId"]),
@@ -126,25 +126,25 @@ impl Call {
             summary: text(&call["summary"]),
             description: text(&call["description"]),
             parameters: list(&call["parameters"])
-                .map(|parameter| Row::parameter(resolve(document, parameter)))
+                .map(|parameter| FieldView::parameter(resolve(document, parameter)))
                 .collect(),
             body: shown(&call["requestBody"]),
-            answers: answered.iter().map(|(status, response)| Answer::of(document, status, response)).collect(),
+            answers: answered.iter().map(|(status, response)| ResponseView::of(document, status, response)).collect(),
             refusals: refused
                 .iter()
-                .map(|(status, response)| Refusals { status: (*status).clone(), codes: codes(response) })
+                .map(|(status, response)| RefusalGroup { status: (*status).clone(), codes: codes(response) })
                 .collect(),
         }
     }
 }
 
-const PROBLEM: &str = "application/problem+json";
+const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
 
-impl Answer {
+impl ResponseView {
     fn of(document: &Value, status: &str, response: &Value) -> Self {
         let header = |(name, header): (&String, &Value)| {
             let header = resolve(document, header);
-            Row::new(name, &header["schema"], true, text(&header["description"]))
+            FieldView::new(name, &header["schema"], true, text(&header["description"]))
         };
         Self {
             status: status.to_owned(),
@@ -155,9 +155,9 @@ impl Answer {
     }
 }
 
-impl Row {
+impl FieldView {
     fn new(name: &str, schema: &Value, required: bool, description: String) -> Self {
-        Self { name: name.to_owned(), kind: Kind::of(schema), place: String::new(), required, description }
+        Self { name: name.to_owned(), kind: TypeView::of(schema), place: String::new(), required, description }
     }
 
     fn parameter(parameter: &Value) -> Self {
@@ -167,7 +167,7 @@ impl Row {
     }
 }
 
-impl Kind {
+impl TypeView {
     fn of(schema: &Value) -> Self {
         if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
             return Self { text: name.to_owned(), record: Some(name.to_owned()) };
@@ -192,30 +192,30 @@ impl Kind {
     }
 }
 
-impl Record {
+impl SchemaView {
     fn of(name: &str, schema: &Value) -> Self {
         let required = |name: &str| list(&schema["required"]).any(|required| required == name);
         let words = schema.get("enum").or(schema.get("x-extensible-enum")).unwrap_or(&Value::Null);
         Self {
             name: name.to_owned(),
             description: text(&schema["description"]),
-            kind: Kind::of(schema),
+            kind: TypeView::of(schema),
             words: list(words).map(text).collect(),
             members: members(&schema["properties"])
-                .map(|(name, member)| Row::new(name, member, required(name), text(&member["description"])))
+                .map(|(name, member)| FieldView::new(name, member, required(name), text(&member["description"])))
                 .collect(),
         }
     }
 }
 
 /// The first form of a body or an answer, with its example.
-fn shown(holder: &Value) -> Option<Shown> {
+fn shown(holder: &Value) -> Option<BodyView> {
     let (_, content) = members(&holder["content"]).next()?;
     let example = match &content["example"] {
         Value::String(text) => text.clone(),
         value => serde_json::to_string_pretty(value).unwrap_or_default(),
     };
-    Some(Shown { kind: Kind::of(&content["schema"]), example })
+    Some(BodyView { kind: TypeView::of(&content["schema"]), example })
 }
 
 /// What a reference inside the document leads to.

@@ -10,10 +10,10 @@ use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::{Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::http::problems::{Code, Retry};
+use crate::http::problems::{Code, RetryAdvice};
 
 /// What every call with a key may answer.
-pub(in crate::http) const EVERY_CALL: &[Code] = &[
+pub(in crate::http) const COMMON_CODES: &[Code] = &[
     Code::CredentialInUrl,
     Code::SubjectMissing,
     Code::SubjectInvalid,
@@ -29,7 +29,7 @@ pub(in crate::http) const EVERY_CALL: &[Code] = &[
 ];
 
 /// What a call with a body may answer.
-pub(in crate::http) const JSON_BODY: &[Code] = &[
+pub(in crate::http) const JSON_BODY_CODES: &[Code] = &[
     Code::MalformedJson,
     Code::BodyTimeout,
     Code::PayloadTooLarge,
@@ -39,7 +39,7 @@ pub(in crate::http) const JSON_BODY: &[Code] = &[
 ];
 
 /// What a call that creates work may answer.
-pub(in crate::http) const NEW_WORK: &[Code] =
+pub(in crate::http) const NEW_WORK_CODES: &[Code] =
     &[Code::IdempotencyKeyMissing, Code::IdempotencyKeyInvalid, Code::IdempotencyKeyReused, Code::Draining];
 
 /// Names the refusals of one call: groups of codes, and codes of its own.
@@ -93,7 +93,7 @@ fn example(code: Code) -> Value {
         "detail": facts.what.replace('`', ""),
         "code": code.as_str(),
         "request_id": "req_01a1fdacce837753badf368b3b8b6a04",
-        "retryable": facts.retry != Retry::No,
+        "retryable": facts.retry != RetryAdvice::No,
     });
     let member = |name: &str, text: &str| (name.to_owned(), serde_json::from_str(text).expect("a test reads them all"));
     let members: Map<_, _> = facts.members.iter().map(|m| member(m.name, m.example)).collect();

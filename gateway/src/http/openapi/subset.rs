@@ -6,13 +6,13 @@
 use serde_json::{Map, Value, json};
 
 /// The sets of words that never grow.
-const CLOSED: [&str; 2] = ["Phase", "Effects"];
+const CLOSED_ENUMS: [&str; 2] = ["Phase", "Effects"];
 
 /// Rewrites the whole document.
 pub(super) fn keep_to(document: &mut Value) {
     walk(document);
     let schemas = document["components"]["schemas"].as_object_mut().into_iter().flatten();
-    for (_, schema) in schemas.filter(|(name, _)| !CLOSED.contains(&name.as_str())) {
+    for (_, schema) in schemas.filter(|(name, _)| !CLOSED_ENUMS.contains(&name.as_str())) {
         open(schema);
     }
 }

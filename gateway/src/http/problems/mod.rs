@@ -105,13 +105,13 @@ codes! {
 }
 
 /// What is true of every problem of one kind.
-pub(super) struct Facts {
+pub(super) struct ProblemFacts {
     /// The status it is sent with.
     pub(super) status: StatusCode,
     /// A short name.
     pub(super) title: &'static str,
     /// Whether the same request may succeed later.
-    pub(super) retry: Retry,
+    pub(super) retry: RetryAdvice,
     /// What happened, in a sentence.
     pub(super) what: &'static str,
     /// How it comes to this.
@@ -119,12 +119,12 @@ pub(super) struct Facts {
     /// What the caller does next.
     pub(super) next: &'static str,
     /// The members that a document of this kind has beyond those that all have.
-    pub(super) members: &'static [Member],
+    pub(super) members: &'static [ProblemMember],
 }
 
 /// Whether, and how soon, the same request is worth another try.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Retry {
+pub(super) enum RetryAdvice {
     /// It would be refused again.
     No,
     /// At once, or whenever the caller likes.
@@ -134,7 +134,7 @@ pub(super) enum Retry {
 }
 
 /// One further member of a problem document.
-pub(super) struct Member {
+pub(super) struct ProblemMember {
     /// Its name.
     pub(super) name: &'static str,
     /// What it says.

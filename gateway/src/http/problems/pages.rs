@@ -8,24 +8,24 @@ use deskgate_protocol::VERSION;
 
 use super::super::error::Error;
 use super::super::html::{self, Text};
-use super::{Code, Facts, Retry};
+use super::{Code, ProblemFacts, RetryAdvice};
 
 /// What a template may ask of a code.
-struct Problem {
+struct ProblemView {
     code: &'static str,
-    facts: &'static Facts,
+    facts: &'static ProblemFacts,
 }
 
-impl Problem {
+impl ProblemView {
     fn of(code: Code) -> Self {
         Self { code: code.as_str(), facts: code.facts() }
     }
 
     fn retry(&self) -> String {
         match self.facts.retry {
-            Retry::No => "The same request would be refused again.".to_owned(),
-            Retry::Yes => "The same request may succeed later.".to_owned(),
-            Retry::After(seconds) => {
+            RetryAdvice::No => "The same request would be refused again.".to_owned(),
+            RetryAdvice::Yes => "The same request may succeed later.".to_owned(),
+            RetryAdvice::After(seconds) => {
                 format!("The same request may succeed later; `Retry-After` says when, usually {seconds} s.")
             }
         }
@@ -34,23 +34,23 @@ impl Problem {
 
 #[derive(Template)]
 #[template(path = "problem.html")]
-struct Page {
-    problem: Problem,
+struct ProblemPage {
+    problem: ProblemView,
 }
 
 #[derive(Template)]
 #[template(path = "problems.html")]
-struct Index {
-    problems: Vec<Problem>,
+struct ProblemIndex {
+    problems: Vec<ProblemView>,
 }
 
 /// `GET /problems/{code}`.
 pub(in crate::http) async fn page(code: Result<Path<String>, PathRejection>) -> Result<Response, Error> {
     let code = code.ok().and_then(|Path(text)| Code::find(&text)).ok_or_else(Error::not_found)?;
-    html::answer(&Page { problem: Problem::of(code) })
+    html::answer(&ProblemPage { problem: ProblemView::of(code) })
 }
 
 /// `GET /problems`: all of them.
 pub(in crate::http) async fn index() -> Result<Response, Error> {
-    html::answer(&Index { problems: Code::ALL.iter().copied().map(Problem::of).collect() })
+    html::answer(&ProblemIndex { problems: Code::ALL.iter().copied().map(ProblemView::of).collect() })
 }

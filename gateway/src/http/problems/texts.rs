@@ -2,9 +2,9 @@
 
 use axum::http::StatusCode;
 
-use super::{Code, Facts, Member, Retry};
+use super::{Code, ProblemFacts, ProblemMember, RetryAdvice};
 
-const ERRORS: Member = Member {
+const ERRORS_MEMBER: ProblemMember = ProblemMember {
     name: "errors",
     meaning: "A list of what is wrong: `pointer` says where (a JSON Pointer into the body, or `?name` for a query \
               parameter), `code` what for programs, `detail` what for people.",
@@ -13,88 +13,88 @@ const ERRORS: Member = Member {
 
 impl Code {
     /// What is true of every problem of this kind.
-    pub(in crate::http) const fn facts(self) -> &'static Facts {
+    pub(in crate::http) const fn facts(self) -> &'static ProblemFacts {
         match self {
-            Self::MalformedJson => &Facts {
+            Self::MalformedJson => &ProblemFacts {
                 status: StatusCode::BAD_REQUEST,
                 title: "Malformed JSON",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The body could not be read as JSON.",
                 why: "It breaks off, errs in its syntax, is not UTF-8 or is nested deeper than 64 levels. `detail` says where.",
                 next: "Write the body with a JSON library instead of by hand, and send it again.",
                 members: &[],
             },
-            Self::SubjectMissing => &Facts {
+            Self::SubjectMissing => &ProblemFacts {
                 status: StatusCode::BAD_REQUEST,
                 title: "Subject missing",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The request names no business user.",
                 why: "Every call is made on behalf of one user of yours, named in the header `X-Gateway-Subject`. Only a \
                       key that is bound to one subject may leave the header out.",
                 next: "Send `X-Gateway-Subject` with your own identifier of the user, 1 to 255 visible ASCII characters.",
                 members: &[],
             },
-            Self::SubjectInvalid => &Facts {
+            Self::SubjectInvalid => &ProblemFacts {
                 status: StatusCode::BAD_REQUEST,
                 title: "Subject invalid",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The header `X-Gateway-Subject` cannot be used.",
                 why: "It was sent more than once, is empty, is longer than 255 characters or holds something other than \
                       visible ASCII characters.",
                 next: "Use a stable identifier such as a user number. Encode names that are not ASCII.",
                 members: &[],
             },
-            Self::IdempotencyKeyMissing => &Facts {
+            Self::IdempotencyKeyMissing => &ProblemFacts {
                 status: StatusCode::BAD_REQUEST,
                 title: "Idempotency-Key missing",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "A request that creates work came without an `Idempotency-Key`.",
                 why: "Without a key, a request whose answer got lost could not be repeated safely.",
                 next: "Choose a key for each piece of work, such as your order's number, store it before you send, and send \
                        the same key with every repetition.",
                 members: &[],
             },
-            Self::IdempotencyKeyInvalid => &Facts {
+            Self::IdempotencyKeyInvalid => &ProblemFacts {
                 status: StatusCode::BAD_REQUEST,
                 title: "Idempotency-Key invalid",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The header `Idempotency-Key` cannot be used.",
                 why: "It was sent more than once, is empty, is longer than 255 characters or holds something other than \
                       visible ASCII characters.",
                 next: "Send one key of 1 to 255 visible ASCII characters, bare or in double quotes.",
                 members: &[],
             },
-            Self::CredentialInUrl => &Facts {
+            Self::CredentialInUrl => &ProblemFacts {
                 status: StatusCode::BAD_REQUEST,
                 title: "Credential in the URL",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "A credential was sent in the query string.",
                 why: "Addresses end up in logs, histories and proxies, so a key in one must be taken as known to others.",
                 next: "Send the key in the header `Authorization`. Roll the key that was sent in the URL.",
                 members: &[],
             },
-            Self::InvalidCursor => &Facts {
+            Self::InvalidCursor => &ProblemFacts {
                 status: StatusCode::BAD_REQUEST,
                 title: "Invalid cursor",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The cursor is not one that was handed out here.",
                 why: "Cursors are opaque. One that was changed, cut or taken from another list names no place in this one.",
                 next: "Use `next_cursor` as it came, with the same filters, or begin without a cursor.",
                 members: &[],
             },
-            Self::CredentialMissing => &Facts {
+            Self::CredentialMissing => &ProblemFacts {
                 status: StatusCode::UNAUTHORIZED,
                 title: "Credential missing",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The request has no application key.",
                 why: "Every call needs one.",
                 next: "Send `Authorization: Bearer` with your application key. The owner of the desktop creates keys.",
                 members: &[],
             },
-            Self::CredentialInvalid => &Facts {
+            Self::CredentialInvalid => &ProblemFacts {
                 status: StatusCode::UNAUTHORIZED,
                 title: "Credential invalid",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The application key is not valid.",
                 why: "It is unknown, revoked, expired or mistyped. These look alike on purpose. `detail` says when something \
                       else than an application key was sent.",
@@ -102,10 +102,10 @@ impl Code {
                        new one.",
                 members: &[],
             },
-            Self::SignatureInvalid => &Facts {
+            Self::SignatureInvalid => &ProblemFacts {
                 status: StatusCode::UNAUTHORIZED,
                 title: "Signature invalid",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The signature of an event is not valid for this address.",
                 why: "The address is that of no webhook, or the event was signed with another secret, more than five minutes \
                       ago, or over other bytes than those that arrived; or a header that belongs to the signature is \
@@ -113,195 +113,199 @@ impl Code {
                 next: "The owner of the webhook sees the reason: `deskgate hook show`, or the webhook's page.",
                 members: &[],
             },
-            Self::InsufficientScope => &Facts {
+            Self::InsufficientScope => &ProblemFacts {
                 status: StatusCode::FORBIDDEN,
                 title: "Insufficient scope",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The application key may not do this.",
                 why: "Keys carry scopes, and this call needs one that the key lacks.",
                 next: "Ask the owner of the desktop for a key with the scope that `required_scope` names.",
-                members: &[Member {
+                members: &[ProblemMember {
                     name: "required_scope",
                     meaning: "The scope that is needed.",
                     example: "\"runs:write\"",
                 }],
             },
-            Self::SubjectNotAllowed => &Facts {
+            Self::SubjectNotAllowed => &ProblemFacts {
                 status: StatusCode::FORBIDDEN,
                 title: "Subject not allowed",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The application key is bound to another subject.",
                 why: "A key with a fixed subject acts for that one only.",
                 next: "Leave `X-Gateway-Subject` out, or use a key that is not bound.",
                 members: &[],
             },
-            Self::ApplicationDisabled => &Facts {
+            Self::ApplicationDisabled => &ProblemFacts {
                 status: StatusCode::FORBIDDEN,
                 title: "Application disabled",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The application that this key belongs to was disabled.",
                 why: "The owner of the desktop disabled it. Its keys are revoked for good, and its runs were stopped.",
                 next: "Ask the owner of the desktop for a key of another application.",
                 members: &[],
             },
-            Self::NotFound => &Facts {
+            Self::NotFound => &ProblemFacts {
                 status: StatusCode::NOT_FOUND,
                 title: "Not found",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "There is nothing at this address that this caller may see.",
                 why: "It does not exist, it is a draft, or it belongs to another application or another subject. These look \
                       alike on purpose.",
                 next: "Check the identifier and that `X-Gateway-Subject` is the one the work was submitted with.",
                 members: &[],
             },
-            Self::MethodNotAllowed => &Facts {
+            Self::MethodNotAllowed => &ProblemFacts {
                 status: StatusCode::METHOD_NOT_ALLOWED,
                 title: "Method not allowed",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "This address does not take this method.",
                 why: "The address exists, but not for what was tried.",
                 next: "The header `Allow` names the methods it takes.",
                 members: &[],
             },
-            Self::NotAcceptable => &Facts {
+            Self::NotAcceptable => &ProblemFacts {
                 status: StatusCode::NOT_ACCEPTABLE,
                 title: "Not acceptable",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "None of the forms that the request accepts can be given.",
                 why: "The header `Accept` leaves out every form that this address has.",
                 next: "Leave `Accept` out, or name a form that the reference lists for this call.",
                 members: &[],
             },
-            Self::BodyTimeout => &Facts {
+            Self::BodyTimeout => &ProblemFacts {
                 status: StatusCode::REQUEST_TIMEOUT,
                 title: "Body too slow",
-                retry: Retry::Yes,
+                retry: RetryAdvice::Yes,
                 what: "The body did not arrive in time.",
                 why: "The line was slow, or the program announced a longer body than it sent. Nothing was accepted.",
                 next: "Send the request again, with the same `Idempotency-Key`.",
                 members: &[],
             },
-            Self::GenerationMismatch => &Facts {
+            Self::GenerationMismatch => &ProblemFacts {
                 status: StatusCode::CONFLICT,
                 title: "Generation mismatch",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The conversation is in another generation than the request expects.",
                 why: "It was reset since it was last read, so the message would have met an assistant that no longer knows \
                       what was said before.",
                 next: "Decide whether the message still makes sense. If it does, send it with `current_generation` under a \
                        new `Idempotency-Key`.",
-                members: &[Member {
+                members: &[ProblemMember {
                     name: "current_generation",
                     meaning: "The generation the conversation is in.",
                     example: "2",
                 }],
             },
-            Self::ConversationBusy => &Facts {
+            Self::ConversationBusy => &ProblemFacts {
                 status: StatusCode::CONFLICT,
                 title: "Conversation busy",
-                retry: Retry::Yes,
+                retry: RetryAdvice::Yes,
                 what: "The conversation works on another run or is being reset.",
                 why: "A conversation takes one message at a time, in order.",
                 next: "Wait until the run that `active_run_id` names, or the reset that `operation_id` names, has ended, then \
                        send the request again.",
                 members: &[
-                    Member {
+                    ProblemMember {
                         name: "active_run_id",
                         meaning: "The run it works on; absent while it is being reset.",
                         example: "\"run_01a1fdacce837753badf368b3b8b6a04\"",
                     },
-                    Member {
+                    ProblemMember {
                         name: "operation_id",
                         meaning: "The reset under way; absent while it works on a run.",
                         example: "\"op_01a1fdacce8377d0a8e1b3a0c5d9e6f7\"",
                     },
                 ],
             },
-            Self::IdempotencyKeyReused => &Facts {
+            Self::IdempotencyKeyReused => &ProblemFacts {
                 status: StatusCode::CONFLICT,
                 title: "Idempotency-Key reused",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "This `Idempotency-Key` was used for a request with a different body.",
                 why: "A key stands for one piece of work. The order of members and white space do not matter, everything \
                       else in the body does.",
                 next: "For new work choose a new key. To repeat, send exactly what was sent first.",
                 members: &[
-                    Member {
+                    ProblemMember {
                         name: "existing_run_id",
                         meaning: "The run that the key stands for, where it stands for one.",
                         example: "\"run_01a1fdacce837753badf368b3b8b6a04\"",
                     },
-                    Member {
+                    ProblemMember {
                         name: "existing_conversation_id",
                         meaning: "The conversation that the key stands for, where it stands for one.",
                         example: "\"conv_01a1fdacce8377c1b2d3e4f5a6b7c8d9\"",
                     },
-                    Member {
+                    ProblemMember {
                         name: "existing_operation_id",
                         meaning: "The control operation that the key stands for, where it stands for one.",
                         example: "\"op_01a1fdacce8377d0a8e1b3a0c5d9e6f7\"",
                     },
                 ],
             },
-            Self::AttemptMismatch => &Facts {
+            Self::AttemptMismatch => &ProblemFacts {
                 status: StatusCode::CONFLICT,
                 title: "Attempt mismatch",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The run is in another attempt than the request expects.",
                 why: "It was handed out again since it was last read.",
                 next: "Read the run, and decide whether it should still be stopped.",
-                members: &[Member { name: "current_attempt", meaning: "The attempt it is in.", example: "2" }],
+                members: &[ProblemMember { name: "current_attempt", meaning: "The attempt it is in.", example: "2" }],
             },
-            Self::RunPurged => &Facts {
+            Self::RunPurged => &ProblemFacts {
                 status: StatusCode::GONE,
                 title: "Run purged",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The run was deleted.",
                 why: "Runs that have ended are kept for a limited time; `purge_at` of a run says until when.",
                 next: "Keep what you need of a run in your own system before `purge_at`.",
                 members: &[],
             },
-            Self::PayloadTooLarge => &Facts {
+            Self::PayloadTooLarge => &ProblemFacts {
                 status: StatusCode::PAYLOAD_TOO_LARGE,
                 title: "Payload too large",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The body is larger than the limit.",
                 why: "What an assistant can take in is limited, and so is what the gateway stores of one run.",
                 next: "Send less, or put large content where the service can read it on the desktop.",
-                members: &[Member { name: "limit_bytes", meaning: "The largest body, in bytes.", example: "1048576" }],
+                members: &[ProblemMember {
+                    name: "limit_bytes",
+                    meaning: "The largest body, in bytes.",
+                    example: "1048576",
+                }],
             },
-            Self::UnsupportedMediaType => &Facts {
+            Self::UnsupportedMediaType => &ProblemFacts {
                 status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 title: "Unsupported media type",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The body is not announced as JSON.",
                 why: "The header `Content-Type` is missing or names something else.",
                 next: "Send `Content-Type: application/json`.",
                 members: &[],
             },
-            Self::InvalidInput => &Facts {
+            Self::InvalidInput => &ProblemFacts {
                 status: StatusCode::UNPROCESSABLE_ENTITY,
                 title: "Invalid input",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The request is well-formed, but some of its values are not acceptable.",
                 why: "`errors` names each of them.",
                 next: "Correct the values that `errors` names. Nothing was accepted, so the `Idempotency-Key` is still free.",
-                members: &[ERRORS],
+                members: &[ERRORS_MEMBER],
             },
-            Self::UnknownField => &Facts {
+            Self::UnknownField => &ProblemFacts {
                 status: StatusCode::UNPROCESSABLE_ENTITY,
                 title: "Unknown field",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The body has a member that this request does not know.",
                 why: "A caller supplies business content and nothing else. What a run may do is decided on the desktop, and a \
                       member that were silently ignored would look as if it worked.",
                 next: "Remove the member. Business content of your own goes into `input`, labels into `metadata`.",
-                members: &[ERRORS],
+                members: &[ERRORS_MEMBER],
             },
-            Self::MappingFailed => &Facts {
+            Self::MappingFailed => &ProblemFacts {
                 status: StatusCode::UNPROCESSABLE_ENTITY,
                 title: "Mapping failed",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The event is genuine and wanted, and lacks what the webhook makes of events.",
                 why: "The webhook's mapping needs a text, a business user and, for messages, the name of a conversation. `detail` \
                       says what is missing or cannot be used.",
@@ -309,10 +313,10 @@ impl Code {
                        test`), and the sender delivers the event again.",
                 members: &[],
             },
-            Self::RateLimited => &Facts {
+            Self::RateLimited => &ProblemFacts {
                 status: StatusCode::TOO_MANY_REQUESTS,
                 title: "Rate limited",
-                retry: Retry::After("1"),
+                retry: RetryAdvice::After("1"),
                 what: "This key has made too many requests in too short a time or has too many with a body under way, its \
                        application has too many streams or waiting reads open, or its address has too many requests \
                        under way or sent too many without a valid key.",
@@ -325,60 +329,64 @@ impl Code {
                        instead of asking again and again; close streams that nobody reads.",
                 members: &[],
             },
-            Self::QueueFull => &Facts {
+            Self::QueueFull => &ProblemFacts {
                 status: StatusCode::TOO_MANY_REQUESTS,
                 title: "Queue full",
-                retry: Retry::After("5"),
+                retry: RetryAdvice::After("5"),
                 what: "Too many runs of this application wait for its devices.",
                 why: "The desktop works more slowly than runs are submitted, or it is away. Nothing was accepted.",
                 next: "Wait for as many seconds as `Retry-After` says, then send the same request with the same \
                        `Idempotency-Key`.",
                 members: &[],
             },
-            Self::HeadTooLarge => &Facts {
+            Self::HeadTooLarge => &ProblemFacts {
                 status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
                 title: "Head too large",
-                retry: Retry::No,
+                retry: RetryAdvice::No,
                 what: "The address and the headers of the request are together larger than a gateway reads.",
                 why: "A header or the query string holds something that belongs into the body. A head that is larger by \
                       far is answered with this status and without a document.",
                 next: "Send a smaller head: business content goes into the body, as `input`.",
-                members: &[Member { name: "limit_bytes", meaning: "The largest head, in bytes.", example: "32768" }],
+                members: &[ProblemMember {
+                    name: "limit_bytes",
+                    meaning: "The largest head, in bytes.",
+                    example: "32768",
+                }],
             },
-            Self::Internal => &Facts {
+            Self::Internal => &ProblemFacts {
                 status: StatusCode::INTERNAL_SERVER_ERROR,
                 title: "Internal error",
-                retry: Retry::Yes,
+                retry: RetryAdvice::Yes,
                 what: "The gateway failed.",
                 why: "This is a fault of the gateway. Its log describes it under the same `request_id`.",
                 next: "Repeat the request with the same `Idempotency-Key`. If it fails again, give the `request_id` to the \
                        gateway's administrator.",
                 members: &[],
             },
-            Self::AccessPaused => &Facts {
+            Self::AccessPaused => &ProblemFacts {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 title: "Access paused",
-                retry: Retry::After("60"),
+                retry: RetryAdvice::After("60"),
                 what: "The owner of this service has paused external access.",
                 why: "The owner of the desktop can switch access off and on at any time. Nothing was accepted; what was \
                       accepted before is kept.",
                 next: "Send the same request later, with the same `Idempotency-Key`.",
                 members: &[],
             },
-            Self::StoreUnavailable => &Facts {
+            Self::StoreUnavailable => &ProblemFacts {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 title: "Store unavailable",
-                retry: Retry::After("2"),
+                retry: RetryAdvice::After("2"),
                 what: "The gateway cannot reach its database.",
                 why: "Nothing is answered from memory, so that an answer never says more than what is stored. Whether the \
                       work was accepted is unknown when the connection was lost during the request.",
                 next: "Send the same request with the same `Idempotency-Key`: if the work was accepted, its run comes back.",
                 members: &[],
             },
-            Self::Draining => &Facts {
+            Self::Draining => &ProblemFacts {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 title: "Draining",
-                retry: Retry::After("1"),
+                retry: RetryAdvice::After("1"),
                 what: "This gateway is stopping.",
                 why: "It finishes what it has begun and accepts nothing new. Nothing was accepted.",
                 next: "Send the same request again, with the same `Idempotency-Key`; another gateway or the restarted one \

@@ -6,7 +6,7 @@ use deskgate_protocol::{ApprovalId, EventId, Timestamp};
 use serde_json::Value;
 use tokio_postgres::Row;
 
-use super::{Fence, one};
+use super::{AttemptFence, one};
 use crate::store::Error;
 
 /// A request for approval that the device has opened or closed.
@@ -39,7 +39,7 @@ impl Approval {
 
 /// A request that is closed and is not the open one changes no state. Devices are believed for a week about how long a
 /// request stays open.
-pub(super) const APPROVAL: &str = "-- attempts::approval
+pub(super) const APPROVAL_SQL: &str = "-- attempts::approval
     WITH moved AS (
         UPDATE runs SET device_seq = $5, last_sequence = last_sequence + 1,
             state = CASE WHEN state = $8 AND ($7::timestamptz IS NOT NULL OR open_approval = $6) THEN $9 ELSE state END,
@@ -55,7 +55,7 @@ pub(super) const APPROVAL: &str = "-- attempts::approval
 /// Stores the device's event `seq`, which opens or closes a request.
 pub(super) async fn store(
     client: &impl GenericClient,
-    fence: &Fence<'_>,
+    fence: &AttemptFence<'_>,
     seq: u64,
     approval: &Approval,
 ) -> Result<Option<Row>, Error> {
@@ -64,7 +64,7 @@ pub(super) async fn store(
     let (from, to) = approval.step();
     let (event_id, kind, data) = (EventId::new().uuid(), approval.event(), approval.data.to_string());
     let (from, to, kind) = (from.as_str(), to.as_str(), kind.as_str());
-    one(client, APPROVAL, fence, &[&seq, &approval_id, &until, &from, &to, &event_id, &kind, &data]).await
+    one(client, APPROVAL_SQL, fence, &[&seq, &approval_id, &until, &from, &to, &event_id, &kind, &data]).await
 }
 
 #[cfg(test)]

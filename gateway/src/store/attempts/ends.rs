@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::{Fence, one, words};
+use super::{AttemptFence, one, words};
 use crate::store::Error;
 
 /// An attempt that the device declined before it began has no number, and no event stored.
 ///
 /// Where a request is open there is more to settle: `END_UNSETTLED` does.
-pub(super) const END: &str = "-- attempts::end
+pub(super) const END_SQL: &str = "-- attempts::end
     WITH ended AS (
         UPDATE runs SET state = $5, result = $6::text::json, error = $7::text::json, usage = $8::text::json,
             finished_at = now(), purge_at = now() + make_interval(secs => $9), offered_until = NULL,
@@ -28,7 +28,7 @@ pub(super) const END: &str = "-- attempts::end
 
 /// The same for a run in doubt, which is reconciled by it, and for one with an open request, which is withdrawn by it:
 /// events before the final one say so.
-const END_UNSETTLED: &str = "-- attempts::end_unsettled
+const END_UNSETTLED_SQL: &str = "-- attempts::end_unsettled
     WITH held AS (
         SELECT run_id, state = 'awaiting_reconciliation' AS in_doubt, open_approval FROM runs
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($11)
@@ -54,7 +54,7 @@ const END_UNSETTLED: &str = "-- attempts::end_unsettled
 /// Ends a run with the device's report `seq`; without one nothing was executed.
 pub(super) async fn end(
     client: &impl GenericClient,
-    fence: &Fence<'_>,
+    fence: &AttemptFence<'_>,
     seq: Option<u64>,
     outcome: &Outcome,
     retention: Duration,
@@ -86,13 +86,13 @@ pub(super) async fn end(
         &kind.as_str(),
         &data,
     ];
-    if let Some(ended) = one(client, END, fence, &rest).await? {
+    if let Some(ended) = one(client, END_SQL, fence, &rest).await? {
         return Ok(Some(ended));
     }
     let mut rest: Vec<&(dyn ToSql + Sync)> = rest.into();
     rest[6] = &unsettled;
     rest.extend([&withdrawn_id as &(dyn ToSql + Sync), &reconciled_id]);
-    one(client, END_UNSETTLED, fence, &rest).await
+    one(client, END_UNSETTLED_SQL, fence, &rest).await
 }
 
 /// Where something may be open that the end `state` settles. What awaits approval ends by way of running, now that
@@ -115,7 +115,7 @@ fn final_data(outcome: &Outcome) -> Value {
     }
 }
 
-const WAS_UNKNOWN: &str = "-- attempts::was_unknown
+const WAS_UNKNOWN_SQL: &str = "-- attempts::was_unknown
     SELECT 1 FROM runs WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
         AND unknown_attempt IS NOT NULL";
 
@@ -123,10 +123,10 @@ const WAS_UNKNOWN: &str = "-- attempts::was_unknown
 /// to run again nobody knows.
 pub(super) async fn mismatch(
     client: &impl GenericClient,
-    fence: &Fence<'_>,
+    fence: &AttemptFence<'_>,
     retention: Duration,
 ) -> Result<Option<Row>, Error> {
-    let was_unknown = one(client, WAS_UNKNOWN, fence, &[]).await?.is_some();
+    let was_unknown = one(client, WAS_UNKNOWN_SQL, fence, &[]).await?.is_some();
     let effects = if was_unknown { Effects::Possible } else { Effects::None };
     end(client, fence, None, &definition_mismatch(effects), retention).await
 }

@@ -6,12 +6,12 @@ use deskgate_protocol::run::EventType;
 use serde_json::Value;
 use tokio_postgres::Row;
 
-use super::{Fence, one};
+use super::{AttemptFence, one};
 use crate::store::Error;
 
 /// The device's numbers are dense, so each event's sequence follows from the last one's. Numbers
 /// that were stored before fall on sequences that exist, and stay as they are.
-pub(super) const EVENTS: &str = "-- attempts::events
+pub(super) const STORE_EVENTS_SQL: &str = "-- attempts::events
     WITH moved AS (
         UPDATE runs SET device_seq = $6::bigint, last_sequence = last_sequence + ($6::bigint - device_seq)
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
@@ -28,7 +28,7 @@ pub(super) const EVENTS: &str = "-- attempts::events
 /// Stores events with dense numbers from `first`.
 pub(super) async fn store(
     client: &impl GenericClient,
-    fence: &Fence<'_>,
+    fence: &AttemptFence<'_>,
     first: u64,
     events: &[(EventType, Value)],
 ) -> Result<Option<Row>, Error> {
@@ -38,5 +38,5 @@ pub(super) async fn store(
     let ids: Vec<_> = events.iter().map(|_| EventId::new().uuid()).collect();
     let types: Vec<_> = events.iter().map(|(kind, _)| kind.as_str()).collect();
     let data: Vec<_> = events.iter().map(|(_, data)| data.to_string()).collect();
-    one(client, EVENTS, fence, &[&first, &last, &numbers, &ids, &types, &data]).await
+    one(client, STORE_EVENTS_SQL, fence, &[&first, &last, &numbers, &ids, &types, &data]).await
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 use deskgate_protocol::control::RevokeCode;
 use deskgate_protocol::run::{EventType, RunState};
 
-use super::{Record, Recorded, What, write};
+use super::{AttemptRecord, AttemptUpdate, RecordOutcome, write};
 use crate::store::devices::SessionKey;
 use crate::store::runs::word;
 use crate::store::{Error, Store};
 
 impl Store {
     /// Writes a start down that could not be written a moment ago. Whether it can be now.
-    async fn start_after_all(&self, session: SessionKey, record: &Record) -> Result<bool, Error> {
+    async fn start_after_all(&self, session: SessionKey, record: &AttemptRecord) -> Result<bool, Error> {
         let client = self.client().await?;
         let written = write(&*client, session, record, Duration::ZERO).await?;
         client.give_back();
@@ -23,15 +23,15 @@ impl Store {
     }
 
     /// Why a record changed nothing.
-    pub(super) async fn explain(&self, session: SessionKey, record: &Record) -> Result<Recorded, Error> {
-        if matches!(record.what, What::Start) {
+    pub(super) async fn explain(&self, session: SessionKey, record: &AttemptRecord) -> Result<RecordOutcome, Error> {
+        if matches!(record.what, AttemptUpdate::Start) {
             self.pass_over_lost_claims(session, &[(record.run_id, record.attempt)]).await?;
         }
         let sql = "-- attempts::explain
             SELECT attempt, epoch, state, device_seq, unknown_attempt = $3 FROM runs WHERE run_id = $1 AND device_id = $2";
         let said = i32::try_from(record.attempt).unwrap_or(i32::MAX);
         let Some(row) = self.durable_opt(sql, &[&record.run_id.uuid(), &session.device_id.uuid(), &said]).await? else {
-            return Ok(Recorded::Revoked(RevokeCode::UnknownRun));
+            return Ok(RecordOutcome::Revoked(RevokeCode::UnknownRun));
         };
         let (attempt, epoch): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
         let state: RunState = word(row.try_get(2)?)?;
@@ -40,44 +40,48 @@ impl Store {
             let is_final = EventType::ending(state).is_some();
             // The next attempt was begun when this was said before; its offer may have got lost.
             let begun = row.try_get::<_, Option<bool>>(4)? == Some(true) && epoch == session.epoch_column();
-            if matches!(record.what, What::RunAgain) && begun && !is_final {
-                return Ok(Recorded::Done);
+            if matches!(record.what, AttemptUpdate::RunAgain) && begun && !is_final {
+                return Ok(RecordOutcome::Done);
             }
-            let repeated = matches!(record.what, What::End { seq, .. } if is_final && seq <= device_seq);
+            let repeated = matches!(record.what, AttemptUpdate::End { seq, .. } if is_final && seq <= device_seq);
             let same_attempt = attempt.unsigned_abs() == record.attempt;
             return Ok(match (repeated && same_attempt, is_final) {
-                (true, _) => Recorded::Done,
-                (_, true) => Recorded::Revoked(RevokeCode::AlreadyFinal),
+                (true, _) => RecordOutcome::Done,
+                (_, true) => RecordOutcome::Revoked(RevokeCode::AlreadyFinal),
                 // Revoked, it would forget how the run ended.
-                _ if same_attempt && session.epoch_column() < epoch => Recorded::Replaced,
-                _ => Recorded::Revoked(RevokeCode::StaleAttempt),
+                _ if same_attempt && session.epoch_column() < epoch => RecordOutcome::Replaced,
+                _ => RecordOutcome::Revoked(RevokeCode::StaleAttempt),
             });
         }
-        if matches!(record.what, What::Return) && EventType::ending(state).is_some() {
-            return Ok(Recorded::Revoked(RevokeCode::AlreadyFinal));
+        if matches!(record.what, AttemptUpdate::Return) && EventType::ending(state).is_some() {
+            return Ok(RecordOutcome::Revoked(RevokeCode::AlreadyFinal));
         }
         Ok(match &record.what {
-            What::Start if matches!(state, RunState::Running | RunState::Cancelling) => Recorded::Done,
+            AttemptUpdate::Start if matches!(state, RunState::Running | RunState::Cancelling) => RecordOutcome::Done,
             // It was claimed anew in between, under the number that a lost claim had: the device holds just that.
-            What::Start if state == RunState::Queued && self.start_after_all(session, record).await? => Recorded::Done,
-            What::Events { first, events } if device_seq + 1 >= first.saturating_add(events.len() as u64) => {
-                Recorded::Done
+            AttemptUpdate::Start if state == RunState::Queued && self.start_after_all(session, record).await? => {
+                RecordOutcome::Done
             }
-            What::Events { first, .. } if device_seq + 1 < *first => Recorded::Gap,
-            What::Approval { seq, .. } if device_seq >= *seq => Recorded::Done,
-            What::Approval { seq, .. } if device_seq + 1 < *seq => Recorded::Gap,
+            AttemptUpdate::Events { first, events } if device_seq + 1 >= first.saturating_add(events.len() as u64) => {
+                RecordOutcome::Done
+            }
+            AttemptUpdate::Events { first, .. } if device_seq + 1 < *first => RecordOutcome::Gap,
+            AttemptUpdate::Approval { seq, .. } if device_seq >= *seq => RecordOutcome::Done,
+            AttemptUpdate::Approval { seq, .. } if device_seq + 1 < *seq => RecordOutcome::Gap,
             // Only what is stored is acknowledged: an end before the last event is none.
-            What::End { seq, .. } if device_seq >= *seq && EventType::ending(state).is_none() => Recorded::Gap,
-            What::End { seq, .. } if device_seq >= *seq => Recorded::Done,
-            What::End { seq, .. } if device_seq + 1 < *seq => Recorded::Gap,
-            What::Mismatch if EventType::ending(state).is_some() => Recorded::Done,
-            What::Mismatch => Recorded::Gap,
-            What::Return if state == RunState::Queued => Recorded::Done,
-            What::Return => Recorded::Kept,
-            What::Reconcile | What::Unknown | What::Lose => Recorded::Done,
-            What::Cancel { .. } if EventType::ending(state).is_some() => Recorded::Done,
-            _ if EventType::ending(state).is_some() => Recorded::Revoked(RevokeCode::AlreadyFinal),
-            _ => Recorded::Revoked(RevokeCode::StaleAttempt),
+            AttemptUpdate::End { seq, .. } if device_seq >= *seq && EventType::ending(state).is_none() => {
+                RecordOutcome::Gap
+            }
+            AttemptUpdate::End { seq, .. } if device_seq >= *seq => RecordOutcome::Done,
+            AttemptUpdate::End { seq, .. } if device_seq + 1 < *seq => RecordOutcome::Gap,
+            AttemptUpdate::Mismatch if EventType::ending(state).is_some() => RecordOutcome::Done,
+            AttemptUpdate::Mismatch => RecordOutcome::Gap,
+            AttemptUpdate::Return if state == RunState::Queued => RecordOutcome::Done,
+            AttemptUpdate::Return => RecordOutcome::Kept,
+            AttemptUpdate::Reconcile | AttemptUpdate::Unknown | AttemptUpdate::Lose => RecordOutcome::Done,
+            AttemptUpdate::Cancel { .. } if EventType::ending(state).is_some() => RecordOutcome::Done,
+            _ if EventType::ending(state).is_some() => RecordOutcome::Revoked(RevokeCode::AlreadyFinal),
+            _ => RecordOutcome::Revoked(RevokeCode::StaleAttempt),
         })
     }
 }

@@ -18,7 +18,7 @@ mod ends;
 mod events;
 mod explain;
 mod offers;
-mod returns;
+mod reconnects;
 mod starts;
 
 use std::time::Duration;
@@ -35,24 +35,24 @@ use tokio_postgres::types::ToSql;
 pub use approvals::Approval;
 
 use super::devices::SessionKey;
-use super::{Error, Store, commit, patiently};
-use crate::wake::Topic;
+use super::{Error, Store, commit, with_timeout};
+use crate::notify::Topic;
 use deskgate_program::crash;
 
 /// One thing to write down about an attempt.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Record {
+pub struct AttemptRecord {
     /// Which run.
     pub run_id: RunId,
     /// Which attempt.
     pub attempt: u32,
     /// What.
-    pub what: What,
+    pub what: AttemptUpdate,
 }
 
 /// What can be written down about an attempt.
 #[derive(Clone, Debug, PartialEq)]
-pub enum What {
+pub enum AttemptUpdate {
     /// The device accepted the offer.
     Start,
     /// The device did not take the offer; the run is queued again.
@@ -99,7 +99,7 @@ pub enum What {
 
 /// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recorded {
+pub enum RecordOutcome {
     /// It is durable, now or since an earlier repetition.
     Done,
     /// The attempt is not the device's any more.
@@ -114,21 +114,21 @@ pub enum Recorded {
 }
 
 /// Run, attempt, device and epoch: the first four parameters of every statement that writes.
-type Fence<'a> = [&'a (dyn ToSql + Sync); 4];
+type AttemptFence<'a> = [&'a (dyn ToSql + Sync); 4];
 
-impl What {
+impl AttemptUpdate {
     fn statement(&self) -> &'static str {
         match self {
-            Self::Start => starts::START,
-            Self::Return => starts::RETURN,
-            Self::Events { .. } => events::EVENTS,
-            Self::Approval { .. } => approvals::APPROVAL,
-            Self::End { .. } | Self::Mismatch => ends::END,
-            Self::Reconcile => returns::RECONCILE,
-            Self::Lose => returns::LOSE,
-            Self::Restart | Self::RunAgain => returns::RESTART,
-            Self::Unknown => returns::UNKNOWN,
-            Self::Cancel { .. } => returns::CANCEL,
+            Self::Start => starts::START_SQL,
+            Self::Return => starts::RETURN_SQL,
+            Self::Events { .. } => events::STORE_EVENTS_SQL,
+            Self::Approval { .. } => approvals::APPROVAL_SQL,
+            Self::End { .. } | Self::Mismatch => ends::END_SQL,
+            Self::Reconcile => reconnects::RECONCILE_SQL,
+            Self::Lose => reconnects::LOSE_SQL,
+            Self::Restart | Self::RunAgain => reconnects::RESTART_SQL,
+            Self::Unknown => reconnects::MARK_UNKNOWN_SQL,
+            Self::Cancel { .. } => reconnects::CANCEL_SQL,
         }
     }
 }
@@ -138,10 +138,10 @@ impl Store {
     pub async fn record(
         &self,
         session: SessionKey,
-        records: &[Record],
+        records: &[AttemptRecord],
         retention: Duration,
-    ) -> Result<Vec<Recorded>, Error> {
-        let written = patiently(async {
+    ) -> Result<Vec<RecordOutcome>, Error> {
+        let written = with_timeout(async {
             let mut client = self.client().await?;
             if let [record] = records {
                 crash::before("attempts::record");
@@ -165,11 +165,11 @@ impl Store {
         .await?;
         let mut results = Vec::with_capacity(records.len());
         for (record, written) in records.iter().zip(written) {
-            self.wake().changed(Topic::Run(record.run_id));
+            self.notifier().notify(Topic::Run(record.run_id));
             results.push(match written {
                 Some(row) => {
                     self.count(&record.what, &row)?;
-                    Recorded::Done
+                    RecordOutcome::Done
                 }
                 None => self.explain(session, record).await?,
             });
@@ -178,18 +178,18 @@ impl Store {
     }
 
     /// Counts a start or an end, whose statements return how long it took. What is to run again may have been cancelled.
-    fn count(&self, what: &What, row: &Row) -> Result<(), Error> {
+    fn count(&self, what: &AttemptUpdate, row: &Row) -> Result<(), Error> {
         match what {
-            What::Start => {
+            AttemptUpdate::Start => {
                 if let Some(seconds) = row.try_get::<_, Option<f64>>(0)? {
-                    self.meters().run_started(seconds);
+                    self.metrics().run_started(seconds);
                 }
             }
-            What::End { outcome, .. } => self.meters().run_ended(outcome.state().as_str(), row.try_get(0)?),
-            What::Mismatch => self.meters().run_ended(RunState::Failed.as_str(), row.try_get(0)?),
-            What::Cancel { .. } | What::RunAgain => {
+            AttemptUpdate::End { outcome, .. } => self.metrics().run_ended(outcome.state().as_str(), row.try_get(0)?),
+            AttemptUpdate::Mismatch => self.metrics().run_ended(RunState::Failed.as_str(), row.try_get(0)?),
+            AttemptUpdate::Cancel { .. } | AttemptUpdate::RunAgain => {
                 if let Some(seconds) = row.try_get::<_, Option<f64>>(0)? {
-                    self.meters().run_ended(RunState::Cancelled.as_str(), Some(seconds));
+                    self.metrics().run_ended(RunState::Cancelled.as_str(), Some(seconds));
                 }
             }
             _ => {}
@@ -202,26 +202,26 @@ impl Store {
 async fn write(
     client: &impl GenericClient,
     session: SessionKey,
-    record: &Record,
+    record: &AttemptRecord,
     retention: Duration,
 ) -> Result<Option<Row>, Error> {
     let run_id = record.run_id.uuid();
     let attempt = i32::try_from(record.attempt).unwrap_or(i32::MAX);
     let (device_id, epoch) = (session.device_id.uuid(), session.epoch_column());
-    let fence: Fence<'_> = [&run_id, &attempt, &device_id, &epoch];
+    let fence: AttemptFence<'_> = [&run_id, &attempt, &device_id, &epoch];
     match &record.what {
-        What::Start => starts::start(client, &fence, record.attempt).await,
-        What::Return => one(client, starts::RETURN, &fence, &[]).await,
-        What::Events { first, events } => events::store(client, &fence, *first, events).await,
-        What::Approval { seq, approval } => approvals::store(client, &fence, *seq, approval).await,
-        What::End { seq, outcome } => ends::end(client, &fence, Some(*seq), outcome, retention).await,
-        What::Mismatch => ends::mismatch(client, &fence, retention).await,
-        What::Reconcile => returns::reconcile(client, &fence).await,
-        What::Lose => returns::lose(client, &fence).await,
-        What::Cancel { .. } => returns::cancel(client, &fence, retention).await,
-        What::Restart => returns::restart(client, &fence, record.attempt).await,
-        What::Unknown => returns::unknown(client, &fence).await,
-        What::RunAgain => returns::run_again(client, &fence, record.attempt, retention).await,
+        AttemptUpdate::Start => starts::start(client, &fence, record.attempt).await,
+        AttemptUpdate::Return => one(client, starts::RETURN_SQL, &fence, &[]).await,
+        AttemptUpdate::Events { first, events } => events::store(client, &fence, *first, events).await,
+        AttemptUpdate::Approval { seq, approval } => approvals::store(client, &fence, *seq, approval).await,
+        AttemptUpdate::End { seq, outcome } => ends::end(client, &fence, Some(*seq), outcome, retention).await,
+        AttemptUpdate::Mismatch => ends::mismatch(client, &fence, retention).await,
+        AttemptUpdate::Reconcile => reconnects::reconcile(client, &fence).await,
+        AttemptUpdate::Lose => reconnects::lose(client, &fence).await,
+        AttemptUpdate::Cancel { .. } => reconnects::cancel(client, &fence, retention).await,
+        AttemptUpdate::Restart => reconnects::restart(client, &fence, record.attempt).await,
+        AttemptUpdate::Unknown => reconnects::unknown(client, &fence).await,
+        AttemptUpdate::RunAgain => reconnects::run_again(client, &fence, record.attempt, retention).await,
     }
 }
 
@@ -232,7 +232,7 @@ fn words(states: impl IntoIterator<Item = RunState>) -> Vec<&'static str> {
 async fn one(
     client: &impl GenericClient,
     sql: &str,
-    fence: &Fence<'_>,
+    fence: &AttemptFence<'_>,
     rest: &[&(dyn ToSql + Sync)],
 ) -> Result<Option<Row>, Error> {
     let statement = client.prepare_cached(sql).await?;

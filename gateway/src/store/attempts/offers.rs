@@ -40,9 +40,9 @@ macro_rules! claim {
     };
 }
 
-const CLAIM: &str = claim!("-- attempts::claim", "");
+const CLAIM_SQL: &str = claim!("-- attempts::claim", "");
 /// Reads past the queued runs of full services, at most as many as there are.
-const CLAIM_BUT: &str = claim!("-- attempts::claim_but", " AND endpoint_id <> ALL ($5)");
+const CLAIM_EXCEPT_SQL: &str = claim!("-- attempts::claim_but", " AND endpoint_id <> ALL ($5)");
 
 impl Store {
     /// Takes up to `limit` queued runs for a session's device, oldest first, each with a fresh attempt; none of a
@@ -59,8 +59,8 @@ impl Store {
         let params: [&(dyn ToSql + Sync); 5] =
             [&session.device_id.uuid(), &session.epoch_column(), &limit, &offer.as_secs_f64(), &full];
         let rows = match full.is_empty() {
-            true => self.relaxed_rows(CLAIM, &params[..4]).await?,
-            false => self.relaxed_rows(CLAIM_BUT, &params).await?,
+            true => self.relaxed_rows(CLAIM_SQL, &params[..4]).await?,
+            false => self.relaxed_rows(CLAIM_EXCEPT_SQL, &params).await?,
         };
         let aged =
             |row: &Row| -> Result<_, Error> { Ok((row.try_get::<_, jiff::Timestamp>("created_at")?, offer_of(row)?)) };

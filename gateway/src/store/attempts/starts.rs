@@ -6,10 +6,10 @@ use deskgate_protocol::run::EventType;
 use serde_json::json;
 use tokio_postgres::Row;
 
-use super::{Fence, one};
+use super::{AttemptFence, one};
 use crate::store::Error;
 
-pub(super) const START: &str = "-- attempts::start
+pub(super) const START_SQL: &str = "-- attempts::start
     WITH started AS (
         UPDATE runs SET state = 'running', started_at = now(), offered_until = NULL, last_sequence = last_sequence + 1
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
@@ -19,18 +19,22 @@ pub(super) const START: &str = "-- attempts::start
     SELECT run_id, last_sequence, $5, $6, $7::text::json FROM started RETURNING (SELECT seconds FROM started)";
 
 /// The same of an attempt that was begun again without having been in the queue.
-const ACCEPT_AGAIN: &str = "-- attempts::accept_again
+const ACCEPT_AGAIN_SQL: &str = "-- attempts::accept_again
     UPDATE runs SET is_reoffered = false
     WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND is_reoffered
         AND state IN ('running', 'cancelling') RETURNING NULL::float8";
 
-pub(super) const RETURN: &str = "-- attempts::return
+pub(super) const RETURN_SQL: &str = "-- attempts::return
     UPDATE runs SET offered_until = NULL
     WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = 'queued' RETURNING 1";
 
 /// The device accepted the offer of this attempt.
-pub(super) async fn start(client: &impl GenericClient, fence: &Fence<'_>, attempt: u32) -> Result<Option<Row>, Error> {
+pub(super) async fn start(
+    client: &impl GenericClient,
+    fence: &AttemptFence<'_>,
+    attempt: u32,
+) -> Result<Option<Row>, Error> {
     let (event_id, data) = (EventId::new().uuid(), json!({ "attempt": attempt }).to_string());
-    let started = one(client, START, fence, &[&event_id, &EventType::RunStarted.as_str(), &data]).await?;
-    if started.is_some() { Ok(started) } else { one(client, ACCEPT_AGAIN, fence, &[]).await }
+    let started = one(client, START_SQL, fence, &[&event_id, &EventType::RunStarted.as_str(), &data]).await?;
+    if started.is_some() { Ok(started) } else { one(client, ACCEPT_AGAIN_SQL, fence, &[]).await }
 }

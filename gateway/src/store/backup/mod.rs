@@ -9,23 +9,23 @@
 //! | `put_back` | a dump back into a database |
 //! | `scratch` | a database beside the gateway's that is thrown away |
 
+mod dump;
 mod programs;
-mod put_back;
+mod restore;
 mod scratch;
-mod take;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-pub use put_back::{Restored, in_use, is_empty, restore};
-pub use scratch::Scratch;
-pub use take::{Contents, count, take};
+pub use dump::{BackupContents, count, take};
+pub use restore::{RestoreReport, in_use, is_empty, restore};
+pub use scratch::ScratchDatabase;
 
 use super::Error;
 use super::migrate::MigrateError;
 
 /// Rows by table.
-pub type Tables = BTreeMap<String, i64>;
+pub type TableCounts = BTreeMap<String, i64>;
 
 /// Why a backup was not made or put back.
 #[derive(Debug, thiserror::Error)]

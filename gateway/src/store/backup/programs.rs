@@ -44,7 +44,7 @@ pub(super) async fn run(
     database: &Database,
     arguments: &[&str],
 ) -> Result<(), BackupError> {
-    let service = Service::write(database)?;
+    let service = ServiceFile::write(database)?;
     let mut command = Command::new(program);
     command.args(["--dbname=service=deskgate", "--no-password"]).args(arguments);
     command.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C.UTF-8").env("PGSERVICEFILE", &service.file);
@@ -58,12 +58,12 @@ pub(super) async fn run(
 }
 
 /// The database's address with its password, in a file for libpq; gone when dropped.
-struct Service {
+struct ServiceFile {
     folder: PathBuf,
     file: PathBuf,
 }
 
-impl Service {
+impl ServiceFile {
     fn write(database: &Database) -> Result<Self, BackupError> {
         let lines = database.service()?;
         let folder = std::env::temp_dir().join(format!("deskgate-{:032x}", rand::random::<u128>()));
@@ -76,7 +76,7 @@ impl Service {
     }
 }
 
-impl Drop for Service {
+impl Drop for ServiceFile {
     fn drop(&mut self) {
         // Nothing useful can be done about a failure; the folder is private.
         let _ = std::fs::remove_dir_all(&self.folder);

@@ -6,13 +6,13 @@ use super::BackupError;
 use crate::store::Database;
 
 /// A database to be thrown away. Its name says whose it is, if this program dies before it could be.
-pub struct Scratch {
+pub struct ScratchDatabase {
     beside: Database,
     name: String,
     database: Database,
 }
 
-impl Scratch {
+impl ScratchDatabase {
     /// Makes one on the server of `beside`, whose account must be allowed to.
     pub async fn create(beside: &Database) -> Result<Self, BackupError> {
         let name = format!("deskgate_verify_{:032x}", rand::random::<u128>());

@@ -3,7 +3,7 @@
 //! PostgreSQL refuses to run as root. A server account usually cannot reach a state directory below
 //! `/root` or in a private temporary directory. So when the accounts differ, the data directory is
 //! handed over as an open descriptor: our `sh` receives it as standard input, moves it to descriptor
-//! [`DATA_FD`], and PostgreSQL is told to work in `/proc/self/fd/9`. The kernel then asks for
+//! [`DATA_FD_PATH`], and PostgreSQL is told to work in `/proc/self/fd/9`. The kernel then asks for
 //! permission on the directory itself only, not on those above it. No permission of any other
 //! directory is changed, and data stays inside the state directory.
 
@@ -16,22 +16,22 @@ use std::process::{Command, Stdio};
 
 use super::error::ClusterError;
 
-const DATA_FD: &str = "/proc/self/fd/9";
-const TAKE_DATA_FD: &str = "exec 9<&0 </dev/null; exec \"$@\"";
+const DATA_FD_PATH: &str = "/proc/self/fd/9";
+const TAKE_DATA_FD_SCRIPT: &str = "exec 9<&0 </dev/null; exec \"$@\"";
 
 /// Preferred accounts, best first.
-const ACCOUNTS: [&str; 2] = ["postgres", "nobody"];
+const PREFERRED_ACCOUNTS: [&str; 2] = ["postgres", "nobody"];
 
 /// The account the server's processes run as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Account {
+pub(super) struct ServerAccount {
     pub(super) uid: u32,
     pub(super) gid: u32,
     /// Whether it is another one than ours.
     pub(super) is_other: bool,
 }
 
-impl Account {
+impl ServerAccount {
     /// Chooses the account: the owner of existing data, else ourselves, or a system account if we are root.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Account {
         if self.is_other {
             let data = File::open(data_dir).map_err(ClusterError::io("opening", data_dir))?;
             command = Command::new("/bin/sh");
-            command.args(["-c", TAKE_DATA_FD, "deskgate"]).args(words).arg("-D").arg(DATA_FD).stdin(data);
+            command.args(["-c", TAKE_DATA_FD_SCRIPT, "deskgate"]).args(words).arg("-D").arg(DATA_FD_PATH).stdin(data);
             // Setting the user also empties the list of supplementary groups.
             command.uid(self.uid).gid(self.gid);
         } else {
@@ -78,7 +78,7 @@ impl Account {
 
 /// Finds the first preferred account in the text of `/etc/passwd`.
 fn system_account(passwd: &str) -> Option<(u32, u32)> {
-    ACCOUNTS.iter().find_map(|wanted| {
+    PREFERRED_ACCOUNTS.iter().find_map(|wanted| {
         passwd.lines().find_map(|line| {
             let fields: Vec<&str> = line.split(':').collect();
             match fields[..] {

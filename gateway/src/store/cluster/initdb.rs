@@ -10,15 +10,15 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::process::{Gid, Uid};
 
-use super::account::{Account, own_name};
+use super::account::{ServerAccount, own_name};
 use super::binaries::Binaries;
 use super::error::ClusterError;
-use super::place::Place;
+use super::paths::ClusterPaths;
 use super::{orphan, parent_death, settings};
 
 /// Makes the data directory. It grows under another name and is renamed when complete, so that a
 /// killed attempt leaves nothing that could be mistaken for data.
-pub(super) fn create(place: &Place, account: &Account, binaries: &Binaries) -> Result<(), ClusterError> {
+pub(super) fn create(place: &ClusterPaths, account: &ServerAccount, binaries: &Binaries) -> Result<(), ClusterError> {
     let partial = &place.partial_dir;
     remove_earlier_attempt(partial)?;
     std::fs::DirBuilder::new().mode(0o700).create(partial).map_err(ClusterError::io("creating", partial))?;
@@ -46,7 +46,7 @@ pub(super) fn create(place: &Place, account: &Account, binaries: &Binaries) -> R
 
 /// What `initdb` is told of the database to make.
 pub(super) fn options() -> [String; 6] {
-    let user = format!("--username={}", super::USER);
+    let user = format!("--username={}", super::USER_NAME);
     let others = ["--auth-local=peer", "--auth-host=reject", "--locale=C.UTF-8", "--encoding=UTF8", "--data-checksums"];
     let [local, host, locale, encoding, checksums] = others.map(str::to_owned);
     [user, local, host, locale, encoding, checksums]
@@ -54,12 +54,12 @@ pub(super) fn options() -> [String; 6] {
 
 /// Removes what a killed attempt left, and ends its processes if any still write there.
 fn remove_earlier_attempt(partial: &Path) -> Result<(), ClusterError> {
-    const ATTEMPTS: u32 = 50;
+    const MAX_ATTEMPTS: u32 = 50;
     for attempt in 1.. {
         match std::fs::remove_dir_all(partial) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => break,
             // A process that is just ending may still have added a file.
-            Err(error) if attempt == ATTEMPTS => return Err(ClusterError::io("removing", partial)(error)),
+            Err(error) if attempt == MAX_ATTEMPTS => return Err(ClusterError::io("removing", partial)(error)),
             Err(_) => {
                 orphan::stop(partial)?;
                 std::thread::sleep(Duration::from_millis(20));
@@ -71,7 +71,7 @@ fn remove_earlier_attempt(partial: &Path) -> Result<(), ClusterError> {
 }
 
 /// Writes who may connect. Done at each start: the account we run as may have changed its name.
-pub(super) fn write_access_rules(data_dir: &Path, account: &Account) -> Result<(), ClusterError> {
+pub(super) fn write_access_rules(data_dir: &Path, account: &ServerAccount) -> Result<(), ClusterError> {
     let ident = settings::pg_ident(&own_name()?);
     // The directory belongs to the server's account, and we may be root: nothing that stands there is
     // written to or followed, each file is made anew.

@@ -7,26 +7,26 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// When the file is this long it becomes the one earlier file that is kept.
-const FILE_LIMIT: u64 = 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
 /// A line longer than this is written in pieces.
-const LINE_LIMIT: u64 = 8 * 1024;
-const LAST_LINES: usize = 20;
+const MAX_LINE_BYTES: u64 = 8 * 1024;
+const ERROR_LINES: usize = 20;
 
 /// Copies what the server says into the log file until every process of it has ended, and returns
 /// the last lines. The file is best effort: a full disk must not stop the database.
 pub(super) fn copy(from: PipeReader, path: &Path) -> Vec<String> {
     let mut from = BufReader::new(from);
     let mut file = LogFile::open(path);
-    let mut last = VecDeque::with_capacity(LAST_LINES);
+    let mut last = VecDeque::with_capacity(ERROR_LINES);
     let mut line = Vec::new();
     loop {
         line.clear();
-        match from.by_ref().take(LINE_LIMIT).read_until(b'\n', &mut line) {
+        match from.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return last.into(),
             Ok(_) => {}
         }
         file.write(&line);
-        if last.len() == LAST_LINES {
+        if last.len() == ERROR_LINES {
             last.pop_front();
         }
         last.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
@@ -47,7 +47,7 @@ impl LogFile {
     }
 
     fn write(&mut self, line: &[u8]) {
-        if self.length >= FILE_LIMIT {
+        if self.length >= MAX_FILE_BYTES {
             let mut earlier = self.path.clone().into_os_string();
             earlier.push(".1");
             // If it cannot be renamed it is cut instead: the bound matters more than the old lines.
@@ -84,12 +84,12 @@ mod tests {
         writeln!(writer, "the end").expect("read by the copier");
         drop(writer);
         let last = copier.join().expect("no panic");
-        assert_eq!(last.len(), LAST_LINES);
+        assert_eq!(last.len(), ERROR_LINES);
         assert_eq!(last.last().map(String::as_str), Some("the end"));
         let total: u64 = std::fs::read_dir(dir.path())
             .expect("there")
             .map(|entry| entry.expect("there").metadata().expect("there").len())
             .sum();
-        assert!((FILE_LIMIT..=2 * (FILE_LIMIT + LINE_LIMIT)).contains(&total), "{total}");
+        assert!((MAX_FILE_BYTES..=2 * (MAX_FILE_BYTES + MAX_LINE_BYTES)).contains(&total), "{total}");
     }
 }

@@ -17,13 +17,13 @@ mod account;
 mod binaries;
 mod error;
 mod initdb;
-mod keeper;
 mod log;
 mod orphan;
 mod parent_death;
-mod place;
+mod paths;
 mod settings;
 mod socket_dir;
+mod supervisor;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -33,19 +33,19 @@ use tokio_postgres::NoTls;
 use tokio_postgres::error::SqlState;
 
 pub use error::ClusterError;
-use keeper::{Keeper, Started};
+use supervisor::{StartedServer, Supervisor};
 
 /// The database, and the one user it knows.
-const DATABASE: &str = "deskgate";
-const USER: &str = "deskgate";
+const DATABASE_NAME: &str = "deskgate";
+const USER_NAME: &str = "deskgate";
 /// Only a part of the socket's name: nothing listens on this port.
-const PORT: u16 = 5432;
-const PORT_TEXT: &str = "5432";
+const SOCKET_PORT: u16 = 5432;
+const SOCKET_PORT_TEXT: &str = "5432";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where the cluster lives and what it is made with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct ClusterConfig {
     /// The gateway's state directory. Made with mode 0700 if there is none.
     pub state_dir: PathBuf,
     /// The directory with `postgres` and `initdb`; otherwise the system's newest is found, or the one
@@ -56,7 +56,7 @@ pub struct Config {
     pub socket_parent: Option<PathBuf>,
 }
 
-impl Config {
+impl ClusterConfig {
     /// Everything but the state directory found by itself.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
         Self { state_dir: state_dir.into(), bin_dir: None, socket_parent: None }
@@ -69,8 +69,8 @@ impl Config {
 /// # Errors
 /// [`ClusterError::NoBinaries`] and [`ClusterError::OtherMajor`], and [`ClusterError::NotData`].
 pub fn find_programs(state_dir: &Path) -> Result<(), ClusterError> {
-    let data_dir = state_dir.join(place::DATA);
-    let existing = place::major_of(&data_dir)?;
+    let data_dir = state_dir.join(paths::DATA_DIR_NAME);
+    let existing = paths::major_of(&data_dir)?;
     let directories = binaries::directories(None, std::env::var_os("PATH").as_deref());
     binaries::choose(&directories, existing.map(|major| (data_dir.as_path(), major))).map(drop)
 }
@@ -98,8 +98,8 @@ pub fn maker() -> Result<String, ClusterError> {
 /// dropping waits for that: no data is lost, the next start recovers.
 #[derive(Debug)]
 pub struct Cluster {
-    keeper: Keeper,
-    started: Started,
+    keeper: Supervisor,
+    started: StartedServer,
 }
 
 impl Cluster {
@@ -107,10 +107,10 @@ impl Cluster {
     ///
     /// # Errors
     /// See [`ClusterError`]. Nothing is left running. Cancelling ends the server too.
-    pub async fn start(config: Config) -> Result<Self, ClusterError> {
+    pub async fn start(config: ClusterConfig) -> Result<Self, ClusterError> {
         let began = Instant::now();
         let state_dir = config.state_dir.clone();
-        let (keeper, started) = Keeper::begin(config)?;
+        let (keeper, started) = Supervisor::begin(config)?;
         let started = started.await.map_err(|_| {
             let source = std::io::Error::other("its thread ended without saying why");
             ClusterError::io("starting PostgreSQL in", &state_dir)(source)
@@ -133,7 +133,7 @@ impl Cluster {
     /// How to connect.
     pub fn connect_config(&self) -> tokio_postgres::Config {
         let mut config = tokio_postgres::Config::new();
-        config.host_path(&self.started.socket_dir).port(PORT).user(USER).dbname(DATABASE);
+        config.host_path(&self.started.socket_dir).port(SOCKET_PORT).user(USER_NAME).dbname(DATABASE_NAME);
         config.connect_timeout(CONNECT_TIMEOUT);
         config
     }
@@ -149,7 +149,7 @@ impl Cluster {
                 _ => host.push_str(&format!("%{byte:02X}")),
             }
         }
-        format!("postgresql://{USER}@{host}:{PORT}/{DATABASE}")
+        format!("postgresql://{USER_NAME}@{host}:{SOCKET_PORT}/{DATABASE_NAME}")
     }
 
     /// The directory of the socket.
@@ -182,7 +182,7 @@ impl Cluster {
         }
         let mut maintenance = self.connect_config();
         maintenance.dbname("postgres");
-        Ok(run(&maintenance, &format!("/* ensure_database */ CREATE DATABASE {DATABASE}")).await?)
+        Ok(run(&maintenance, &format!("/* ensure_database */ CREATE DATABASE {DATABASE_NAME}")).await?)
     }
 }
 

@@ -12,12 +12,12 @@ use rustix::process::{Pid, Signal};
 use super::error::ClusterError;
 
 /// How long each signal is given. Fast shutdown, immediate shutdown, and the one nobody refuses.
-const STEPS: [(Signal, Duration); 3] = [
+const SIGNAL_TIMEOUTS: [(Signal, Duration); 3] = [
     (Signal::INT, Duration::from_secs(3)),
     (Signal::QUIT, Duration::from_secs(6)),
     (Signal::KILL, Duration::from_secs(3)),
 ];
-const POLL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Ends every server process in `data_dir`, then removes a `postmaster.pid` that names a living
 /// stranger: PostgreSQL would take it for the server. Returns how many processes were found.
@@ -29,7 +29,7 @@ pub(super) fn stop(data_dir: &Path) -> Result<usize, ClusterError> {
     let postmaster = recorded_postmaster(data_dir);
     let is_led = postmaster.is_some_and(|pid| found.contains(&pid));
     let mut remaining = found.clone();
-    for (signal, patience) in STEPS {
+    for (signal, patience) in SIGNAL_TIMEOUTS {
         let deadline = Instant::now() + patience;
         for pid in &remaining {
             // A living postmaster ends its children in good order; without one each must be told,
@@ -41,7 +41,7 @@ pub(super) fn stop(data_dir: &Path) -> Result<usize, ClusterError> {
             }
         }
         while !remaining.is_empty() && Instant::now() < deadline {
-            std::thread::sleep(POLL);
+            std::thread::sleep(POLL_INTERVAL);
             remaining = processes_in(data_dir);
         }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// The settings, given on the command line at each start so that none can be left over in a file.
 pub(super) fn settings(socket_dir: &Path) -> Vec<String> {
-    let mut settings: Vec<String> = SETTINGS.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let mut settings: Vec<String> = SERVER_SETTINGS.iter().map(|(name, value)| format!("{name}={value}")).collect();
     settings.push(format!("unix_socket_directories={}", quoted(socket_dir)));
     settings
 }
@@ -16,13 +16,13 @@ pub(super) const PG_HBA: &str = "# Written by Deskgate at each start; changes ar
 /// The map that [`PG_HBA`] names: this account of the system is the database's one user.
 pub(super) fn pg_ident(account_name: &str) -> String {
     let name = account_name.replace('"', "\"\"");
-    format!("# Written by Deskgate at each start; changes are lost.\ndeskgate \"{name}\" {}\n", super::USER)
+    format!("# Written by Deskgate at each start; changes are lost.\ndeskgate \"{name}\" {}\n", super::USER_NAME)
 }
 
-const SETTINGS: &[(&str, &str)] = &[
+const SERVER_SETTINGS: &[(&str, &str)] = &[
     ("cluster_name", "deskgate"),
     ("listen_addresses", ""),
-    ("port", super::PORT_TEXT),
+    ("port", super::SOCKET_PORT_TEXT),
     ("unix_socket_permissions", "0700"),
     ("max_connections", "100"),
     // What was answered with 202 must survive a power cut.

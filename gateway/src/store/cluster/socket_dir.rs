@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::process::{Gid, Uid};
 
-use super::account::Account;
+use super::account::ServerAccount;
 use super::error::ClusterError;
 
 /// What the kernel allows for the path of a socket, without the final zero (`sun_path`, unix(7)).
-const SOCKET_PATH_LIMIT: usize = 107;
+const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// What the server puts into the directory.
 fn names() -> [String; 2] {
-    let socket = format!(".s.PGSQL.{}", super::PORT_TEXT);
+    let socket = format!(".s.PGSQL.{}", super::SOCKET_PORT_TEXT);
     [format!("{socket}.lock"), socket]
 }
 
@@ -41,7 +41,7 @@ fn name(digits: &str) -> String {
 }
 
 fn fits(directory: &Path) -> bool {
-    names().iter().all(|name| directory.join(name).as_os_str().as_bytes().len() <= SOCKET_PATH_LIMIT)
+    names().iter().all(|name| directory.join(name).as_os_str().as_bytes().len() <= MAX_SOCKET_PATH_BYTES)
 }
 
 /// Makes the directory for one state directory, or takes it over from an earlier start, after making
@@ -51,7 +51,7 @@ fn fits(directory: &Path) -> bool {
 ///
 /// # Errors
 /// [`ClusterError::SocketDirectory`] says what is wrong.
-pub(super) fn prepare(parent: &Path, state_dir: &Path, account: &Account) -> Result<PathBuf, ClusterError> {
+pub(super) fn prepare(parent: &Path, state_dir: &Path, account: &ServerAccount) -> Result<PathBuf, ClusterError> {
     let refuse = |path: &Path, problem: &str| {
         Err(ClusterError::SocketDirectory { path: path.to_owned(), problem: problem.to_owned() })
     };
@@ -110,9 +110,9 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn ourselves() -> Account {
+    fn ourselves() -> ServerAccount {
         let me = rustix::process::geteuid().as_raw();
-        Account { uid: me, gid: rustix::process::getegid().as_raw(), is_other: false }
+        ServerAccount { uid: me, gid: rustix::process::getegid().as_raw(), is_other: false }
     }
 
     fn problem(result: Result<PathBuf, ClusterError>) -> String {

@@ -13,7 +13,7 @@ use crate::store::{Error, Store};
 
 /// A delivery that is ours to attempt, until its lease is over.
 #[derive(Clone, Debug)]
-pub struct Claimed {
+pub struct ClaimedDelivery {
     /// Its identifier.
     pub delivery_id: DeliveryId,
     /// Where it goes.
@@ -31,7 +31,7 @@ pub struct Claimed {
     /// The event's place in its run.
     pub sequence: Option<u64>,
     /// What it tells of.
-    pub about: About,
+    pub about: DeliverySubject,
     /// The moment of the claim.
     pub at: Timestamp,
     /// The caller's trace.
@@ -46,11 +46,11 @@ pub struct Claimed {
     pub keep_answers: bool,
 }
 
-impl Claimed {
+impl ClaimedDelivery {
     /// The run it tells of.
     pub fn run_id(&self) -> Option<RunId> {
         match self.about {
-            About::Run(run_id) => Some(run_id),
+            DeliverySubject::Run(run_id) => Some(run_id),
             _ => None,
         }
     }
@@ -58,7 +58,7 @@ impl Claimed {
     /// The conversation it tells of.
     pub fn conversation_id(&self) -> Option<ConversationId> {
         match self.about {
-            About::Conversation(conversation_id) => Some(conversation_id),
+            DeliverySubject::Conversation(conversation_id) => Some(conversation_id),
             _ => None,
         }
     }
@@ -66,7 +66,7 @@ impl Claimed {
 
 /// What a delivery tells of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum About {
+pub enum DeliverySubject {
     /// A run.
     Run(RunId),
     /// A conversation.
@@ -77,7 +77,7 @@ pub enum About {
 
 /// How many deliveries a destination may have.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct DestinationCapacity {
     /// Which destination.
     pub destination_id: DestinationId,
     /// How many more.
@@ -86,7 +86,7 @@ pub struct Room {
 
 /// What is due at callbacks that are on. Destinations with something pending are found by steps from one to the next
 /// along the index, so one with a long queue costs no more than one with a short one.
-const DUE: &str = "-- deliveries::claim
+const CLAIM_DUE_SQL: &str = "-- deliveries::claim
     WITH RECURSIVE waiting AS (
         (SELECT destination_id FROM deliveries WHERE state = 'pending' ORDER BY destination_id LIMIT 1)
         UNION ALL
@@ -105,7 +105,7 @@ const DUE: &str = "-- deliveries::claim
         ORDER BY d.due_at LIMIT $1)";
 
 /// What is due at one listener.
-const DUE_AT_LISTENER: &str = "-- deliveries::claim_for_listener
+const CLAIM_FOR_LISTENER_SQL: &str = "-- deliveries::claim_for_listener
     WITH due AS MATERIALIZED (
         SELECT delivery_id, due_at, run_id, data FROM deliveries
         WHERE destination_id = $3 AND state = 'pending' AND due_at <= now()
@@ -143,11 +143,11 @@ impl Store {
         &self,
         limit: u32,
         bytes: usize,
-        known: &[Room],
+        known: &[DestinationCapacity],
         usual: u32,
         lease: Duration,
-    ) -> Result<Vec<Claimed>, Error> {
-        let sql = take(DUE, "$6::int8");
+    ) -> Result<Vec<ClaimedDelivery>, Error> {
+        let sql = take(CLAIM_DUE_SQL, "$6::int8");
         let ids: Vec<Uuid> = known.iter().map(|room| room.destination_id.uuid()).collect();
         let free: Vec<i32> = known.iter().map(|room| i32::try_from(room.free).unwrap_or(i32::MAX)).collect();
         let rows = self
@@ -173,8 +173,8 @@ impl Store {
         limit: u32,
         bytes: usize,
         lease: Duration,
-    ) -> Result<Vec<Claimed>, Error> {
-        let sql = take(DUE_AT_LISTENER, "$4::int8");
+    ) -> Result<Vec<ClaimedDelivery>, Error> {
+        let sql = take(CLAIM_FOR_LISTENER_SQL, "$4::int8");
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let rows =
             self.relaxed_rows(&sql, &[&i64::from(limit), &lease.as_secs_f64(), &listener_id.uuid(), &bytes]).await?;
@@ -183,7 +183,7 @@ impl Store {
 }
 
 /// What a listener holds.
-const HELD: &str = "-- deliveries::held_by_listener
+const HELD_BY_LISTENER_SQL: &str = "-- deliveries::held_by_listener
     SELECT d.*, now() AS taken_at, t.url, t.sealed_secret, t.keep_answers, NULL::bytea AS sealed_old_secret,
         true AS allowed
     FROM deliveries d JOIN destinations t USING (destination_id)
@@ -198,23 +198,24 @@ impl Store {
         listener_id: DestinationId,
         delivery_id: DeliveryId,
         attempt: u32,
-    ) -> Result<Option<Claimed>, Error> {
+    ) -> Result<Option<ClaimedDelivery>, Error> {
         let attempt = i32::try_from(attempt).unwrap_or(i32::MAX);
-        let rows = self.relaxed_rows(HELD, &[&delivery_id.uuid(), &listener_id.uuid(), &attempt]).await?;
+        let rows =
+            self.relaxed_rows(HELD_BY_LISTENER_SQL, &[&delivery_id.uuid(), &listener_id.uuid(), &attempt]).await?;
         rows.first().map(claimed).transpose()
     }
 }
 
-fn claimed(row: &Row) -> Result<Claimed, Error> {
+fn claimed(row: &Row) -> Result<ClaimedDelivery, Error> {
     let id = |name| row.try_get::<_, Option<Uuid>>(name);
     let about = match (id("run_id")?, id("conversation_id")?, row.try_get::<_, Option<String>>("data")?) {
-        (Some(run_id), ..) => About::Run(run_id.into()),
-        (_, Some(conversation_id), _) => About::Conversation(conversation_id.into()),
-        (.., data) => About::Said(data.unwrap_or_default()),
+        (Some(run_id), ..) => DeliverySubject::Run(run_id.into()),
+        (_, Some(conversation_id), _) => DeliverySubject::Conversation(conversation_id.into()),
+        (.., data) => DeliverySubject::Said(data.unwrap_or_default()),
     };
     let secrets = [row.try_get("sealed_secret")?, row.try_get::<_, Option<Vec<u8>>>("sealed_old_secret")?];
     let attempt = row.try_get::<_, i32>("attempt")?;
-    Ok(Claimed {
+    Ok(ClaimedDelivery {
         delivery_id: row.try_get::<_, Uuid>("delivery_id")?.into(),
         destination_id: row.try_get::<_, Uuid>("destination_id")?.into(),
         attempt: attempt.unsigned_abs(),

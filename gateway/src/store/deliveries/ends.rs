@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::store::{Error, Store};
 
 /// Rows in one statement, so that none holds its locks for long.
-const BATCH: i64 = 2000;
+const MAX_BATCH_ROWS: i64 = 2000;
 
 impl Store {
     /// Discards what waits for a callback whose application was disabled, or that was off for so long that what it
@@ -22,7 +22,7 @@ impl Store {
                     LIMIT $2 FOR UPDATE SKIP LOCKED) d
                 WHERE t.disabled_at IS NOT NULL LIMIT $2)
             RETURNING 1";
-        Ok(self.durable_rows(sql, &[&retention.as_secs_f64(), &BATCH]).await?.len())
+        Ok(self.durable_rows(sql, &[&retention.as_secs_f64(), &MAX_BATCH_ROWS]).await?.len())
     }
 
     /// Deletes deliveries whose time is over, with their attempts. Returns how many.
@@ -35,6 +35,6 @@ impl Store {
             ), attempts AS (
                 DELETE FROM delivery_attempts WHERE delivery_id IN (SELECT delivery_id FROM gone))
             SELECT 1 FROM gone";
-        Ok(self.durable_rows(sql, &[&BATCH]).await?.len())
+        Ok(self.durable_rows(sql, &[&MAX_BATCH_ROWS]).await?.len())
     }
 }

@@ -5,23 +5,24 @@
 //! | [`claims`] | takes what is due, and writes down that an attempt begins |
 //! | [`outcomes`] | what came of attempts, for the deliveries and for where they went |
 //! | [`records`] | what callers and owners read |
-//! | [`by_hand`] | tests, samples, and sending again |
+//! | [`manual`] | tests, samples, and sending again |
 //! | `ends` | the end of what nobody will be told, or was told long ago |
 //!
 //! They are queued with their events: by triggers (`migrations/0011`), and acceptances by the statements that accept.
 
-pub mod by_hand;
 pub mod claims;
 mod ends;
+pub mod manual;
 pub mod outcomes;
 pub mod records;
 
 /// The destinations of an application that are told of acceptances, for the statements that accept: one step down an
 /// index, whatever else is accepted (`OFFSET 0` keeps the look-up as it stands).
-pub(super) const TOLD_OF_ACCEPTANCES: &str = "LATERAL (SELECT destination_id FROM destinations
+pub(super) const ACCEPTANCE_DESTINATIONS_SQL: &str = "LATERAL (SELECT destination_id FROM destinations
     WHERE app_id = s.app_id AND disabled_at IS NULL AND types @> '{run.accepted}'
         AND coalesce(expires_at, 'infinity') > now() OFFSET 0) w";
 
 /// Whether an attempt of delivery `d` is under way, as far as anybody knows.
-const UNDER_WAY: &str = "(d.state = 'pending' AND d.due_at > now() AND EXISTS (SELECT FROM delivery_attempts x
+const UNDER_WAY_CONDITION: &str =
+    "(d.state = 'pending' AND d.due_at > now() AND EXISTS (SELECT FROM delivery_attempts x
     WHERE x.delivery_id = d.delivery_id AND x.attempt = d.attempt AND x.took_ms IS NULL))";

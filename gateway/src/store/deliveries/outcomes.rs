@@ -14,7 +14,7 @@ use crate::store::{Error, Store};
 
 /// What came of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct AttemptOutcome {
     /// Of which delivery.
     pub delivery_id: DeliveryId,
     /// Which attempt.
@@ -28,12 +28,12 @@ pub struct Outcome {
     /// The beginning of the answer, if it is kept.
     pub answer: Option<String>,
     /// What becomes of the delivery.
-    pub becomes: Becomes,
+    pub becomes: Disposition,
 }
 
 /// What becomes of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Becomes {
+pub enum Disposition {
     /// It arrived.
     Delivered,
     /// It is attempted again after this time.
@@ -44,7 +44,7 @@ pub enum Becomes {
     Discarded,
 }
 
-impl Becomes {
+impl Disposition {
     /// The state it is in then.
     pub fn state(self) -> DeliveryState {
         match self {
@@ -58,14 +58,14 @@ impl Becomes {
 
 /// A callback that was switched off by what came of its attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SwitchedOff {
+pub struct DisabledCallback {
     /// Whose.
     pub app_id: ApplicationId,
     /// Why.
     pub why: CallbackOff,
 }
 
-const SETTLE: &str = "-- deliveries::settle
+const SETTLE_SQL: &str = "-- deliveries::settle
     WITH told AS (
         SELECT * FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::text[], $7::text[], $8::float8[])
             AS told(delivery_id, attempt, took_ms, status_code, error_code, answer, becomes, wait_s)
@@ -106,10 +106,10 @@ impl Store {
     /// callbacks that are off because of it: the receiver said that it is gone, or failed for five days.
     pub async fn settle_deliveries(
         &self,
-        outcomes: &[Outcome],
+        outcomes: &[AttemptOutcome],
         retention: Duration,
-    ) -> Result<Vec<SwitchedOff>, Error> {
-        let column = |of: fn(&Outcome) -> i32| outcomes.iter().map(of).collect::<Vec<_>>();
+    ) -> Result<Vec<DisabledCallback>, Error> {
+        let column = |of: fn(&AttemptOutcome) -> i32| outcomes.iter().map(of).collect::<Vec<_>>();
         let ids: Vec<Uuid> = outcomes.iter().map(|outcome| outcome.delivery_id.uuid()).collect();
         let statuses: Vec<Option<i32>> = outcomes.iter().map(|outcome| outcome.status_code.map(i32::from)).collect();
         let errors: Vec<_> = outcomes.iter().map(|outcome| outcome.error_code.map(DeliveryErrorCode::as_str)).collect();
@@ -127,18 +127,18 @@ impl Store {
             &waits,
             &retention.as_secs_f64(),
         ];
-        let rows = self.relaxed_rows(SETTLE, &params).await?;
-        self.wake().stirred();
+        let rows = self.relaxed_rows(SETTLE_SQL, &params).await?;
+        self.notifier().notify_any();
         let off = rows
             .iter()
-            .map(|row| Ok(SwitchedOff { app_id: row.try_get::<_, Uuid>(0)?.into(), why: word(row.try_get(1)?)? }));
+            .map(|row| Ok(DisabledCallback { app_id: row.try_get::<_, Uuid>(0)?.into(), why: word(row.try_get(1)?)? }));
         off.collect()
     }
 }
 
-fn wait_s(becomes: Becomes) -> f64 {
+fn wait_s(becomes: Disposition) -> f64 {
     match becomes {
-        Becomes::Again(wait) => wait.as_secs_f64(),
+        Disposition::Again(wait) => wait.as_secs_f64(),
         _ => 0.0,
     }
 }

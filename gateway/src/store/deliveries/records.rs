@@ -8,17 +8,17 @@ use tokio_postgres::{IsolationLevel, Row};
 use uuid::Uuid;
 
 use crate::store::runs::word;
-use crate::store::{Error, Page, Place, Store, patiently};
+use crate::store::{Error, Page, PagePosition, Store, with_timeout};
 
 /// What a caller's list is to show.
 #[derive(Clone, Debug)]
-pub struct Sought<'a> {
+pub struct DeliveryQuery<'a> {
     /// Whose deliveries.
     pub app_id: ApplicationId,
     /// For whom the runs were submitted.
     pub subject: &'a str,
     /// Only what stands after this place, newest first.
-    pub before: Option<Place>,
+    pub before: Option<PagePosition>,
     /// Only of runs and conversations of these services; empty: of all.
     pub endpoints: Vec<EndpointId>,
     /// Only of this run.
@@ -28,10 +28,10 @@ pub struct Sought<'a> {
 }
 
 /// Deliveries on one page of an owner's list at most.
-const LONGEST_PAGE: u32 = 100;
+const MAX_PAGE_DELIVERIES: u32 = 100;
 
 /// A delivery `d` with its destination `t` and its last attempt `x`.
-const SELECT: &str = "SELECT d.*, t.kind AS destination_kind, coalesce(x.host, t.host) AS url_host,
+const DELIVERY_SELECT_SQL: &str = "SELECT d.*, t.kind AS destination_kind, coalesce(x.host, t.host) AS url_host,
         x.took_ms, x.status_code, x.error_code
     FROM deliveries d JOIN destinations t USING (destination_id)
     LEFT JOIN delivery_attempts x ON x.delivery_id = d.delivery_id AND x.attempt = d.attempt";
@@ -39,7 +39,7 @@ const SELECT: &str = "SELECT d.*, t.kind AS destination_kind, coalesce(x.host, t
 /// Which deliveries a page of a device has: the newest among the newest of each of its applications, so that nobody
 /// else's are read. An application is told by a range and by the order, which only its own index has: for one that is told by `=` the
 /// planner may walk everybody's by the key of the table, as it does not know whose deliveries are the newest.
-const OF_DEVICE: &str = "-- deliveries::own
+const OF_DEVICE_SQL: &str = "-- deliveries::own
     WITH newest AS (
         SELECT o.delivery_id FROM applications a CROSS JOIN LATERAL (
             SELECT d.delivery_id FROM deliveries d
@@ -50,7 +50,7 @@ const OF_DEVICE: &str = "-- deliveries::own
         ORDER BY o.delivery_id DESC LIMIT $6)";
 
 /// The same of everybody.
-const OF_ALL: &str = "-- deliveries::of_all
+const OF_ALL_SQL: &str = "-- deliveries::of_all
     WITH newest AS (
         SELECT d.delivery_id FROM deliveries d
         WHERE d.delivery_id < $1 AND $2::uuid IS NULL AND ($3::uuid IS NULL OR d.app_id = $3)
@@ -59,10 +59,10 @@ const OF_ALL: &str = "-- deliveries::of_all
 
 impl Store {
     /// A page of a caller's deliveries, newest first. What goes to listeners is not the callers' concern.
-    pub async fn deliveries_of_caller(&self, sought: &Sought<'_>, limit: u32) -> Result<Page<Delivery>, Error> {
+    pub async fn deliveries_of_caller(&self, sought: &DeliveryQuery<'_>, limit: u32) -> Result<Page<Delivery>, Error> {
         let sql = format!(
             "-- deliveries::of_caller
-            {SELECT}
+            {DELIVERY_SELECT_SQL}
             WHERE d.app_id = $1 AND d.subject = $2 AND (d.created_at, d.delivery_id) < ($3, $4) AND t.kind = 'callback'
                 AND ($5::uuid IS NULL OR d.run_id = $5) AND ($6::text IS NULL OR d.state = $6)
                 AND ($7::uuid[] IS NULL
@@ -71,7 +71,7 @@ impl Store {
                         WHERE c.conversation_id = d.conversation_id AND c.endpoint_id = ANY($7)))
             ORDER BY d.created_at DESC, d.delivery_id DESC LIMIT $8"
         );
-        let before = sought.before.unwrap_or(Place::END);
+        let before = sought.before.unwrap_or(PagePosition::LIST_START);
         let endpoints: Vec<_> = sought.endpoints.iter().map(|id| id.uuid()).collect();
         let endpoints = Some(endpoints).filter(|endpoints| !endpoints.is_empty());
         let (app_id, run_id) = (sought.app_id.uuid(), sought.run_id.map(RunId::uuid));
@@ -82,7 +82,10 @@ impl Store {
             [&app_id, &sought.subject, &before.moment, &before.id, &run_id, &state, &endpoints, &count];
         let rows = self.filtered_rows(&sql, &params).await?;
         let read = rows.iter().map(delivery).collect::<Result<_, _>>()?;
-        Ok(Page::of(read, limit, |read: &Delivery| Place { moment: read.created_at.0, id: read.delivery_id.uuid() }))
+        Ok(Page::of(read, limit, |read: &Delivery| PagePosition {
+            moment: read.created_at.0,
+            id: read.delivery_id.uuid(),
+        }))
     }
 
     /// A page of the deliveries of a device's applications, newest first; without a device of everybody's, for the
@@ -93,16 +96,16 @@ impl Store {
         sought: &ListDeliveries,
     ) -> Result<DeliveryPage, Error> {
         let newest = match device_id {
-            Some(_) => OF_DEVICE,
-            None => OF_ALL,
+            Some(_) => OF_DEVICE_SQL,
+            None => OF_ALL_SQL,
         };
         let sql = format!(
-            "{newest} {SELECT} WHERE d.delivery_id = ANY(ARRAY(SELECT * FROM newest)) ORDER BY d.delivery_id DESC"
+            "{newest} {DELIVERY_SELECT_SQL} WHERE d.delivery_id = ANY(ARRAY(SELECT * FROM newest)) ORDER BY d.delivery_id DESC"
         );
         let before = sought.before.map_or(Uuid::max(), DeliveryId::uuid);
         let (device, app) = (device_id.map(DeviceId::uuid), sought.app_id.map(ApplicationId::uuid));
         let (run, state) = (sought.run_id.map(RunId::uuid), sought.state.map(DeliveryState::as_str));
-        let limit = sought.limit.clamp(1, LONGEST_PAGE);
+        let limit = sought.limit.clamp(1, MAX_PAGE_DELIVERIES);
         // One more shows whether there are more.
         let params: [&(dyn ToSql + Sync); 6] = [&before, &device, &app, &run, &state, &(i64::from(limit) + 1)];
         let rows = self.filtered_rows(&sql, &params).await?;
@@ -121,11 +124,11 @@ impl Store {
     ) -> Result<Option<DeliveryDetail>, Error> {
         let sql = format!(
             "-- deliveries::one
-            {SELECT} JOIN applications a ON a.app_id = d.app_id
+            {DELIVERY_SELECT_SQL} JOIN applications a ON a.app_id = d.app_id
             WHERE d.delivery_id = $1 AND ($2::uuid IS NULL OR a.device_id = $2)"
         );
         let (id, device) = (delivery_id.uuid(), device_id.map(DeviceId::uuid));
-        patiently(async {
+        with_timeout(async {
             let mut client = self.client().await?;
             // One view of both, so that they never contradict each other.
             let building = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);

@@ -7,14 +7,16 @@ use deskgate_protocol::management::{
     SetAllowlist, SetCallback, ShowCallback, ShowDelivery, TestCallback, TriggerDelivery,
 };
 
-use super::{HOST, Receiver, URL, all, answer, callback, deliveries, hurry, rounds, set};
-use crate::store::{Shelf, succeeded};
+use super::{
+    CALLBACK_HOST, CALLBACK_URL, FakeReceiver, all, answer, callback, deliveries, delivery_worker, hurry, set,
+};
+use crate::store::{TestStore, succeeded};
+use crate::support::gateway::{DeviceFixture, LONG_LEASE};
 use crate::support::until;
-use crate::support::world::{Desk, LEASE};
 
 #[tokio::test]
 async fn an_address_that_no_callback_may_have_is_refused_with_the_reason() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let desk = &shelf.desk;
     let app_id = desk.app.id;
     let try_url = async |url: &str| {
@@ -30,18 +32,18 @@ async fn an_address_that_no_callback_may_have_is_refused_with_the_reason() {
     assert_eq!(desk.desktop.callback(ShowCallback { app_id }).await.expect("shown"), None);
     let nothing = SetCallback { app_id, url: None, types: None, enabled: Some(true), keep_answers: None };
     assert_eq!(desk.desktop.set_callback(nothing).await.expect_err("none").code, ManagementErrorCode::Conflict);
-    let first = try_url(URL).await.expect("set");
+    let first = try_url(CALLBACK_URL).await.expect("set");
     assert!(first.secret.is_some_and(|secret| secret.starts_with("whsec_")));
     assert!(!first.callback.host_allowed, "the list is empty");
-    assert_eq!(first.callback.types, CallbackEvent::ENDS);
+    assert_eq!(first.callback.types, CallbackEvent::RUN_END_EVENTS);
     let test = set(desk, |set| set.types = Some(vec![CallbackEvent::RunAccepted, CallbackEvent::RunAccepted])).await;
-    assert_eq!((test.callback.types, test.callback.url.as_str()), (vec![CallbackEvent::RunAccepted], URL));
+    assert_eq!((test.callback.types, test.callback.url.as_str()), (vec![CallbackEvent::RunAccepted], CALLBACK_URL));
     for types in [vec![], vec![CallbackEvent::WebhookTest]] {
         let set = SetCallback { app_id, url: None, types: Some(types), enabled: None, keep_answers: None };
         assert_eq!(desk.desktop.set_callback(set).await.expect_err("none").code, ManagementErrorCode::Invalid);
     }
     for host in ["https://hooks.example.com", "hooks.example.com:443", "*.example.com", "10.0.0.1"] {
-        let hosts = vec![HOST.to_owned(), host.to_owned()];
+        let hosts = vec![CALLBACK_HOST.to_owned(), host.to_owned()];
         let no = desk.desktop.set_allowlist(SetAllowlist { hosts }).await.expect_err(host);
         assert!(no.message.contains(host), "{no}");
     }
@@ -50,14 +52,15 @@ async fn an_address_that_no_callback_may_have_is_refused_with_the_reason() {
 
 #[tokio::test]
 async fn another_device_neither_sees_nor_changes_a_callback_and_its_deliveries() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     callback(&shelf.desk, &[]).await;
     let app_id = shelf.desk.app.id;
     let test = shelf.desk.desktop.test_callback(TestCallback { app_id }).await.expect("queued");
     let delivery_id = test.delivery.delivery_id;
-    let stranger = Desk::pair(&shelf.store).await.desktop;
+    let stranger = DeviceFixture::pair(&shelf.store).await.desktop;
     let show = ShowDelivery { delivery_id, wait_s: 0, seen: 0 };
-    let set = SetCallback { app_id, url: Some(URL.to_owned()), types: None, enabled: None, keep_answers: None };
+    let set =
+        SetCallback { app_id, url: Some(CALLBACK_URL.to_owned()), types: None, enabled: None, keep_answers: None };
     let recover = RecoverDeliveries { app_id, since: test.delivery.created_at, only_count: true };
     let codes = [
         stranger.callback(ShowCallback { app_id }).await.err(),
@@ -75,7 +78,7 @@ async fn another_device_neither_sees_nor_changes_a_callback_and_its_deliveries()
 
 #[tokio::test]
 async fn a_test_and_a_sample_arrive_as_events_do_and_can_be_followed() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let desk = &shelf.desk;
     let app_id = desk.app.id;
     assert_eq!(
@@ -85,8 +88,8 @@ async fn a_test_and_a_sample_arrive_as_events_do_and_can_be_followed() {
     let unknown = TestCallback { app_id: ApplicationId::new() };
     assert_eq!(desk.desktop.test_callback(unknown).await.expect_err("none").code, ManagementErrorCode::NotFound);
     let secret = callback(desk, &[]).await.secret.expect("shown");
-    let receiver = Receiver::answering(200);
-    let _rounds = rounds(&shelf.store, &receiver, LEASE);
+    let receiver = FakeReceiver::answering(200);
+    let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
     let test = desk.desktop.test_callback(TestCallback { app_id }).await.expect("queued").delivery;
     let followed = ShowDelivery { delivery_id: test.delivery_id, wait_s: 20, seen: 0 };
     let detail = desk.desktop.show_delivery(followed).await.expect("shown");
@@ -103,7 +106,7 @@ async fn a_test_and_a_sample_arrive_as_events_do_and_can_be_followed() {
 
 #[tokio::test]
 async fn what_was_given_up_is_sent_again_one_or_all_since_a_time_and_with_the_same_event() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let desk = &shelf.desk;
     callback(desk, &[]).await;
     let (session, _) = desk.connect().await;
@@ -111,8 +114,8 @@ async fn what_was_given_up_is_sent_again_one_or_all_since_a_time_and_with_the_sa
         let run_id = shelf.started(session).await;
         shelf.one(session, run_id, 1, succeeded(1)).await;
     }
-    let receiver = Receiver::that(|_, before| Ok(answer(if before < 3 { 500 } else { 200 })));
-    let _rounds = rounds(&shelf.store, &receiver, LEASE);
+    let receiver = FakeReceiver::that(|_, before| Ok(answer(if before < 3 { 500 } else { 200 })));
+    let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
     receiver.gets(3).await;
     let failed = async || deliveries(desk).await.iter().all(|own| own.delivery.status_code == Some(500));
     until("all failed", failed).await;

@@ -4,28 +4,33 @@ use deskgate_gateway::signing::{self, SigningSecret};
 use deskgate_protocol::DestinationId;
 use deskgate_protocol::delivery::{CallbackEvent, DeliveryErrorCode, DeliveryState};
 use deskgate_protocol::management::{
-    CloseListener, DestinationKind, Forward, ForwardOutcome, ManagementErrorCode, OpenListener, PollListener,
+    CloseListener, DestinationKind, ForwardOutcome, ForwardedDelivery, ManagementErrorCode, OpenListener, PollListener,
     TriggerDelivery,
 };
 use serde_json::Value;
 
-use super::{Receiver, callback, deliveries, hurry, rounds, shown};
-use crate::store::{Shelf, succeeded};
-use crate::support::world::{Desk, LEASE};
+use super::{FakeReceiver, callback, deliveries, delivery_worker, hurry, shown};
+use crate::store::{TestStore, succeeded};
+use crate::support::gateway::{DeviceFixture, LONG_LEASE};
 
-async fn poll(desk: &Desk, listener_id: DestinationId, wait_s: u32, outcomes: Vec<ForwardOutcome>) -> Vec<Forward> {
+async fn poll(
+    desk: &DeviceFixture,
+    listener_id: DestinationId,
+    wait_s: u32,
+    outcomes: Vec<ForwardOutcome>,
+) -> Vec<ForwardedDelivery> {
     let poll = PollListener { listener_id, limit: 8, wait_s, outcomes };
     desk.desktop.poll_listener(poll).await.expect("answered").forwards
 }
 
-fn answered(forward: &Forward, status: u16) -> ForwardOutcome {
+fn answered(forward: &ForwardedDelivery, status: u16) -> ForwardOutcome {
     let (delivery_id, attempt) = (forward.delivery_id, forward.attempt);
     ForwardOutcome { delivery_id, attempt, duration_ms: 3, status_code: Some(status), error_code: None }
 }
 
 #[tokio::test]
 async fn a_listener_is_handed_out_what_a_callback_would_get_until_it_says_that_it_arrived() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let desk = &shelf.desk;
     let app_id = desk.app.id;
     let opened = desk.desktop.open_listener(OpenListener { app_id, types: Vec::new() }).await.expect("opened");
@@ -67,7 +72,7 @@ async fn a_listener_is_handed_out_what_a_callback_would_get_until_it_says_that_i
 
     desk.desktop.trigger(TriggerDelivery { app_id, kind: CallbackEvent::RunExpired }).await.expect("queued");
     assert_eq!(poll(desk, listener_id, 20, Vec::new()).await[0].kind, CallbackEvent::RunExpired);
-    let stranger = Desk::pair(&shelf.store).await;
+    let stranger = DeviceFixture::pair(&shelf.store).await;
     let theirs = PollListener { listener_id, limit: 8, wait_s: 0, outcomes: Vec::new() };
     let no = stranger.desktop.poll_listener(theirs.clone()).await.expect_err("not theirs");
     assert_eq!(no.code, ManagementErrorCode::NotFound);
@@ -84,13 +89,13 @@ async fn a_listener_is_handed_out_what_a_callback_would_get_until_it_says_that_i
 
 #[tokio::test]
 async fn what_a_listener_is_to_get_is_sent_to_no_address() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let desk = &shelf.desk;
     callback(desk, &[]).await;
     let listen = OpenListener { app_id: desk.app.id, types: vec![CallbackEvent::RunStarted] };
     desk.desktop.open_listener(listen).await.expect("opened");
-    let receiver = Receiver::answering(200);
-    let _rounds = rounds(&shelf.store, &receiver, LEASE);
+    let receiver = FakeReceiver::answering(200);
+    let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
     let (session, _) = desk.connect().await;
     let run_id = shelf.started(session).await;
     shelf.one(session, run_id, 1, succeeded(1)).await;

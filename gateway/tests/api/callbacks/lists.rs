@@ -5,10 +5,10 @@ use deskgate_protocol::management::{OpenListener, TestCallback};
 use serde_json::{Value, json};
 
 use super::{callback, deliveries};
-use crate::support::call::Call;
-use crate::support::world::{World, work};
+use crate::support::call::TestRequest;
+use crate::support::gateway::{TestGateway, work};
 
-async fn list(call: Call) -> Vec<Value> {
+async fn list(call: TestRequest) -> Vec<Value> {
     let reply = call.send().await;
     assert_eq!(reply.status, 200, "{reply:?}");
     reply.json()["data"].as_array().expect("a list").clone()
@@ -16,7 +16,7 @@ async fn list(call: Call) -> Vec<Value> {
 
 #[tokio::test]
 async fn a_caller_sees_the_deliveries_of_its_own_application_and_subject_only() {
-    let world = World::new().await;
+    let world = TestGateway::new().await;
     let desk = &world.desk;
     callback(desk, &[CallbackEvent::RunAccepted]).await;
     let listen = OpenListener { app_id: desk.app.id, types: Vec::new() };
@@ -36,7 +36,7 @@ async fn a_caller_sees_the_deliveries_of_its_own_application_and_subject_only() 
     let ids = |list: &[Value]| list.iter().map(|one| one["run_id"].clone()).collect::<Vec<_>>();
     let all = list(world.ask("GET", "/api/v1/deliveries")).await;
     assert_eq!(ids(&all), [json!(elsewhere), json!(mine[1]), json!(mine[0])]);
-    assert!(all.iter().all(|one| one["type"] == "run.accepted" && one["url_host"] == super::HOST));
+    assert!(all.iter().all(|one| one["type"] == "run.accepted" && one["url_host"] == super::CALLBACK_HOST));
     let of_run = format!("/api/v1/deliveries?run_id={}", mine[0]);
     assert_eq!(ids(&list(world.ask("GET", &of_run)).await), [json!(mine[0])]);
     assert_eq!(list(world.ask("GET", "/api/v1/deliveries?state=exhausted")).await.len(), 0);

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use deskgate_gateway::callbacks::rounds::{self, Clocks, Post};
-use deskgate_gateway::callbacks::send::{Answer, Sent};
-use deskgate_gateway::domain::deliveries::Scribe;
+use deskgate_gateway::callbacks::send::{ReceiverResponse, SendResult};
+use deskgate_gateway::callbacks::worker::{self, DeliveryTimings, DeliveryTransport};
+use deskgate_gateway::domain::deliveries::PayloadBuilder;
 use deskgate_gateway::domain::destinations::Destination;
 use deskgate_gateway::signing::{self, SigningSecret};
 use deskgate_gateway::store::Store;
@@ -28,23 +28,23 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::store::Shelf;
+use crate::store::TestStore;
+use crate::support::gateway::{DeviceFixture, seal};
 use crate::support::until;
-use crate::support::world::{Desk, seal};
 
 /// A host that is allowed, and one that is not.
-pub(super) const HOST: &str = "hooks.example.com";
-pub(super) const URL: &str = "https://hooks.example.com/deskgate?key=1";
+pub(super) const CALLBACK_HOST: &str = "hooks.example.com";
+pub(super) const CALLBACK_URL: &str = "https://hooks.example.com/deskgate?key=1";
 
 /// What a receiver got.
 #[derive(Clone, Debug)]
-pub(super) struct Got {
+pub(super) struct RecordedRequest {
     pub(super) url: String,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
-impl Got {
+impl RecordedRequest {
     pub(super) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().expect("text"))
     }
@@ -62,21 +62,21 @@ impl Got {
     }
 }
 
-type Reaction = Arc<dyn Fn(&Got, usize) -> Result<Answer, DeliveryErrorCode> + Send + Sync>;
+type Reaction = Arc<dyn Fn(&RecordedRequest, usize) -> Result<ReceiverResponse, DeliveryErrorCode> + Send + Sync>;
 
 /// Plays every receiver: remembers what came, and answers as it is told.
 #[derive(Clone)]
-pub(super) struct Receiver {
-    got: Arc<Mutex<Vec<Got>>>,
+pub(super) struct FakeReceiver {
+    got: Arc<Mutex<Vec<RecordedRequest>>>,
     reaction: Reaction,
     /// Whoever is asked for `hang` gets no answer until this.
     release: Arc<Notify>,
 }
 
-impl Receiver {
+impl FakeReceiver {
     /// Answers with what this says of what came, and of how much came to this address before.
     pub(super) fn that(
-        reaction: impl Fn(&Got, usize) -> Result<Answer, DeliveryErrorCode> + Send + Sync + 'static,
+        reaction: impl Fn(&RecordedRequest, usize) -> Result<ReceiverResponse, DeliveryErrorCode> + Send + Sync + 'static,
     ) -> Self {
         Self { got: Arc::default(), reaction: Arc::new(reaction), release: Arc::default() }
     }
@@ -85,20 +85,20 @@ impl Receiver {
         Self::that(move |_, _| Ok(answer(status)))
     }
 
-    pub(super) fn got(&self) -> Vec<Got> {
+    pub(super) fn got(&self) -> Vec<RecordedRequest> {
         self.got.lock().expect("not poisoned").clone()
     }
 
     /// Waits until so much came.
-    pub(super) async fn gets(&self, count: usize) -> Vec<Got> {
+    pub(super) async fn gets(&self, count: usize) -> Vec<RecordedRequest> {
         until(&format!("{count} deliveries"), async || self.got().len() >= count).await;
         self.got()
     }
 }
 
-impl Post for Receiver {
-    async fn post(&self, to: &Destination, headers: HeaderMap, body: Bytes) -> Sent {
-        let got = Got { url: to.to_string(), headers, body };
+impl DeliveryTransport for FakeReceiver {
+    async fn post(&self, to: &Destination, headers: HeaderMap, body: Bytes) -> SendResult {
+        let got = RecordedRequest { url: to.to_string(), headers, body };
         let before = {
             let mut all = self.got.lock().expect("not poisoned");
             let before = all.iter().filter(|other| other.url == got.url).count();
@@ -109,55 +109,55 @@ impl Post for Receiver {
         if answer == Err(DeliveryErrorCode::Timeout) {
             self.release.notified().await;
         }
-        Sent { answer, took: Duration::from_millis(7) }
+        SendResult { answer, took: Duration::from_millis(7) }
     }
 }
 
-pub(super) fn answer(status: u16) -> Answer {
-    Answer { status, retry_after: None, body: b"thank\0you".to_vec() }
+pub(super) fn answer(status: u16) -> ReceiverResponse {
+    ReceiverResponse { status, retry_after: None, body: b"thank\0you".to_vec() }
 }
 
 /// Starts the rounds of one gateway; they end with the value.
-pub(super) fn rounds(store: &Store, receiver: &Receiver, lease: Duration) -> AbortOnDropHandle<()> {
-    let scribe = Scribe::new(store.clone(), seal());
-    let clocks = Clocks { lease, retention: Duration::from_secs(3600) };
-    let run = rounds::run(store.clone(), scribe, receiver.clone(), clocks, CancellationToken::new());
+pub(super) fn delivery_worker(store: &Store, receiver: &FakeReceiver, lease: Duration) -> AbortOnDropHandle<()> {
+    let scribe = PayloadBuilder::new(store.clone(), seal());
+    let clocks = DeliveryTimings { lease, retention: Duration::from_secs(3600) };
+    let run = worker::run(store.clone(), scribe, receiver.clone(), clocks, CancellationToken::new());
     AbortOnDropHandle::new(tokio::spawn(run))
 }
 
 /// Allows the host, and sets the callback of the desk's application.
-pub(super) async fn callback(desk: &Desk, types: &[CallbackEvent]) -> CallbackWithSecret {
-    desk.desktop.set_allowlist(SetAllowlist { hosts: vec![HOST.to_owned()] }).await.expect("set");
+pub(super) async fn callback(desk: &DeviceFixture, types: &[CallbackEvent]) -> CallbackWithSecret {
+    desk.desktop.set_allowlist(SetAllowlist { hosts: vec![CALLBACK_HOST.to_owned()] }).await.expect("set");
     set(desk, |set| {
-        set.url = Some(URL.to_owned());
+        set.url = Some(CALLBACK_URL.to_owned());
         set.types = (!types.is_empty()).then(|| types.to_vec());
     })
     .await
 }
 
-pub(super) async fn set(desk: &Desk, change: impl FnOnce(&mut SetCallback)) -> CallbackWithSecret {
+pub(super) async fn set(desk: &DeviceFixture, change: impl FnOnce(&mut SetCallback)) -> CallbackWithSecret {
     let mut request = SetCallback { app_id: desk.app.id, url: None, types: None, enabled: None, keep_answers: None };
     change(&mut request);
     desk.desktop.set_callback(request).await.expect("set")
 }
 
 /// Every delivery, newest first.
-pub(super) async fn deliveries(desk: &Desk) -> Vec<OwnDelivery> {
+pub(super) async fn deliveries(desk: &DeviceFixture) -> Vec<OwnDelivery> {
     let all = ListDeliveries { limit: 100, ..ListDeliveries::default() };
     desk.desktop.deliveries(all).await.expect("listed").deliveries
 }
 
-pub(super) async fn shown(desk: &Desk, delivery_id: DeliveryId) -> DeliveryDetail {
+pub(super) async fn shown(desk: &DeviceFixture, delivery_id: DeliveryId) -> DeliveryDetail {
     desk.desktop.show_delivery(ShowDelivery { delivery_id, wait_s: 0, seen: 0 }).await.expect("shown")
 }
 
 /// Waits until every delivery is in this state.
-pub(super) async fn all(desk: &Desk, state: DeliveryState) {
+pub(super) async fn all(desk: &DeviceFixture, state: DeliveryState) {
     let reached = async || deliveries(desk).await.iter().all(|own| own.delivery.state == state);
     until(&format!("all are {state}"), reached).await;
 }
 
 /// What waits for its next attempt waits no longer.
-pub(super) async fn hurry(shelf: &Shelf) {
+pub(super) async fn hurry(shelf: &TestStore) {
     shelf.database.execute("UPDATE deliveries SET due_at = now() WHERE state = 'pending'").await;
 }

@@ -2,19 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use deskgate_gateway::callbacks::send::Answer;
+use deskgate_gateway::callbacks::send::ReceiverResponse;
 use deskgate_protocol::delivery::{CallbackEvent, DeliveryErrorCode, DeliveryState};
 use deskgate_protocol::management::{CallbackOff, RollCallbackSecret, SetAllowlist, SetCallback, ShowCallback};
 use deskgate_protocol::{Timestamp, VERSION};
 use futures_util::StreamExt;
 
-use super::{HOST, Receiver, URL, all, answer, callback, deliveries, hurry, rounds, set, shown};
-use crate::store::{Shelf, succeeded};
+use super::{
+    CALLBACK_HOST, CALLBACK_URL, FakeReceiver, all, answer, callback, deliveries, delivery_worker, hurry, set, shown,
+};
+use crate::store::{TestStore, succeeded};
+use crate::support::gateway::LONG_LEASE;
 use crate::support::until;
-use crate::support::world::LEASE;
 
 /// A run that ended, of which the callback is told.
-async fn told(shelf: &Shelf) {
+async fn told(shelf: &TestStore) {
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
     shelf.one(session, run_id, 1, succeeded(1)).await;
@@ -22,17 +24,17 @@ async fn told(shelf: &Shelf) {
 
 #[tokio::test]
 async fn what_arrives_is_signed_and_says_what_the_run_says() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let secret = callback(&shelf.desk, &[]).await.secret.expect("shown once");
     assert_eq!(set(&shelf.desk, |set| set.keep_answers = Some(true)).await.secret, None, "and only once");
     told(&shelf).await;
-    let receiver = Receiver::answering(204);
-    let _rounds = rounds(&shelf.store, &receiver, LEASE);
+    let receiver = FakeReceiver::answering(204);
+    let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
     let got = receiver.gets(1).await.swap_remove(0);
     all(&shelf.desk, DeliveryState::Delivered).await;
     let own = deliveries(&shelf.desk).await.swap_remove(0);
     let delivery = own.delivery;
-    assert_eq!(got.url, URL);
+    assert_eq!(got.url, CALLBACK_URL);
     assert!(got.is_signed_by(&secret));
     assert_eq!(got.header("webhook-id"), delivery.event_id.to_string());
     assert_eq!(got.header("content-type"), "application/json");
@@ -44,7 +46,7 @@ async fn what_arrives_is_signed_and_says_what_the_run_says() {
     let body = got.json();
     assert_eq!((&body["type"], &body["data"]["sequence"]), (&"run.succeeded".into(), &3.into()));
     let run_id = delivery.run_id.expect("of a run");
-    let seen = deskgate_gateway::domain::runs::seen(
+    let seen = deskgate_gateway::domain::runs::visible_run(
         shelf.store.run(shelf.desk.app.id, "anna", run_id).await.expect("read").expect("there"),
     );
     assert_eq!(body["data"]["run"], serde_json::to_value(&seen).expect("JSON"));
@@ -52,12 +54,12 @@ async fn what_arrives_is_signed_and_says_what_the_run_says() {
     let detail = shown(&shelf.desk, delivery.delivery_id).await;
     assert_eq!(detail.attempts.len(), 1);
     assert_eq!(detail.attempts[0].answer.as_deref(), Some("thank\u{fffd}you"));
-    assert_eq!(detail.attempts[0].url_host, HOST);
+    assert_eq!(detail.attempts[0].url_host, CALLBACK_HOST);
 }
 
 #[tokio::test]
 async fn what_is_taken_at_once_is_bounded_by_its_bytes_and_one_is_always_taken() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     callback(&shelf.desk, &[]).await;
     for _ in 0..5 {
         told(&shelf).await;
@@ -65,7 +67,7 @@ async fn what_is_taken_at_once_is_bounded_by_its_bytes_and_one_is_always_taken()
     let large = r#"UPDATE runs SET input = json_build_object('text', repeat('x', 100000))"#;
     shelf.database.execute(large).await;
     let taken = async |bytes| {
-        let claimed = shelf.store.claim_deliveries(100, bytes, &[], 100, LEASE).await.expect("taken");
+        let claimed = shelf.store.claim_deliveries(100, bytes, &[], 100, LONG_LEASE).await.expect("taken");
         claimed.into_iter().map(|claimed| claimed.delivery_id).collect::<Vec<_>>()
     };
     assert_eq!((taken(0).await.len(), taken(1).await.len()), (0, 1), "the first one, however large it is");
@@ -75,16 +77,16 @@ async fn what_is_taken_at_once_is_bounded_by_its_bytes_and_one_is_always_taken()
 
 #[tokio::test]
 async fn only_a_2xx_confirms_and_every_attempt_is_a_record_until_the_last() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     callback(&shelf.desk, &[]).await;
     told(&shelf).await;
-    let receiver = Receiver::that(|_, before| match before {
+    let receiver = FakeReceiver::that(|_, before| match before {
         0 => Err(DeliveryErrorCode::ConnectFailed),
         1 => Ok(answer(302)),
-        2 => Ok(Answer { retry_after: Some("7200".to_owned()), ..answer(503) }),
+        2 => Ok(ReceiverResponse { retry_after: Some("7200".to_owned()), ..answer(503) }),
         _ => Ok(answer(500)),
     });
-    let _rounds = rounds(&shelf.store, &receiver, LEASE);
+    let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
     for attempt in 1..=10 {
         receiver.gets(attempt).await;
         let id = deliveries(&shelf.desk).await[0].delivery.delivery_id;
@@ -114,11 +116,11 @@ async fn only_a_2xx_confirms_and_every_attempt_is_a_record_until_the_last() {
 
 #[tokio::test]
 async fn a_host_that_is_taken_off_the_list_is_not_sent_to_from_the_next_attempt_on() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     callback(&shelf.desk, &[]).await;
     told(&shelf).await;
-    let receiver = Receiver::answering(500);
-    let _rounds = rounds(&shelf.store, &receiver, LEASE);
+    let receiver = FakeReceiver::answering(500);
+    let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
     receiver.gets(1).await;
     let shown = shelf.desk.desktop.set_allowlist(SetAllowlist { hosts: Vec::new() }).await.expect("set");
     assert!(shown.hosts.is_empty() && shown.is_yours);
@@ -135,12 +137,12 @@ async fn a_host_that_is_taken_off_the_list_is_not_sent_to_from_the_next_attempt_
 #[tokio::test]
 async fn a_receiver_that_is_gone_or_fails_for_five_days_is_sent_to_no_more_until_somebody_says_so() {
     for (status, why) in [(410, CallbackOff::Gone), (500, CallbackOff::Failing)] {
-        let shelf = Shelf::new().await;
+        let shelf = TestStore::new().await;
         callback(&shelf.desk, &[]).await;
         told(&shelf).await;
         shelf.database.execute("UPDATE destinations SET failing_since = now() - interval '121 hours'").await;
-        let receiver = Receiver::that(move |_, before| Ok(answer(if before == 0 { status } else { 200 })));
-        let _rounds = rounds(&shelf.store, &receiver, LEASE);
+        let receiver = FakeReceiver::that(move |_, before| Ok(answer(if before == 0 { status } else { 200 })));
+        let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
         let app_id = shelf.desk.app.id;
         let shown = async || shelf.desk.desktop.callback(ShowCallback { app_id }).await.expect("shown").expect("there");
         until("it is off", async || shown().await.off == Some(why)).await;
@@ -157,10 +159,10 @@ async fn a_receiver_that_is_gone_or_fails_for_five_days_is_sent_to_no_more_until
 
 #[tokio::test]
 async fn while_a_secret_rolls_both_sign_and_afterwards_only_the_new_one() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let old = callback(&shelf.desk, &[]).await.secret.expect("shown");
-    let receiver = Receiver::answering(200);
-    let _rounds = rounds(&shelf.store, &receiver, LEASE);
+    let receiver = FakeReceiver::answering(200);
+    let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
     let app_id = shelf.desk.app.id;
     let roll = RollCallbackSecret { app_id, overlap_s: 3600 };
     let rolled = shelf.desk.desktop.roll_callback_secret(roll).await.expect("rolled");
@@ -177,17 +179,17 @@ async fn while_a_secret_rolls_both_sign_and_afterwards_only_the_new_one() {
 
 #[tokio::test]
 async fn one_receiver_that_never_answers_delays_none_of_a_thousand_others() {
-    const OTHERS: usize = 1000;
-    let shelf = Shelf::new().await;
+    const OTHER_DELIVERIES: usize = 1000;
+    let shelf = TestStore::new().await;
     let desk = &shelf.desk;
     callback(desk, &[]).await;
     let set_up = async |number: usize| {
         let app = desk.application(&format!("other {number}")).await;
-        let url = Some(format!("https://{HOST}/{number}"));
+        let url = Some(format!("https://{CALLBACK_HOST}/{number}"));
         let set = SetCallback { app_id: app.id, url, types: None, enabled: None, keep_answers: None };
         desk.desktop.set_callback(set).await.expect("set");
     };
-    futures_util::stream::iter(0..OTHERS).for_each_concurrent(16, set_up).await;
+    futures_util::stream::iter(0..OTHER_DELIVERIES).for_each_concurrent(16, set_up).await;
     let queue = |which: &str, count: u32| {
         format!(
             "INSERT INTO deliveries (delivery_id, destination_id, app_id, event_id, type, event_at, data, due_at)
@@ -197,36 +199,38 @@ async fn one_receiver_that_never_answers_delays_none_of_a_thousand_others() {
         )
     };
     let receiver =
-        Receiver::that(|got, _| if got.url == URL { Err(DeliveryErrorCode::Timeout) } else { Ok(answer(200)) });
-    let _rounds = rounds(&shelf.store, &receiver, LEASE);
-    let others = async || receiver.got().iter().filter(|got| got.url != URL).count();
+        FakeReceiver::that(
+            |got, _| if got.url == CALLBACK_URL { Err(DeliveryErrorCode::Timeout) } else { Ok(answer(200)) },
+        );
+    let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
+    let others = async || receiver.got().iter().filter(|got| got.url != CALLBACK_URL).count();
     let all_told = async |round: usize| {
         let began = Instant::now();
         shelf.database.execute(&queue("NOT LIKE", 1)).await;
-        until("the others are told", async || others().await == round * OTHERS).await;
-        println!("{OTHERS} others are told in {:?}", began.elapsed());
+        until("the others are told", async || others().await == round * OTHER_DELIVERIES).await;
+        println!("{OTHER_DELIVERIES} others are told in {:?}", began.elapsed());
     };
     all_told(1).await;
     // The deaf one has the longest queue, and the oldest.
     shelf.database.execute(&queue("LIKE", 500)).await;
-    until("the deaf one is sent to", async || receiver.got().len() == OTHERS + 2).await;
+    until("the deaf one is sent to", async || receiver.got().len() == OTHER_DELIVERIES + 2).await;
     all_told(2).await;
-    assert_eq!(receiver.got().len(), 2 * OTHERS + 2, "one that never answers holds two places and no more");
+    assert_eq!(receiver.got().len(), 2 * OTHER_DELIVERIES + 2, "one that never answers holds two places and no more");
 }
 
 #[tokio::test]
 async fn two_replicas_never_make_the_same_attempt_and_a_lost_one_is_followed_by_the_next() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     callback(&shelf.desk, &[CallbackEvent::RunSucceeded]).await;
     for _ in 0..30 {
         told(&shelf).await;
     }
     // Of three gateways one never hears an answer, as if it had died in each of its attempts.
-    let (dying, living) = (Receiver::that(|_, _| Err(DeliveryErrorCode::Timeout)), Receiver::answering(200));
+    let (dying, living) = (FakeReceiver::that(|_, _| Err(DeliveryErrorCode::Timeout)), FakeReceiver::answering(200));
     let lease = Duration::from_millis(1500);
-    let died = rounds(&shelf.store, &dying, lease);
+    let died = delivery_worker(&shelf.store, &dying, lease);
     dying.gets(2).await;
-    let _living = [rounds(&shelf.store, &living, lease), rounds(&shelf.store, &living, lease)];
+    let _living = [delivery_worker(&shelf.store, &living, lease), delivery_worker(&shelf.store, &living, lease)];
     all(&shelf.desk, DeliveryState::Delivered).await;
     drop(died);
     let mut made: Vec<_> = dying.got();

@@ -1,8 +1,11 @@
 //! What agents do: journal, then say; and execute only what was started.
 
-use super::{AGENTS, Down, Entry, GATEWAYS, Mistake, RUNS, Session, Up, Work, World};
+use super::{
+    AGENT_COUNT, AgentMessage, ExecutionStage, GATEWAY_COUNT, GatewayMessage, JournalEntry, Mistake, ModelSession,
+    ModelState, RUN_COUNT,
+};
 
-impl Entry {
+impl JournalEntry {
     fn attempt(self) -> u8 {
         match self {
             Self::None => 0,
@@ -16,20 +19,20 @@ impl Entry {
     }
 }
 
-impl World {
+impl ModelState {
     /// Every step that an agent or its owner can take.
     pub(super) fn agent_steps(&self, mistake: Mistake, to: &mut Vec<Self>) {
         // The copy comes only as a fault; the device itself always comes back.
         if !self.agents[0].is_connected {
-            to.extend((0..GATEWAYS).map(|gateway| self.connected(0, gateway)));
+            to.extend((0..GATEWAY_COUNT).map(|gateway| self.connected(0, gateway)));
         }
         for (place, session) in self.sessions.iter().enumerate() {
             if session.is_heard && !session.down.is_empty() {
                 to.push(self.told(place, mistake));
             }
         }
-        for agent in 0..AGENTS {
-            for run in 0..RUNS {
+        for agent in 0..AGENT_COUNT {
+            for run in 0..RUN_COUNT {
                 to.extend(self.worked(agent, run, mistake));
                 to.extend(self.decided(agent, run));
             }
@@ -40,7 +43,7 @@ impl World {
     pub(super) fn fault_steps(&self, mistake: Mistake, to: &mut Vec<Self>) {
         let Some(faults) = self.faults.checked_sub(1) else { return };
         let struck = Self { faults, ..self.clone() };
-        for gateway in 0..GATEWAYS {
+        for gateway in 0..GATEWAY_COUNT {
             let mut next = struck.clone();
             while let Some(place) = next.sessions.iter().position(|session| session.gateway == gateway) {
                 next.drop_session(place);
@@ -49,8 +52,8 @@ impl World {
                 to.push(next);
             }
         }
-        for agent in 0..AGENTS {
-            if self.agents[agent].is_connected || self.agents[agent].work != [Work::Idle; RUNS] {
+        for agent in 0..AGENT_COUNT {
+            if self.agents[agent].is_connected || self.agents[agent].work != [ExecutionStage::Idle; RUN_COUNT] {
                 to.push(struck.killed(agent, mistake));
             }
         }
@@ -62,7 +65,7 @@ impl World {
             }
         }
         if !self.agents[1].is_connected {
-            to.extend((0..GATEWAYS).map(|gateway| struck.connected(1, gateway)));
+            to.extend((0..GATEWAY_COUNT).map(|gateway| struck.connected(1, gateway)));
         }
         for (run, row) in self.runs.iter().enumerate() {
             // An offer that nobody answers in time.
@@ -77,7 +80,7 @@ impl World {
     fn connected(&self, agent: usize, gateway: u8) -> Self {
         let mut next = self.clone();
         next.agents[agent].is_connected = true;
-        next.sessions.push(Session {
+        next.sessions.push(ModelSession {
             gateway,
             agent: agent as u8,
             epoch: 0,
@@ -106,11 +109,12 @@ impl World {
             next.hang_up(place);
         }
         let died = &mut next.agents[agent];
-        for run in 0..RUNS {
-            died.work[run] = Work::Idle;
-            if let Entry::Running(attempt) = died.journal[run] {
+        for run in 0..RUN_COUNT {
+            died.work[run] = ExecutionStage::Idle;
+            if let JournalEntry::Running(attempt) = died.journal[run] {
                 let is_unknown = died.intended[run] && mistake != Mistake::IntentsAreNotRead;
-                died.journal[run] = if is_unknown { Entry::Unknown(attempt) } else { Entry::Interrupted(attempt) };
+                died.journal[run] =
+                    if is_unknown { JournalEntry::Unknown(attempt) } else { JournalEntry::Interrupted(attempt) };
             }
         }
         next
@@ -119,14 +123,14 @@ impl World {
     /// What its journal has of ends is said again.
     pub(super) fn welcomed(&mut self, agent: usize) {
         self.agents[agent].is_welcomed = true;
-        for run in 0..RUNS {
-            if let Entry::Finished(attempt) = self.agents[agent].journal[run] {
-                self.say(agent, Up::Finish(run as u8, attempt));
+        for run in 0..RUN_COUNT {
+            if let JournalEntry::Finished(attempt) = self.agents[agent].journal[run] {
+                self.say(agent, AgentMessage::Finish(run as u8, attempt));
             }
         }
     }
 
-    fn say(&mut self, agent: usize, frame: Up) {
+    fn say(&mut self, agent: usize, frame: AgentMessage) {
         let session = self.sessions.iter_mut().find(|session| session.agent == agent as u8 && session.is_heard);
         if let Some(session) = session.filter(|_| self.agents[agent].is_welcomed) {
             session.up.push(frame);
@@ -138,26 +142,26 @@ impl World {
         let frame = next.sessions[place].down.remove(0);
         let agent = next.sessions[place].agent as usize;
         match frame {
-            Down::Offer(run, attempt) => next.offered(agent, run, attempt, mistake),
-            Down::Start(run, attempt) => next.started(agent, run as usize, attempt),
-            Down::Ack(run, attempt) => {
+            GatewayMessage::Offer(run, attempt) => next.offered(agent, run, attempt, mistake),
+            GatewayMessage::Start(run, attempt) => next.started(agent, run as usize, attempt),
+            GatewayMessage::Ack(run, attempt) => {
                 let journal = &mut next.agents[agent].journal;
-                if journal[run as usize] == Entry::Finished(attempt) {
-                    journal[run as usize] = Entry::None;
+                if journal[run as usize] == JournalEntry::Finished(attempt) {
+                    journal[run as usize] = JournalEntry::None;
                     if mistake == Mistake::ForgetsAllEnds {
-                        *journal = [Entry::None; RUNS];
+                        *journal = [JournalEntry::None; RUN_COUNT];
                     }
                 }
             }
-            Down::Heard(run, attempt) => {
-                if next.agents[agent].journal[run as usize] == Entry::Again(attempt) {
-                    next.say(agent, Up::Reconciled(run, attempt));
+            GatewayMessage::Heard(run, attempt) => {
+                if next.agents[agent].journal[run as usize] == JournalEntry::Again(attempt) {
+                    next.say(agent, AgentMessage::Reconciled(run, attempt));
                 }
             }
-            Down::Revoke(run, attempt) => {
+            GatewayMessage::Revoke(run, attempt) => {
                 let (run, device) = (run as usize, &mut next.agents[agent]);
                 if device.journal[run].attempt() == attempt {
-                    (device.journal[run], device.work[run]) = (Entry::None, Work::Idle);
+                    (device.journal[run], device.work[run]) = (JournalEntry::None, ExecutionStage::Idle);
                 }
             }
         }
@@ -169,25 +173,27 @@ impl World {
         let place = run as usize;
         let entry = device.journal[place];
         match entry {
-            Entry::Finished(held) if held == attempt => return self.say(agent, Up::Finish(run, attempt)),
-            Entry::Taken(held) | Entry::Running(held) if held == attempt => {}
+            JournalEntry::Finished(held) if held == attempt => {
+                return self.say(agent, AgentMessage::Finish(run, attempt));
+            }
+            JournalEntry::Taken(held) | JournalEntry::Running(held) if held == attempt => {}
             _ if entry.attempt() >= attempt => return,
             // The older one ends first.
-            Entry::Running(held) => {
-                device.work[place] = Work::Idle;
+            JournalEntry::Running(held) => {
+                device.work[place] = ExecutionStage::Idle;
                 device.journal[place] =
-                    if device.intended[place] { Entry::Unknown(held) } else { Entry::Interrupted(held) };
-                return self.say(agent, Up::Refuse(run, attempt));
+                    if device.intended[place] { JournalEntry::Unknown(held) } else { JournalEntry::Interrupted(held) };
+                return self.say(agent, AgentMessage::Refuse(run, attempt));
             }
-            Entry::Unknown(_) => {
-                return self.say(agent, Up::Refuse(run, attempt));
+            JournalEntry::Unknown(_) => {
+                return self.say(agent, AgentMessage::Refuse(run, attempt));
             }
             _ => {
-                device.journal[place] = Entry::Taken(attempt);
+                device.journal[place] = JournalEntry::Taken(attempt);
                 device.intended[place] = false;
             }
         }
-        self.say(agent, Up::Accept(run, attempt));
+        self.say(agent, AgentMessage::Accept(run, attempt));
         if mistake == Mistake::StartsWithoutStart {
             self.started(agent, place, attempt);
         }
@@ -195,8 +201,8 @@ impl World {
 
     fn started(&mut self, agent: usize, run: usize, attempt: u8) {
         let device = &mut self.agents[agent];
-        if device.journal[run] == Entry::Taken(attempt) {
-            (device.journal[run], device.work[run]) = (Entry::Running(attempt), Work::Begun);
+        if device.journal[run] == JournalEntry::Taken(attempt) {
+            (device.journal[run], device.work[run]) = (JournalEntry::Running(attempt), ExecutionStage::Begun);
         }
     }
 
@@ -204,24 +210,24 @@ impl World {
     fn worked(&self, agent: usize, run: usize, mistake: Mistake) -> Option<Self> {
         let mut next = self.clone();
         let device = &mut next.agents[agent];
-        let Entry::Running(attempt) = device.journal[run] else { return None };
+        let JournalEntry::Running(attempt) = device.journal[run] else { return None };
         let early = mistake == Mistake::IntentAfterEffect;
         match device.work[run] {
-            Work::Idle => return None,
-            Work::Begun => {
-                device.work[run] = Work::Intended;
+            ExecutionStage::Idle => return None,
+            ExecutionStage::Begun => {
+                device.work[run] = ExecutionStage::Intended;
                 device.intended[run] = !early;
             }
-            Work::Intended => {
-                device.work[run] = Work::Done;
+            ExecutionStage::Intended => {
+                device.work[run] = ExecutionStage::Done;
                 next.effects[run] += 1;
             }
-            Work::Done => {
-                (device.work[run], device.journal[run]) = (Work::Idle, Entry::Finished(attempt));
+            ExecutionStage::Done => {
+                (device.work[run], device.journal[run]) = (ExecutionStage::Idle, JournalEntry::Finished(attempt));
                 if mistake == Mistake::ForgottenWhenSent {
-                    device.journal[run] = Entry::None;
+                    device.journal[run] = JournalEntry::None;
                 }
-                next.say(agent, Up::Finish(run as u8, attempt));
+                next.say(agent, AgentMessage::Finish(run as u8, attempt));
             }
         }
         Some(next)
@@ -229,16 +235,16 @@ impl World {
 
     /// The owner looks at what a run has changed, and says how it is: it was done, or it is to run again.
     fn decided(&self, agent: usize, run: usize) -> Option<Self> {
-        let Entry::Unknown(attempt) = self.agents[agent].journal[run] else { return None };
+        let JournalEntry::Unknown(attempt) = self.agents[agent].journal[run] else { return None };
         let mut next = self.clone();
         let device = &mut next.agents[agent];
         device.intended[run] = false;
         if next.effects[run] > 0 {
-            device.journal[run] = Entry::Finished(attempt);
-            next.say(agent, Up::Finish(run as u8, attempt));
+            device.journal[run] = JournalEntry::Finished(attempt);
+            next.say(agent, AgentMessage::Finish(run as u8, attempt));
         } else {
-            device.journal[run] = Entry::Again(attempt);
-            next.say(agent, Up::Reconciled(run as u8, attempt));
+            device.journal[run] = JournalEntry::Again(attempt);
+            next.say(agent, AgentMessage::Reconciled(run as u8, attempt));
         }
         Some(next)
     }

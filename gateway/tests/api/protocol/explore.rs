@@ -3,18 +3,18 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 
-use super::{Entry, Mistake, Session, Work, World};
+use super::{ExecutionStage, JournalEntry, Mistake, ModelSession, ModelState};
 
 /// What an exploration found.
-pub(super) struct Found {
+pub(super) struct ExplorationResult {
     /// How many states there are.
     pub(super) states: usize,
     /// What does not hold, and how it came to that.
-    pub(super) wrong: Option<(&'static str, Vec<World>)>,
+    pub(super) wrong: Option<(&'static str, Vec<ModelState>)>,
 }
 
 /// Looks at everything that can follow from `first`, in the order of its distance.
-pub(super) fn explore(first: World, mistake: Mistake) -> Found {
+pub(super) fn explore(first: ModelState, mistake: Mistake) -> ExplorationResult {
     let mut numbers = HashMap::from([(first.clone(), 0_u32)]);
     let (mut worlds, mut parents, mut before) = (vec![first], vec![0_u32], vec![Vec::new()]);
     let mut steps = Vec::new();
@@ -26,7 +26,7 @@ pub(super) fn explore(first: World, mistake: Mistake) -> Found {
             if let Err(wrong) = next.judge().and_then(|()| next.judge_step(&world)) {
                 let mut way = way_to(at as u32, &worlds, &parents);
                 way.push(next);
-                return Found { states: worlds.len(), wrong: Some((wrong, way)) };
+                return ExplorationResult { states: worlds.len(), wrong: Some((wrong, way)) };
             }
             let (_, next) = next.named();
             let number = match numbers.entry(next) {
@@ -45,16 +45,16 @@ pub(super) fn explore(first: World, mistake: Mistake) -> Found {
         at += 1;
     }
     let wrong = stuck(&worlds, &before).map(|at| ("a run never ends", way_to(at, &worlds, &parents)));
-    Found { states: worlds.len(), wrong }
+    ExplorationResult { states: worlds.len(), wrong }
 }
 
 /// A state from which nothing leads to the end of all runs. Where the copy holds one, only the copy can help: it is somebody's
 /// fault, and the run waits for a person.
-fn stuck(worlds: &[World], before: &[Vec<u32>]) -> Option<u32> {
+fn stuck(worlds: &[ModelState], before: &[Vec<u32>]) -> Option<u32> {
     let mut ends = vec![false; worlds.len()];
     let mut open: Vec<u32> = Vec::new();
     for (at, world) in worlds.iter().enumerate() {
-        if world.is_over() || world.agents[1].journal.iter().any(|entry| *entry != Entry::None) {
+        if world.is_over() || world.agents[1].journal.iter().any(|entry| *entry != JournalEntry::None) {
             ends[at] = true;
             open.push(at as u32);
         }
@@ -69,7 +69,7 @@ fn stuck(worlds: &[World], before: &[Vec<u32>]) -> Option<u32> {
     ends.iter().position(|ends| !ends).map(|at| at as u32)
 }
 
-fn way_to(mut at: u32, worlds: &[World], parents: &[u32]) -> Vec<World> {
+fn way_to(mut at: u32, worlds: &[ModelState], parents: &[u32]) -> Vec<ModelState> {
     let mut way = vec![worlds[at as usize].clone()];
     while at != 0 {
         at = parents[at as usize];
@@ -79,7 +79,7 @@ fn way_to(mut at: u32, worlds: &[World], parents: &[u32]) -> Vec<World> {
     way
 }
 
-impl World {
+impl ModelState {
     /// Everything that can follow.
     pub(super) fn steps(&self, mistake: Mistake, to: &mut Vec<Self>) {
         self.gateway_steps(mistake, to);
@@ -91,17 +91,17 @@ impl World {
     /// What cannot matter any more is the same in all states.
     pub(super) fn tidy(&mut self) {
         for agent in &mut self.agents {
-            for run in 0..super::RUNS {
-                if !matches!(agent.journal[run], Entry::Running(_) | Entry::Unknown(_)) {
+            for run in 0..super::RUN_COUNT {
+                if !matches!(agent.journal[run], JournalEntry::Running(_) | JournalEntry::Unknown(_)) {
                     agent.intended[run] = false;
-                    agent.work[run] = Work::Idle;
+                    agent.work[run] = ExecutionStage::Idle;
                 }
             }
         }
         // Nothing can come of a line that nobody listens to and nobody has said anything on, but of the newest: runs are offered
         // there until that is noticed.
         let newest = self.epoch;
-        let is_said = |it: &Session| !it.up.is_empty() || !it.to_settle.is_empty();
+        let is_said = |it: &ModelSession| !it.up.is_empty() || !it.to_settle.is_empty();
         self.sessions.retain(|it| it.is_heard || it.epoch == 0 || it.epoch == newest || is_said(it));
         self.sessions.sort_by_key(|session| (session.epoch, session.agent, session.is_heard));
         // One gateway is like the other.

@@ -3,10 +3,10 @@
 use deskgate_gateway::domain::devices::{Settlement, settle};
 use deskgate_gateway::store::devices::HeldRun;
 use deskgate_protocol::RunId;
-use deskgate_protocol::control::{InFlight, InFlightStatus};
+use deskgate_protocol::control::{InFlightRun, InFlightStatus};
 use deskgate_protocol::run::RunState;
 
-use super::{Down, Entry, Mistake, RUNS, Stage, Up, World};
+use super::{AgentMessage, GatewayMessage, JournalEntry, Mistake, ModelState, RUN_COUNT, RunStage};
 
 fn id(run: usize) -> RunId {
     RunId::from(uuid::Uuid::from_u128(run as u128))
@@ -16,7 +16,7 @@ fn number(run_id: RunId) -> u8 {
     run_id.uuid().as_u128() as u8
 }
 
-impl World {
+impl ModelState {
     /// Every step that a gateway or the database can take.
     pub(super) fn gateway_steps(&self, mistake: Mistake, to: &mut Vec<Self>) {
         for (place, session) in self.sessions.iter().enumerate() {
@@ -34,11 +34,11 @@ impl World {
                 next.drop_session(place);
                 to.push(next);
             }
-            for run in 0..RUNS {
+            for run in 0..RUN_COUNT {
                 to.extend(self.claimed(place, run));
             }
         }
-        for run in 0..RUNS {
+        for run in 0..RUN_COUNT {
             to.extend(self.lease_over(run));
         }
     }
@@ -59,10 +59,10 @@ impl World {
         let mut held = Vec::new();
         for (number, run) in next.runs.iter_mut().enumerate() {
             let state = match run.state {
-                Stage::Queued if run.is_offered => RunState::Queued,
-                Stage::Running => RunState::Running,
-                Stage::InDoubt => RunState::AwaitingReconciliation,
-                Stage::Queued | Stage::Final => continue,
+                RunStage::Queued if run.is_offered => RunState::Queued,
+                RunStage::Running => RunState::Running,
+                RunStage::InDoubt => RunState::AwaitingReconciliation,
+                RunStage::Queued | RunStage::Final => continue,
             };
             run.epoch = epoch;
             let attempt = u32::from(run.attempt);
@@ -76,8 +76,8 @@ impl World {
             });
         }
         let session = &mut next.sessions[place];
-        let in_flight: Vec<_> = (0..RUNS).filter_map(|run| in_flight(run, session.hello[run])).collect();
-        session.hello = [Entry::None; RUNS];
+        let in_flight: Vec<_> = (0..RUN_COUNT).filter_map(|run| in_flight(run, session.hello[run])).collect();
+        session.hello = [JournalEntry::None; RUN_COUNT];
         session.epoch = epoch;
         let settlements = settle(&held, &in_flight).into_iter();
         session.to_settle = settlements.map(|(run, attempt, what)| (number(run), attempt as u8, what)).collect();
@@ -94,36 +94,38 @@ impl World {
         let epoch = next.sessions[place].epoch;
         let held = next.runs[run as usize];
         let is_ours = held.attempt == attempt && held.epoch == epoch;
-        let is_started = matches!(held.state, Stage::Running | Stage::InDoubt);
+        let is_started = matches!(held.state, RunStage::Running | RunStage::InDoubt);
         match settlement {
             Settlement::Start { in_doubt } => {
-                if in_doubt && is_ours && held.state == Stage::InDoubt {
-                    next.runs[run as usize].state = Stage::Running;
+                if in_doubt && is_ours && held.state == RunStage::InDoubt {
+                    next.runs[run as usize].state = RunStage::Running;
                 }
                 next.start(place, run, attempt);
             }
-            Settlement::Return if is_ours && held.state == Stage::Queued => next.runs[run as usize].is_offered = false,
+            Settlement::Return if is_ours && held.state == RunStage::Queued => {
+                next.runs[run as usize].is_offered = false
+            }
             Settlement::Restart if is_ours && is_started => next.begin_again(place, run),
             Settlement::OfferAgain { in_doubt } => {
-                if in_doubt && is_ours && held.state == Stage::InDoubt {
-                    next.runs[run as usize].state = Stage::Running;
+                if in_doubt && is_ours && held.state == RunStage::InDoubt {
+                    next.runs[run as usize].state = RunStage::Running;
                 }
-                if held.epoch == epoch && held.state != Stage::Final {
-                    next.sessions[place].down.push(Down::Offer(run, held.attempt));
+                if held.epoch == epoch && held.state != RunStage::Final {
+                    next.sessions[place].down.push(GatewayMessage::Offer(run, held.attempt));
                 }
             }
-            Settlement::Lose if is_ours && held.state == Stage::Running => {
-                next.runs[run as usize].state = Stage::InDoubt;
+            Settlement::Lose if is_ours && held.state == RunStage::Running => {
+                next.runs[run as usize].state = RunStage::InDoubt;
             }
-            Settlement::Resume { in_doubt: true } if is_ours && held.state == Stage::InDoubt => {
-                next.runs[run as usize].state = Stage::Running;
+            Settlement::Resume { in_doubt: true } if is_ours && held.state == RunStage::InDoubt => {
+                next.runs[run as usize].state = RunStage::Running;
             }
             Settlement::Unknown if is_ours && is_started => {
-                next.runs[run as usize].state = Stage::InDoubt;
+                next.runs[run as usize].state = RunStage::InDoubt;
                 next.runs[run as usize].unknown_attempt = attempt;
-                next.sessions[place].down.push(Down::Heard(run, attempt));
+                next.sessions[place].down.push(GatewayMessage::Heard(run, attempt));
             }
-            Settlement::Revoke(_) => next.sessions[place].down.push(Down::Revoke(run, attempt)),
+            Settlement::Revoke(_) => next.sessions[place].down.push(GatewayMessage::Revoke(run, attempt)),
             _ => {}
         }
         next
@@ -133,14 +135,14 @@ impl World {
     fn claimed(&self, place: usize, run: usize) -> Option<Self> {
         let session = &self.sessions[place];
         let row = self.runs[run];
-        let is_free = row.state == Stage::Queued && !row.is_offered;
+        let is_free = row.state == RunStage::Queued && !row.is_offered;
         if session.epoch != self.epoch || session.epoch == 0 || !session.to_settle.is_empty() || !is_free {
             return None;
         }
         let mut next = self.clone();
         let row = &mut next.runs[run];
         (row.attempt, row.epoch, row.is_offered) = (row.attempt + 1, session.epoch, true);
-        let offer = Down::Offer(run as u8, row.attempt);
+        let offer = GatewayMessage::Offer(run as u8, row.attempt);
         next.sessions[place].down.push(offer);
         Some(next)
     }
@@ -149,9 +151,9 @@ impl World {
     fn lease_over(&self, run: usize) -> Option<Self> {
         let row = self.runs[run];
         let is_kept = self.sessions.iter().any(|session| session.epoch == row.epoch && session.is_heard);
-        (row.state == Stage::Running && !is_kept).then(|| {
+        (row.state == RunStage::Running && !is_kept).then(|| {
             let mut next = self.clone();
-            next.runs[run].state = Stage::InDoubt;
+            next.runs[run].state = RunStage::InDoubt;
             next
         })
     }
@@ -161,20 +163,20 @@ impl World {
         let frame = next.sessions[place].up.remove(0);
         let epoch = next.sessions[place].epoch;
         match frame {
-            Up::Accept(run, attempt) if mistake == Mistake::AcceptWithoutFence => {
-                next.runs[run as usize].state = Stage::Running;
-                next.sessions[place].down.push(Down::Start(run, attempt));
+            AgentMessage::Accept(run, attempt) if mistake == Mistake::AcceptWithoutFence => {
+                next.runs[run as usize].state = RunStage::Running;
+                next.sessions[place].down.push(GatewayMessage::Start(run, attempt));
             }
-            Up::Accept(run, attempt) => next.start(place, run, attempt),
-            Up::Refuse(run, attempt) => {
+            AgentMessage::Accept(run, attempt) => next.start(place, run, attempt),
+            AgentMessage::Refuse(run, attempt) => {
                 let row = &mut next.runs[run as usize];
-                if (row.attempt, row.epoch, row.state) == (attempt, epoch, Stage::Queued) {
+                if (row.attempt, row.epoch, row.state) == (attempt, epoch, RunStage::Queued) {
                     row.is_offered = false;
-                } else if (row.attempt, row.epoch) == (attempt, epoch) && row.state != Stage::Final {
-                    next.sessions[place].down.push(Down::Offer(run, attempt));
+                } else if (row.attempt, row.epoch) == (attempt, epoch) && row.state != RunStage::Final {
+                    next.sessions[place].down.push(GatewayMessage::Offer(run, attempt));
                 }
             }
-            Up::Finish(run, attempt) => {
+            AgentMessage::Finish(run, attempt) => {
                 if next.is_replaced(place, run, attempt) {
                     next.drop_session(place);
                     return next;
@@ -182,22 +184,22 @@ impl World {
                 let row = &mut next.runs[run as usize];
                 let is_ours = (row.attempt, row.epoch) == (attempt, epoch);
                 let answer = match row.state {
-                    Stage::Running | Stage::InDoubt if is_ours => {
-                        (row.state, row.attempt) = (Stage::Final, attempt);
-                        Down::Ack(run, attempt)
+                    RunStage::Running | RunStage::InDoubt if is_ours => {
+                        (row.state, row.attempt) = (RunStage::Final, attempt);
+                        GatewayMessage::Ack(run, attempt)
                     }
-                    Stage::Final if row.attempt == attempt => Down::Ack(run, attempt),
-                    _ => Down::Revoke(run, attempt),
+                    RunStage::Final if row.attempt == attempt => GatewayMessage::Ack(run, attempt),
+                    _ => GatewayMessage::Revoke(run, attempt),
                 };
                 next.sessions[place].down.push(answer);
             }
-            Up::Reconciled(run, attempt) => {
+            AgentMessage::Reconciled(run, attempt) => {
                 let row = next.runs[run as usize];
                 let is_said = row.unknown_attempt == attempt && row.epoch == epoch;
-                if is_said && row.attempt == attempt && row.state == Stage::InDoubt {
+                if is_said && row.attempt == attempt && row.state == RunStage::InDoubt {
                     next.begin_again(place, run);
-                } else if is_said && row.attempt == attempt + 1 && row.state != Stage::Final {
-                    next.sessions[place].down.push(Down::Offer(run, row.attempt));
+                } else if is_said && row.attempt == attempt + 1 && row.state != RunStage::Final {
+                    next.sessions[place].down.push(GatewayMessage::Offer(run, row.attempt));
                 }
             }
         }
@@ -207,7 +209,7 @@ impl World {
     /// Whether a newer session holds the attempt, and the one that reports it has to end.
     fn is_replaced(&self, place: usize, run: u8, attempt: u8) -> bool {
         let row = self.runs[run as usize];
-        row.attempt == attempt && self.sessions[place].epoch < row.epoch && row.state != Stage::Final
+        row.attempt == attempt && self.sessions[place].epoch < row.epoch && row.state != RunStage::Final
     }
 
     /// `attempts::start`, and what the device is told.
@@ -218,15 +220,15 @@ impl World {
         let (row, session) = (&mut self.runs[run as usize], &mut self.sessions[place]);
         let is_ours = (row.attempt, row.epoch) == (attempt, session.epoch);
         let answer = match row.state {
-            Stage::Queued if is_ours && row.is_offered => {
-                (row.state, row.is_offered) = (Stage::Running, false);
-                Down::Start(run, attempt)
+            RunStage::Queued if is_ours && row.is_offered => {
+                (row.state, row.is_offered) = (RunStage::Running, false);
+                GatewayMessage::Start(run, attempt)
             }
-            Stage::Running if is_ours => {
+            RunStage::Running if is_ours => {
                 row.is_reoffered = false;
-                Down::Start(run, attempt)
+                GatewayMessage::Start(run, attempt)
             }
-            _ => Down::Revoke(run, attempt),
+            _ => GatewayMessage::Revoke(run, attempt),
         };
         session.down.push(answer);
     }
@@ -234,20 +236,20 @@ impl World {
     /// `attempts::restart`, and the offer that follows it.
     fn begin_again(&mut self, place: usize, run: u8) {
         let row = &mut self.runs[run as usize];
-        (row.state, row.attempt, row.is_reoffered) = (Stage::Running, row.attempt + 1, true);
-        let offer = Down::Offer(run, row.attempt);
+        (row.state, row.attempt, row.is_reoffered) = (RunStage::Running, row.attempt + 1, true);
+        let offer = GatewayMessage::Offer(run, row.attempt);
         self.sessions[place].down.push(offer);
     }
 }
 
-fn in_flight(run: usize, entry: Entry) -> Option<InFlight> {
+fn in_flight(run: usize, entry: JournalEntry) -> Option<InFlightRun> {
     let (attempt, status) = match entry {
-        Entry::None => return None,
-        Entry::Taken(attempt) => (attempt, InFlightStatus::Taken),
-        Entry::Running(attempt) => (attempt, InFlightStatus::Running),
-        Entry::Interrupted(attempt) | Entry::Again(attempt) => (attempt, InFlightStatus::Interrupted),
-        Entry::Unknown(attempt) => (attempt, InFlightStatus::Unknown),
-        Entry::Finished(attempt) => (attempt, InFlightStatus::Finished),
+        JournalEntry::None => return None,
+        JournalEntry::Taken(attempt) => (attempt, InFlightStatus::Taken),
+        JournalEntry::Running(attempt) => (attempt, InFlightStatus::Running),
+        JournalEntry::Interrupted(attempt) | JournalEntry::Again(attempt) => (attempt, InFlightStatus::Interrupted),
+        JournalEntry::Unknown(attempt) => (attempt, InFlightStatus::Unknown),
+        JournalEntry::Finished(attempt) => (attempt, InFlightStatus::Finished),
     };
-    Some(InFlight { run_id: id(run), attempt: attempt.into(), status })
+    Some(InFlightRun { run_id: id(run), attempt: attempt.into(), status })
 }

@@ -11,40 +11,40 @@
 //! happened to it alone.
 
 mod agent;
-mod apart;
 mod explore;
-mod far;
 mod gateway;
-mod same;
+mod independence;
+mod parallel;
+mod symmetry;
 mod tests;
 
 use deskgate_gateway::domain::devices::Settlement;
 
 /// Runs, all for the one device.
-const RUNS: usize = 2;
+const RUN_COUNT: usize = 2;
 /// Gateways.
-const GATEWAYS: u8 = 2;
+const GATEWAY_COUNT: u8 = 2;
 /// Agents with the device's key: its own, and a copy with a journal of its own.
-const AGENTS: usize = 2;
+const AGENT_COUNT: usize = 2;
 
 /// Everything there is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct World {
-    runs: [Run; RUNS],
+struct ModelState {
+    runs: [RunRow; RUN_COUNT],
     /// The device's newest session, as the database has it.
     epoch: u8,
-    sessions: Vec<Session>,
-    agents: [Agent; AGENTS],
+    sessions: Vec<ModelSession>,
+    agents: [AgentProcess; AGENT_COUNT],
     /// How often each run did what it does.
-    effects: [u8; RUNS],
+    effects: [u8; RUN_COUNT],
     /// Faults that may still come.
     faults: u8,
 }
 
 /// A run's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Run {
-    state: Stage,
+struct RunRow {
+    state: RunStage,
     is_offered: bool,
     attempt: u8,
     epoch: u8,
@@ -54,7 +54,7 @@ struct Run {
 
 /// A run's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Stage {
+enum RunStage {
     Queued,
     Running,
     InDoubt,
@@ -63,22 +63,22 @@ enum Stage {
 
 /// One session as its gateway has it, with what is under way on its line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Session {
+struct ModelSession {
     gateway: u8,
     agent: u8,
     /// 0: the hello was not looked at yet.
     epoch: u8,
     /// Whether its agent still listens.
     is_heard: bool,
-    hello: [Entry; RUNS],
+    hello: [JournalEntry; RUN_COUNT],
     to_settle: Vec<(u8, u8, Settlement)>,
-    down: Vec<Down>,
-    up: Vec<Up>,
+    down: Vec<GatewayMessage>,
+    up: Vec<AgentMessage>,
 }
 
 /// Frames of a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Down {
+enum GatewayMessage {
     Offer(u8, u8),
     Start(u8, u8),
     Ack(u8, u8),
@@ -89,7 +89,7 @@ enum Down {
 
 /// Frames of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Up {
+enum AgentMessage {
     Accept(u8, u8),
     Refuse(u8, u8),
     Finish(u8, u8),
@@ -98,20 +98,20 @@ enum Up {
 
 /// A process with its journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Agent {
+struct AgentProcess {
     is_connected: bool,
     /// From the moment that its session is the newest.
     is_welcomed: bool,
-    journal: [Entry; RUNS],
+    journal: [JournalEntry; RUN_COUNT],
     /// Whether a writing step was begun in this attempt. In the journal, too.
-    intended: [bool; RUNS],
+    intended: [bool; RUN_COUNT],
     /// What goes on in memory.
-    work: [Work; RUNS],
+    work: [ExecutionStage; RUN_COUNT],
 }
 
 /// What the journal says of a run, and of which attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Entry {
+enum JournalEntry {
     None,
     Taken(u8),
     Running(u8),
@@ -124,7 +124,7 @@ enum Entry {
 
 /// How far an execution is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Work {
+enum ExecutionStage {
     Idle,
     Begun,
     Intended,
@@ -149,11 +149,11 @@ enum Mistake {
     ForgetsAllEnds,
 }
 
-impl World {
+impl ModelState {
     /// `runs` that wait; the others have ended.
     fn new(runs: usize, faults: u8) -> Self {
-        let run = Run {
-            state: Stage::Queued,
+        let run = RunRow {
+            state: RunStage::Queued,
             is_offered: false,
             attempt: 0,
             epoch: 0,
@@ -161,18 +161,20 @@ impl World {
             is_reoffered: false,
         };
         let over = |number| number >= runs;
-        let agent = Agent {
+        let agent = AgentProcess {
             is_connected: false,
             is_welcomed: false,
-            journal: [Entry::None; RUNS],
-            intended: [false; RUNS],
-            work: [Work::Idle; RUNS],
+            journal: [JournalEntry::None; RUN_COUNT],
+            intended: [false; RUN_COUNT],
+            work: [ExecutionStage::Idle; RUN_COUNT],
         };
         Self {
-            runs: std::array::from_fn(|number| if over(number) { Run { state: Stage::Final, ..run } } else { run }),
+            runs: std::array::from_fn(
+                |number| if over(number) { RunRow { state: RunStage::Final, ..run } } else { run },
+            ),
             epoch: 0,
             sessions: Vec::new(),
-            agents: [agent; AGENTS],
+            agents: [agent; AGENT_COUNT],
             effects: std::array::from_fn(|number| over(number).into()),
             faults,
         }
@@ -184,10 +186,10 @@ impl World {
             return Err("a run did twice what it does");
         }
         for (number, run) in self.runs.iter().enumerate() {
-            if run.state == Stage::Final && self.effects[number] == 0 {
+            if run.state == RunStage::Final && self.effects[number] == 0 {
                 return Err("a run succeeded that did nothing");
             }
-            let executing = self.agents.iter().filter(|agent| agent.work[number] != Work::Idle).count();
+            let executing = self.agents.iter().filter(|agent| agent.work[number] != ExecutionStage::Idle).count();
             if executing > 1 {
                 return Err("two agents execute a run at the same time");
             }
@@ -198,11 +200,11 @@ impl World {
     /// What may be after `before`; a final state stays.
     fn judge_step(&self, before: &Self) -> Result<(), &'static str> {
         let mut pairs = before.runs.iter().zip(&self.runs);
-        if pairs.any(|(was, is)| was.state == Stage::Final && was != is) {
+        if pairs.any(|(was, is)| was.state == RunStage::Final && was != is) {
             return Err("a final run changed");
         }
-        let is_over = |run: usize| before.runs[run].state == Stage::Final;
-        if (0..RUNS).any(|run| is_over(run) && self.effects[run] > before.effects[run]) {
+        let is_over = |run: usize| before.runs[run].state == RunStage::Final;
+        if (0..RUN_COUNT).any(|run| is_over(run) && self.effects[run] > before.effects[run]) {
             return Err("a run did something after its end");
         }
         Ok(())
@@ -210,6 +212,6 @@ impl World {
 
     /// Whether everything that was accepted has ended.
     fn is_over(&self) -> bool {
-        self.runs.iter().all(|run| run.state == Stage::Final)
+        self.runs.iter().all(|run| run.state == RunStage::Final)
     }
 }

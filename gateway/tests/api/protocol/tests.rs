@@ -1,11 +1,11 @@
-use super::apart::Apart;
-use super::explore::{Found, explore};
-use super::{Mistake, World, apart, far};
+use super::explore::{ExplorationResult, explore};
+use super::independence::IndependenceResult;
+use super::{Mistake, ModelState, independence, parallel};
 
-type Exploration = fn(World, Mistake) -> Found;
+type Explorer = fn(ModelState, Mistake) -> ExplorationResult;
 
-fn holds(by: Exploration, runs: usize, faults: u8, at_least: usize) {
-    let found = by(World::new(runs, faults), Mistake::None);
+fn holds(by: Explorer, runs: usize, faults: u8, at_least: usize) {
+    let found = by(ModelState::new(runs, faults), Mistake::None);
     if let Some((wrong, way)) = found.wrong {
         panic!("{wrong}: {way:#?}");
     }
@@ -18,7 +18,7 @@ fn whatever_breaks_and_in_whatever_order_every_run_ends_and_none_does_twice_what
     holds(explore, 2, 1, 30_000);
 }
 
-fn is_apart(looked_at: Apart, at_least: usize) {
+fn is_apart(looked_at: IndependenceResult, at_least: usize) {
     if let Some(step) = looked_at.wrong {
         panic!("this is wrong, or one run alone could not have come to it: {step:#?}");
     }
@@ -27,9 +27,9 @@ fn is_apart(looked_at: Apart, at_least: usize) {
 
 #[test]
 fn whatever_happens_to_one_of_two_runs_could_have_happened_to_it_alone() {
-    is_apart(apart::explore(World::new(2, 1), Mistake::None), 30_000);
-    is_apart(apart::walk(&World::new(2, 3), 300), 3_000);
-    let mistaken = apart::explore(World::new(2, 0), Mistake::ForgetsAllEnds);
+    is_apart(independence::explore(ModelState::new(2, 1), Mistake::None), 30_000);
+    is_apart(independence::walk(&ModelState::new(2, 3), 300), 3_000);
+    let mistaken = independence::explore(ModelState::new(2, 0), Mistake::ForgetsAllEnds);
     assert!(mistaken.wrong.is_some(), "one run's end is lost with the other's in {} states", mistaken.states);
 }
 
@@ -37,9 +37,9 @@ fn whatever_happens_to_one_of_two_runs_could_have_happened_to_it_alone() {
 #[test]
 #[ignore = "make model"]
 fn the_same_holds_for_one_fault_more() {
-    holds(far::explore, 1, 3, 1_000_000);
-    holds(far::explore, 2, 2, 1_000_000);
-    is_apart(apart::walk(&World::new(2, 3), 100_000), 100_000);
+    holds(parallel::explore, 1, 3, 1_000_000);
+    holds(parallel::explore, 2, 2, 1_000_000);
+    is_apart(independence::walk(&ModelState::new(2, 3), 100_000), 100_000);
 }
 
 #[test]
@@ -51,16 +51,16 @@ fn every_planted_mistake_is_found() {
         (Mistake::ForgottenWhenSent, 1),
         (Mistake::StartsWithoutStart, 1),
     ] {
-        let found = explore(World::new(1, faults), mistake);
+        let found = explore(ModelState::new(1, faults), mistake);
         assert!(found.wrong.is_some(), "{mistake:?} does no harm in {} states", found.states);
     }
 }
 
 #[test]
 fn both_ways_to_explore_know_the_same_states_and_find_the_same_mistakes() {
-    let [near, far] = [explore, far::explore].map(|by: Exploration| by(World::new(2, 1), Mistake::None).states);
+    let [near, far] = [explore, parallel::explore].map(|by: Explorer| by(ModelState::new(2, 1), Mistake::None).states);
     assert_eq!(near, far);
-    let found = far::explore(World::new(1, 1), Mistake::AcceptWithoutFence);
+    let found = parallel::explore(ModelState::new(1, 1), Mistake::AcceptWithoutFence);
     let (_, way) = found.wrong.expect("a run does twice what it does");
-    assert!(way.len() > 3 && way[0] == World::new(1, 1).named().1, "{way:#?}");
+    assert!(way.len() > 3 && way[0] == ModelState::new(1, 1).named().1, "{way:#?}");
 }

@@ -9,9 +9,9 @@ use deskgate_protocol::canonical::Sha256Digest;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::Shelf;
+use super::TestStore;
 
-fn submission(shelf: &Shelf, identity: &str, body: &str) -> Submission {
+fn submission(shelf: &TestStore, identity: &str, body: &str) -> Submission {
     Submission {
         run_id: RunId::new(),
         app_id: shelf.desk.app.id,
@@ -29,7 +29,7 @@ fn submission(shelf: &Shelf, identity: &str, body: &str) -> Submission {
 }
 
 /// Admits all at once through one committer, so that what waits shares a commit.
-async fn admit(shelf: &Shelf, submissions: Vec<Submission>) -> Vec<Result<Admission, String>> {
+async fn admit(shelf: &TestStore, submissions: Vec<Submission>) -> Vec<Result<Admission, String>> {
     let tasks = Tasks::new(CancellationToken::new());
     let admissions = Admissions::start(&shelf.store, &tasks, 1);
     let mut waiting = JoinSet::new();
@@ -44,7 +44,7 @@ async fn admit(shelf: &Shelf, submissions: Vec<Submission>) -> Vec<Result<Admiss
 
 #[tokio::test]
 async fn twins_inside_one_commit_make_one_run_and_strangers_beside_them_their_own() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let mut wanted = Vec::new();
     for number in 0..100 {
         wanted.push(submission(&shelf, "twin", "body"));
@@ -73,12 +73,12 @@ async fn twins_inside_one_commit_make_one_run_and_strangers_beside_them_their_ow
 
 #[tokio::test]
 async fn every_verdict_stands_beside_the_others_in_one_commit() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let first = submission(&shelf, "first", "body");
     let first_id = first.run_id;
     admit(&shelf, vec![first]).await;
-    let stranger = crate::support::world::Desk::pair(&shelf.store).await;
-    let paused = crate::support::world::Desk::pair(&shelf.store).await;
+    let stranger = crate::support::gateway::DeviceFixture::pair(&shelf.store).await;
+    let paused = crate::support::gateway::DeviceFixture::pair(&shelf.store).await;
     paused.allow(false).await;
     let wanted = vec![
         submission(&shelf, "fresh", "body"),
@@ -114,7 +114,7 @@ async fn every_verdict_stands_beside_the_others_in_one_commit() {
 
 #[tokio::test]
 async fn a_refused_twin_does_not_spoil_the_one_that_is_admitted() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     // The same identity twice in one commit; only one of them found the queue open.
     let wanted = vec![
         Submission { queue_open: false, ..submission(&shelf, "twin", "body") },

@@ -1,6 +1,6 @@
 //! Requests for approval: what opens and closes them, and what a run comes back to.
 
-use deskgate_gateway::store::attempts::{Record, Recorded, What};
+use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate, RecordOutcome};
 use deskgate_gateway::store::devices::SessionKey;
 use deskgate_protocol::control::RevokeCode;
 use deskgate_protocol::management::StopRun;
@@ -9,10 +9,10 @@ use deskgate_protocol::run::{Effects, Outcome, Usage};
 use deskgate_protocol::{ApprovalId, RunId, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Shelf, closed, events, failed, opened, succeeded};
-use crate::support::world::LEASE;
+use super::{TestStore, closed, events, failed, opened, succeeded};
+use crate::support::gateway::LONG_LEASE;
 
-impl Shelf {
+impl TestStore {
     pub(crate) async fn state(&self, run_id: RunId) -> String {
         self.row(run_id).await.0
     }
@@ -21,9 +21,14 @@ impl Shelf {
         self.desk.desktop.stop_run(StopRun { run_id }).await.expect("asked");
     }
 
-    pub(crate) async fn all_done(&self, session: SessionKey, run_id: RunId, all: impl IntoIterator<Item = What>) {
+    pub(crate) async fn all_done(
+        &self,
+        session: SessionKey,
+        run_id: RunId,
+        all: impl IntoIterator<Item = AttemptUpdate>,
+    ) {
         for what in all {
-            assert_eq!(self.one(session, run_id, 1, what.clone()).await, Recorded::Done, "{what:?}");
+            assert_eq!(self.one(session, run_id, 1, what.clone()).await, RecordOutcome::Done, "{what:?}");
         }
     }
 
@@ -32,7 +37,7 @@ impl Shelf {
     }
 }
 
-async fn asking(shelf: &Shelf) -> (SessionKey, RunId, ApprovalId) {
+async fn asking(shelf: &TestStore) -> (SessionKey, RunId, ApprovalId) {
     let (session, _) = shelf.desk.connect().await;
     let (run_id, approval_id) = (shelf.started(session).await, ApprovalId::new());
     shelf.all_done(session, run_id, [opened(1, approval_id)]).await;
@@ -42,7 +47,7 @@ async fn asking(shelf: &Shelf) -> (SessionKey, RunId, ApprovalId) {
 
 #[tokio::test]
 async fn a_run_awaits_approval_while_a_request_is_open_as_often_as_it_asks() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, run_id, first) = asking(&shelf).await;
     let second = ApprovalId::new();
     for (what, state) in [
@@ -81,15 +86,15 @@ async fn a_run_awaits_approval_while_a_request_is_open_as_often_as_it_asks() {
 
 #[tokio::test]
 async fn requests_among_other_events_keep_their_places_when_everything_is_sent_again() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let (run_id, id) = (shelf.started(session).await, ApprovalId::new());
     let all = [events(1, 2), opened(3, id), events(4, 1), closed(5, id), events(6, 1), succeeded(7)];
     for from in [0, 0, 1, 3, 5, 2] {
         let records: Vec<_> =
-            all[from..].iter().map(|what| Record { run_id, attempt: 1, what: what.clone() }).collect();
-        let written = shelf.store.record(session, &records, LEASE).await.expect("written");
-        assert!(written.iter().all(|one| *one == Recorded::Done), "{written:?}");
+            all[from..].iter().map(|what| AttemptRecord { run_id, attempt: 1, what: what.clone() }).collect();
+        let written = shelf.store.record(session, &records, LONG_LEASE).await.expect("written");
+        assert!(written.iter().all(|one| *one == RecordOutcome::Done), "{written:?}");
     }
     let types = shelf.events(run_id).await;
     assert_eq!(types[2..6], [MessageCompleted, MessageCompleted, RunAwaitingApproval, MessageCompleted]);
@@ -99,17 +104,17 @@ async fn requests_among_other_events_keep_their_places_when_everything_is_sent_a
 
 #[tokio::test]
 async fn a_request_with_a_number_too_far_is_a_gap_and_stores_nothing() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, run_id, id) = asking(&shelf).await;
     for what in [closed(3, id), closed(u64::MAX, id), opened(i64::MAX as u64, id)] {
-        assert_eq!(shelf.one(session, run_id, 1, what).await, Recorded::Gap);
+        assert_eq!(shelf.one(session, run_id, 1, what).await, RecordOutcome::Gap);
     }
     assert_eq!(shelf.events(run_id).await, [RunAccepted, RunStarted, RunAwaitingApproval]);
 }
 
 #[tokio::test]
 async fn a_stop_of_a_run_that_awaits_approval_is_cancelling_whatever_becomes_of_the_request() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, run_id, id) = asking(&shelf).await;
     shelf.stop_run(run_id).await;
     let other = ApprovalId::new();
@@ -118,7 +123,7 @@ async fn a_stop_of_a_run_that_awaits_approval_is_cancelling_whatever_becomes_of_
         assert_eq!(shelf.state(run_id).await, "cancelling");
     }
     let outcome = Outcome::Cancelled { effects: Effects::None, usage: Usage::default() };
-    shelf.all_done(session, run_id, [What::End { seq: 5, outcome }]).await;
+    shelf.all_done(session, run_id, [AttemptUpdate::End { seq: 5, outcome }]).await;
     let types = shelf.events(run_id).await;
     assert_eq!(types[2..5], [RunAwaitingApproval, RunCancelling, RunApprovalResolved]);
     assert_eq!(types[5..], [RunAwaitingApproval, RunApprovalResolved, RunCancelled]);
@@ -126,7 +131,7 @@ async fn a_stop_of_a_run_that_awaits_approval_is_cancelling_whatever_becomes_of_
 
 #[tokio::test]
 async fn a_lost_and_found_run_comes_back_to_the_request_that_is_still_open() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     // Nothing meanwhile; answered before it is found; another one asked; stopped.
     for meanwhile in 0..4 {
         let (_, run_id, id) = asking(&shelf).await;
@@ -147,7 +152,7 @@ async fn a_lost_and_found_run_comes_back_to_the_request_that_is_still_open() {
         }
         shelf.all_done(session, run_id, sent).await;
         assert_eq!(shelf.state(run_id).await, "awaiting_reconciliation");
-        shelf.all_done(session, run_id, [What::Reconcile, What::Reconcile]).await;
+        shelf.all_done(session, run_id, [AttemptUpdate::Reconcile, AttemptUpdate::Reconcile]).await;
         assert_eq!(shelf.state(run_id).await, expected);
         let last = shelf.events(run_id).await.len() - 1;
         assert_eq!(shelf.data(run_id, last).await, json!({ "state": expected, "by": "device" }));
@@ -157,7 +162,7 @@ async fn a_lost_and_found_run_comes_back_to_the_request_that_is_still_open() {
 
 #[tokio::test]
 async fn an_end_while_a_request_is_open_withdraws_it_and_counts() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     for (end, state) in [(succeeded(2), "succeeded"), (failed(2), "failed")] {
         let (session, run_id, id) = asking(&shelf).await;
         shelf.all_done(session, run_id, [end.clone(), end]).await;
@@ -170,24 +175,24 @@ async fn an_end_while_a_request_is_open_withdraws_it_and_counts() {
     // Without a stop nothing is cancelled, here as anywhere.
     let (session, run_id, _) = asking(&shelf).await;
     let outcome = Outcome::Cancelled { effects: Effects::None, usage: Usage::default() };
-    let refused = Recorded::Revoked(RevokeCode::StaleAttempt);
-    assert_eq!(shelf.one(session, run_id, 1, What::End { seq: 2, outcome }).await, refused);
+    let refused = RecordOutcome::Revoked(RevokeCode::StaleAttempt);
+    assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::End { seq: 2, outcome }).await, refused);
     assert_eq!(shelf.state(run_id).await, "awaiting_approval");
 }
 
 #[tokio::test]
 async fn a_request_that_is_open_when_its_run_is_stopped_or_in_doubt_is_withdrawn_by_the_end_whatever_ends_it() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let stopped = || Outcome::Cancelled { effects: Effects::Possible, usage: Usage::default() };
     for (in_doubt, is_stopped, end) in [
         (None, true, succeeded(2)),
-        (None, true, What::End { seq: 2, outcome: stopped() }),
-        (None, true, What::Cancel { held: 1 }),
-        (Some(What::Unknown), false, failed(2)),
-        (Some(What::Unknown), true, What::RunAgain),
-        (Some(What::Lose), false, succeeded(2)),
-        (Some(What::Lose), true, What::End { seq: 2, outcome: stopped() }),
-        (Some(What::Lose), true, What::Cancel { held: 1 }),
+        (None, true, AttemptUpdate::End { seq: 2, outcome: stopped() }),
+        (None, true, AttemptUpdate::Cancel { held: 1 }),
+        (Some(AttemptUpdate::Unknown), false, failed(2)),
+        (Some(AttemptUpdate::Unknown), true, AttemptUpdate::RunAgain),
+        (Some(AttemptUpdate::Lose), false, succeeded(2)),
+        (Some(AttemptUpdate::Lose), true, AttemptUpdate::End { seq: 2, outcome: stopped() }),
+        (Some(AttemptUpdate::Lose), true, AttemptUpdate::Cancel { held: 1 }),
     ] {
         let (session, run_id, id) = asking(&shelf).await;
         let doubted = in_doubt.is_some();
@@ -208,26 +213,26 @@ async fn a_request_that_is_open_when_its_run_is_stopped_or_in_doubt_is_withdrawn
 
 #[tokio::test]
 async fn a_restart_asks_anew_and_the_old_request_holds_nothing_any_more() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, run_id, old) = asking(&shelf).await;
-    shelf.all_done(session, run_id, [What::Restart]).await;
+    shelf.all_done(session, run_id, [AttemptUpdate::Restart]).await;
     assert_eq!(shelf.row(run_id).await, ("running".to_owned(), 2, 5));
     assert_eq!(shelf.events(run_id).await[2..], [RunAwaitingApproval, RunApprovalResolved, RunRestarted]);
     assert_eq!(shelf.data(run_id, 3).await, json!({ "approval_id": old, "resolution": "withdrawn" }));
     let second = |what| shelf.one(session, run_id, 2, what);
-    assert_eq!(second(closed(1, old)).await, Recorded::Done);
+    assert_eq!(second(closed(1, old)).await, RecordOutcome::Done);
     assert_eq!(shelf.state(run_id).await, "running");
-    assert_eq!(second(opened(2, ApprovalId::new())).await, Recorded::Done);
-    assert_eq!(second(closed(3, old)).await, Recorded::Done);
+    assert_eq!(second(opened(2, ApprovalId::new())).await, RecordOutcome::Done);
+    assert_eq!(second(closed(3, old)).await, RecordOutcome::Done);
     assert_eq!(shelf.state(run_id).await, "awaiting_approval", "the new one is open");
-    assert_eq!(shelf.one(session, run_id, 1, closed(2, old)).await, Recorded::Revoked(RevokeCode::StaleAttempt));
+    assert_eq!(shelf.one(session, run_id, 1, closed(2, old)).await, RecordOutcome::Revoked(RevokeCode::StaleAttempt));
 }
 
 #[tokio::test]
 async fn removing_the_device_ends_what_awaits_approval_and_withdraws_the_request() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (_, run_id, id) = asking(&shelf).await;
-    assert!(shelf.store.revoke_device(shelf.desk.device_id, LEASE).await.expect("stored"));
+    assert!(shelf.store.revoke_device(shelf.desk.device_id, LONG_LEASE).await.expect("stored"));
     assert_eq!(shelf.events(run_id).await[2..], [RunAwaitingApproval, RunApprovalResolved, RunFailed]);
     assert_eq!(shelf.data(run_id, 3).await, json!({ "approval_id": id, "resolution": "withdrawn" }));
     assert_eq!(shelf.data(run_id, 4).await["error"]["effects"], "possible");
@@ -235,14 +240,14 @@ async fn removing_the_device_ends_what_awaits_approval_and_withdraws_the_request
 
 #[tokio::test]
 async fn waiting_for_an_approval_in_announced_sleep_does_not_count_as_executing_and_is_not_for_ever() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let (run_id, id) = (shelf.started(session).await, ApprovalId::new());
     let ask = |seq, hours: i64| {
         let until = Timestamp::now().0 + jiff::SignedDuration::from_hours(hours);
-        let What::Approval { seq, mut approval } = opened(seq, id) else { unreachable!("it opens one") };
+        let AttemptUpdate::Approval { seq, mut approval } = opened(seq, id) else { unreachable!("it opens one") };
         approval.open_until = Some(until.into());
-        What::Approval { seq, approval }
+        AttemptUpdate::Approval { seq, approval }
     };
     shelf.all_done(session, run_id, [ask(1, 24)]).await;
     shelf.store.fall_asleep(session).await.expect("written");
@@ -259,25 +264,25 @@ async fn waiting_for_an_approval_in_announced_sleep_does_not_count_as_executing_
     shelf.all_done(session, run_id, [closed(2, id)]).await;
     assert_eq!(time_passes(0).await, 0, "and then it may execute as long as any other");
     assert_eq!(time_passes(1).await, 1);
-    shelf.all_done(session, run_id, [What::Reconcile, ask(3, 24 * 3650)]).await;
+    shelf.all_done(session, run_id, [AttemptUpdate::Reconcile, ask(3, 24 * 3650)]).await;
     assert_eq!(time_passes(7 * 24).await, 0);
     assert_eq!(time_passes(1).await, 1, "a clock that is years ahead is believed for a week");
 }
 
 #[tokio::test]
 async fn of_a_stop_and_an_answer_at_the_same_moment_neither_is_lost() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     for _ in 0..30 {
         let (session, run_id, id) = asking(&shelf).await;
         let (answered, ()) = tokio::join!(shelf.one(session, run_id, 1, closed(2, id)), shelf.stop_run(run_id));
-        assert_eq!((answered, shelf.state(run_id).await.as_str()), (Recorded::Done, "cancelling"));
+        assert_eq!((answered, shelf.state(run_id).await.as_str()), (RecordOutcome::Done, "cancelling"));
         shelf.all_done(session, run_id, [failed(3)]).await;
     }
 }
 
 #[tokio::test]
 async fn of_a_lost_lease_and_a_request_at_the_same_moment_neither_is_lost() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     for round in 0..30 {
         let (session, run_id, id) = asking(&shelf).await;
         if round % 2 == 0 {
@@ -290,9 +295,9 @@ async fn of_a_lost_lease_and_a_request_at_the_same_moment_neither_is_lost() {
         let (reported, lost) = tokio::join!(report, shelf.store.suspend_lost_runs());
         // Whoever finds the row locked passes on, and looks again a moment later.
         let again = shelf.store.suspend_lost_runs().await.expect("done");
-        assert_eq!((reported, lost.expect("done") + again), (Recorded::Done, 1));
+        assert_eq!((reported, lost.expect("done") + again), (RecordOutcome::Done, 1));
         assert_eq!(shelf.state(run_id).await, "awaiting_reconciliation");
-        shelf.all_done(session, run_id, [What::Reconcile]).await;
+        shelf.all_done(session, run_id, [AttemptUpdate::Reconcile]).await;
         assert_eq!(shelf.state(run_id).await, expected);
         shelf.all_done(session, run_id, [failed(if round % 2 == 0 { 4 } else { 3 })]).await;
     }

@@ -3,18 +3,18 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use deskgate_gateway::store::attempts::{Recorded, What};
+use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome};
 use deskgate_gateway::store::devices::SessionKey;
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::RevokeCode;
 use tokio::task::JoinSet;
 
-use super::{Shelf, quoted};
-use crate::support::world::{Desk, LEASE};
+use super::{TestStore, quoted};
+use crate::support::gateway::{DeviceFixture, LONG_LEASE};
 
 #[tokio::test]
 async fn eight_claimers_at_once_take_every_run_once_and_oldest_first() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     // All of one commit, so all of one moment: the identifiers decide.
     shelf
@@ -34,7 +34,7 @@ async fn eight_claimers_at_once_take_every_run_once_and_oldest_first() {
         claimers.spawn(async move {
             let mut taken = Vec::new();
             loop {
-                let batch = store.claim(session, 7, &[], LEASE).await.expect("claimed");
+                let batch = store.claim(session, 7, &[], LONG_LEASE).await.expect("claimed");
                 if batch.is_empty() {
                     return taken;
                 }
@@ -53,13 +53,13 @@ async fn eight_claimers_at_once_take_every_run_once_and_oldest_first() {
 
 #[tokio::test]
 async fn only_the_newest_session_of_the_right_device_with_access_gets_work() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (old, _) = shelf.desk.connect().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.queue().await;
-    let (foreign, _) = Desk::pair(&shelf.store).await.connect().await;
+    let (foreign, _) = DeviceFixture::pair(&shelf.store).await.connect().await;
     assert_eq!(shelf.desk.claim(old, 9).await, []);
-    assert_eq!(shelf.store.claim(foreign, 9, &[], LEASE).await.expect("claimed"), []);
+    assert_eq!(shelf.store.claim(foreign, 9, &[], LONG_LEASE).await.expect("claimed"), []);
     assert_eq!(shelf.desk.claim(session, 0).await, []);
     shelf.desk.allow(false).await;
     assert_eq!(shelf.desk.claim(session, 9).await, []);
@@ -70,14 +70,14 @@ async fn only_the_newest_session_of_the_right_device_with_access_gets_work() {
     assert_eq!(shelf.desk.claim(session, 9).await[0].run_id, run_id);
     assert_eq!(shelf.desk.claim(session, 9).await, [], "it is offered to nobody twice");
     let after = shelf.queue().await;
-    assert!(shelf.store.revoke_device(shelf.desk.device_id, LEASE).await.expect("stored"));
+    assert!(shelf.store.revoke_device(shelf.desk.device_id, LONG_LEASE).await.expect("stored"));
     assert_eq!(shelf.desk.claim(session, 9).await, []);
     assert_eq!(shelf.row(after).await.0, "cancelled");
 }
 
 #[tokio::test]
 async fn runs_of_a_full_service_stay_queued_while_those_of_others_pass_them() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let (full, other) = (shelf.desk.endpoint, shelf.desk.service(&shelf.desk.app, "other").await);
     let mut queued = Vec::new();
@@ -88,7 +88,7 @@ async fn runs_of_a_full_service_stay_queued_while_those_of_others_pass_them() {
         queued.push(run_id);
     }
     let claim = async |full: &[_]| -> Vec<(RunId, u32)> {
-        let offers = shelf.store.claim(session, 2, full, LEASE).await.expect("claimed");
+        let offers = shelf.store.claim(session, 2, full, LONG_LEASE).await.expect("claimed");
         offers.into_iter().map(|offer| (offer.run_id, offer.attempt)).collect()
     };
     assert_eq!(claim(&[full]).await, [(queued[2], 1), (queued[4], 1)]);
@@ -99,7 +99,7 @@ async fn runs_of_a_full_service_stay_queued_while_those_of_others_pass_them() {
 
 #[tokio::test]
 async fn an_offer_says_for_whom_it_was_submitted() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.queue().await;
     assert_eq!(shelf.desk.claim(session, 1).await[0].subject.as_deref(), Some("anna"));
@@ -109,12 +109,12 @@ async fn an_offer_says_for_whom_it_was_submitted() {
 
 #[tokio::test]
 async fn a_returned_run_keeps_its_place_and_gets_a_fresh_attempt() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let (first, second) = (shelf.queue().await, shelf.queue().await);
     let claimed = shelf.desk.claim(session, 1).await;
     assert_eq!((claimed[0].run_id, claimed[0].attempt), (first, 1));
-    shelf.one(session, first, 1, What::Return).await;
+    shelf.one(session, first, 1, AttemptUpdate::Return).await;
     let claimed: Vec<(RunId, u32)> =
         shelf.desk.claim(session, 2).await.into_iter().map(|offer| (offer.run_id, offer.attempt)).collect();
     assert_eq!(claimed, [(first, 2), (second, 1)]);
@@ -122,29 +122,29 @@ async fn a_returned_run_keeps_its_place_and_gets_a_fresh_attempt() {
 
 #[tokio::test]
 async fn an_offer_nobody_took_is_queued_again_and_its_late_acceptance_refused() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.queue().await;
     shelf.store.claim(session, 1, &[], Duration::ZERO).await.expect("claimed");
     assert_eq!(shelf.store.return_unaccepted_offers().await.expect("done"), 1);
     assert_eq!(shelf.store.return_unaccepted_offers().await.expect("done"), 0);
-    let late = shelf.one(session, run_id, 1, What::Start).await;
+    let late = shelf.one(session, run_id, 1, AttemptUpdate::Start).await;
     assert_eq!(
         late,
-        deskgate_gateway::store::attempts::Recorded::Revoked(deskgate_protocol::control::RevokeCode::StaleAttempt)
+        deskgate_gateway::store::attempts::RecordOutcome::Revoked(deskgate_protocol::control::RevokeCode::StaleAttempt)
     );
     assert_eq!(shelf.desk.claim(session, 1).await[0].attempt, 2);
 }
 
 /// What a crash of the database does to a claim, which is not durable before its start is.
-async fn lose_the_claim(shelf: &Shelf, run_id: RunId) {
+async fn lose_the_claim(shelf: &TestStore, run_id: RunId) {
     let sql = "UPDATE runs SET attempt = 0, epoch = 0, offered_until = NULL WHERE run_id = ";
     shelf.database.execute(&format!("{sql}'{}'", run_id.uuid())).await;
 }
 
 #[tokio::test]
 async fn the_number_of_an_attempt_whose_claim_was_lost_is_not_given_to_another_one() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let (in_session, in_journal) = (shelf.queue().await, shelf.queue().await);
     assert_eq!(shelf.desk.claim(session, 2).await.iter().map(|offer| offer.attempt).collect::<Vec<_>>(), [1, 1]);
@@ -152,36 +152,36 @@ async fn the_number_of_an_attempt_whose_claim_was_lost_is_not_given_to_another_o
         lose_the_claim(&shelf, run_id).await;
     }
     // The device accepts what it was offered, or comes back with it.
-    let stale = Recorded::Revoked(RevokeCode::StaleAttempt);
-    assert_eq!(shelf.one(session, in_session, 1, What::Start).await, stale);
+    let stale = RecordOutcome::Revoked(RevokeCode::StaleAttempt);
+    assert_eq!(shelf.one(session, in_session, 1, AttemptUpdate::Start).await, stale);
     let (session, held) = shelf.desk.connect().await;
     assert_eq!(held, []);
     shelf.store.pass_over_lost_claims(session, &[(in_journal, 1), (RunId::new(), 1)]).await.expect("written");
     assert_eq!(shelf.desk.claim(session, 2).await.iter().map(|offer| offer.attempt).collect::<Vec<_>>(), [2, 2]);
     for run_id in [in_session, in_journal] {
-        assert_eq!(shelf.one(session, run_id, 1, What::Start).await, stale, "what is revoked is not started");
-        assert_eq!(shelf.one(session, run_id, 2, What::Start).await, Recorded::Done);
+        assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::Start).await, stale, "what is revoked is not started");
+        assert_eq!(shelf.one(session, run_id, 2, AttemptUpdate::Start).await, RecordOutcome::Done);
     }
 }
 
 #[tokio::test]
 async fn a_claim_anew_before_the_lost_one_is_accepted_is_what_the_device_holds() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.queue().await;
     shelf.desk.claim(session, 1).await;
     lose_the_claim(&shelf, run_id).await;
     assert_eq!(shelf.desk.claim(session, 1).await[0].attempt, 1);
-    assert_eq!(shelf.one(session, run_id, 1, What::Start).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::Start).await, RecordOutcome::Done);
 }
 
 #[tokio::test]
 async fn no_device_uses_up_the_numbers_of_attempts_or_passes_over_those_of_others() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let started = shelf.started(session).await;
     let queued = shelf.queue().await;
-    let stranger = Desk::pair(&shelf.store).await;
+    let stranger = DeviceFixture::pair(&shelf.store).await;
     let (foreign, _) = stranger.connect().await;
     let older = SessionKey { epoch: session.epoch - 1, ..session };
     for (session, run_id, attempt) in [

@@ -1,79 +1,79 @@
 //! Who may write about a run, and what a repetition does.
 
-use deskgate_gateway::store::attempts::{Record, Recorded, What};
+use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate, RecordOutcome};
 use deskgate_gateway::store::devices::SessionKey;
 use deskgate_protocol::control::RevokeCode;
 use deskgate_protocol::run::EventType::*;
 use deskgate_protocol::run::RunState;
 use deskgate_protocol::{ApprovalId, RunId};
 
-use super::{Shelf, closed, events, failed, opened, succeeded};
-use crate::support::world::{Desk, LEASE};
+use super::{TestStore, closed, events, failed, opened, succeeded};
+use crate::support::gateway::{DeviceFixture, LONG_LEASE};
 
-const STALE: Recorded = Recorded::Revoked(RevokeCode::StaleAttempt);
-const FINAL: Recorded = Recorded::Revoked(RevokeCode::AlreadyFinal);
-const UNKNOWN: Recorded = Recorded::Revoked(RevokeCode::UnknownRun);
+const STALE_ATTEMPT: RecordOutcome = RecordOutcome::Revoked(RevokeCode::StaleAttempt);
+const ALREADY_FINAL: RecordOutcome = RecordOutcome::Revoked(RevokeCode::AlreadyFinal);
+const UNKNOWN_RUN: RecordOutcome = RecordOutcome::Revoked(RevokeCode::UnknownRun);
 
-fn everything() -> Vec<What> {
+fn everything() -> Vec<AttemptUpdate> {
     vec![
-        What::Start,
-        What::Return,
+        AttemptUpdate::Start,
+        AttemptUpdate::Return,
         events(1, 2),
         events(0, 1),
         succeeded(1),
         failed(1),
-        What::Mismatch,
+        AttemptUpdate::Mismatch,
         opened(1, ApprovalId::new()),
         closed(1, ApprovalId::new()),
-        What::Reconcile,
-        What::Restart,
-        What::Unknown,
-        What::RunAgain,
-        What::Cancel { held: 1 },
-        What::Lose,
+        AttemptUpdate::Reconcile,
+        AttemptUpdate::Restart,
+        AttemptUpdate::Unknown,
+        AttemptUpdate::RunAgain,
+        AttemptUpdate::Cancel { held: 1 },
+        AttemptUpdate::Lose,
     ]
 }
 
 #[tokio::test]
 async fn a_stale_attempt_a_stale_epoch_and_a_foreign_device_change_nothing() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (old, _) = shelf.desk.connect().await;
     let offered = shelf.queue().await;
     shelf.desk.claim(old, 1).await;
     let started = shelf.started(old).await;
     let (new, held) = shelf.desk.connect().await;
     assert_eq!(held.len(), 2, "the new session takes both over");
-    let stranger = Desk::pair(&shelf.store).await;
+    let stranger = DeviceFixture::pair(&shelf.store).await;
     let (foreign, _) = stranger.connect().await;
     let future = SessionKey { epoch: new.epoch + 1, ..new };
     for run_id in [offered, started] {
         let before = (shelf.row(run_id).await, shelf.events(run_id).await);
         for what in everything() {
             for (session, attempt, expected) in [
-                (old, 1, Recorded::Replaced),
-                (future, 1, STALE),
-                (new, 0, STALE),
-                (new, 2, STALE),
-                (new, u32::MAX, STALE),
-                (foreign, 1, UNKNOWN),
+                (old, 1, RecordOutcome::Replaced),
+                (future, 1, STALE_ATTEMPT),
+                (new, 0, STALE_ATTEMPT),
+                (new, 2, STALE_ATTEMPT),
+                (new, u32::MAX, STALE_ATTEMPT),
+                (foreign, 1, UNKNOWN_RUN),
             ] {
                 assert_eq!(shelf.one(session, run_id, attempt, what.clone()).await, expected, "{what:?}");
             }
             assert_eq!((shelf.row(run_id).await, shelf.events(run_id).await), before, "{what:?}");
         }
     }
-    assert_eq!(shelf.one(new, RunId::new(), 1, What::Start).await, UNKNOWN);
-    assert_eq!(shelf.one(new, offered, 1, What::Start).await, Recorded::Done, "the newest session may");
-    assert_eq!(shelf.one(new, started, 1, succeeded(1)).await, Recorded::Done);
+    assert_eq!(shelf.one(new, RunId::new(), 1, AttemptUpdate::Start).await, UNKNOWN_RUN);
+    assert_eq!(shelf.one(new, offered, 1, AttemptUpdate::Start).await, RecordOutcome::Done, "the newest session may");
+    assert_eq!(shelf.one(new, started, 1, succeeded(1)).await, RecordOutcome::Done);
 }
 
 #[tokio::test]
 async fn events_sent_again_wholly_or_partly_are_stored_once() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
     for what in [events(1, 3), events(1, 3), events(1, 1), events(2, 2), events(2, 4), events(1, 5), events(6, 1)] {
-        assert_eq!(shelf.one(session, run_id, 1, what.clone()).await, Recorded::Done, "{what:?}");
+        assert_eq!(shelf.one(session, run_id, 1, what.clone()).await, RecordOutcome::Done, "{what:?}");
     }
     assert_eq!(shelf.events(run_id).await, [vec![RunAccepted, RunStarted], vec![MessageCompleted; 6]].concat());
     let stored = shelf.store.events_after(run_id, 2, 10).await.expect("read");
@@ -83,28 +83,28 @@ async fn events_sent_again_wholly_or_partly_are_stored_once() {
 
 #[tokio::test]
 async fn a_gap_is_said_and_stores_nothing() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
-    assert_eq!(shelf.one(session, run_id, 1, events(2, 1)).await, Recorded::Gap);
-    assert_eq!(shelf.one(session, run_id, 1, succeeded(2)).await, Recorded::Gap);
-    assert_eq!(shelf.one(session, run_id, 1, events(1, 2)).await, Recorded::Done);
-    assert_eq!(shelf.one(session, run_id, 1, events(4, 2)).await, Recorded::Gap);
+    assert_eq!(shelf.one(session, run_id, 1, events(2, 1)).await, RecordOutcome::Gap);
+    assert_eq!(shelf.one(session, run_id, 1, succeeded(2)).await, RecordOutcome::Gap);
+    assert_eq!(shelf.one(session, run_id, 1, events(1, 2)).await, RecordOutcome::Done);
+    assert_eq!(shelf.one(session, run_id, 1, events(4, 2)).await, RecordOutcome::Gap);
     for last in [u64::MAX, u64::MAX - 1, i64::MAX as u64, i64::MAX as u64 + 1] {
-        assert_eq!(shelf.one(session, run_id, 1, events(last, 1)).await, Recorded::Gap);
-        assert_eq!(shelf.one(session, run_id, 1, succeeded(last)).await, Recorded::Gap);
+        assert_eq!(shelf.one(session, run_id, 1, events(last, 1)).await, RecordOutcome::Gap);
+        assert_eq!(shelf.one(session, run_id, 1, succeeded(last)).await, RecordOutcome::Gap);
     }
     assert_eq!(shelf.events(run_id).await, [RunAccepted, RunStarted, MessageCompleted, MessageCompleted]);
 }
 
 #[tokio::test]
 async fn a_finish_sent_again_is_done_and_another_outcome_changes_nothing() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
     shelf.one(session, run_id, 1, events(1, 2)).await;
     for what in [succeeded(3), succeeded(3), failed(3)] {
-        assert_eq!(shelf.one(session, run_id, 1, what).await, Recorded::Done);
+        assert_eq!(shelf.one(session, run_id, 1, what).await, RecordOutcome::Done);
     }
     let finished = (shelf.row(run_id).await, shelf.events(run_id).await);
     assert_eq!(finished.0, ("succeeded".to_owned(), 1, 5));
@@ -112,9 +112,9 @@ async fn a_finish_sent_again_is_done_and_another_outcome_changes_nothing() {
     // A newer session of the same device repeats what was never acknowledged.
     let (newer, held) = shelf.desk.connect().await;
     assert_eq!(held, [], "a final run is nobody's");
-    assert_eq!(shelf.one(newer, run_id, 1, succeeded(3)).await, Recorded::Done);
-    for what in [What::Start, What::Restart] {
-        assert_eq!(shelf.one(newer, run_id, 1, what).await, FINAL);
+    assert_eq!(shelf.one(newer, run_id, 1, succeeded(3)).await, RecordOutcome::Done);
+    for what in [AttemptUpdate::Start, AttemptUpdate::Restart] {
+        assert_eq!(shelf.one(newer, run_id, 1, what).await, ALREADY_FINAL);
     }
     for what in everything().into_iter().chain([events(3, 1), events(4, 1), succeeded(4)]) {
         for (session, attempt) in [(session, 1), (newer, 1), (newer, 2)] {
@@ -126,36 +126,36 @@ async fn a_finish_sent_again_is_done_and_another_outcome_changes_nothing() {
 
 #[tokio::test]
 async fn a_run_ends_without_a_start_only_when_its_definition_is_missing() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.queue().await;
     shelf.desk.claim(session, 1).await;
-    for what in [succeeded(1), failed(1), events(1, 1), What::Restart] {
-        assert_ne!(shelf.one(session, run_id, 1, what.clone()).await, Recorded::Done, "{what:?}");
+    for what in [succeeded(1), failed(1), events(1, 1), AttemptUpdate::Restart] {
+        assert_ne!(shelf.one(session, run_id, 1, what.clone()).await, RecordOutcome::Done, "{what:?}");
     }
     assert_eq!(shelf.row(run_id).await.0, "queued");
-    let missing = What::Mismatch;
-    assert_eq!(shelf.one(session, run_id, 1, missing.clone()).await, Recorded::Done);
-    assert_eq!(shelf.one(session, run_id, 1, missing).await, Recorded::Done, "repeated");
+    let missing = AttemptUpdate::Mismatch;
+    assert_eq!(shelf.one(session, run_id, 1, missing.clone()).await, RecordOutcome::Done);
+    assert_eq!(shelf.one(session, run_id, 1, missing).await, RecordOutcome::Done, "repeated");
     assert_eq!(shelf.events(run_id).await, [RunAccepted, RunFailed]);
 }
 
 #[tokio::test]
 async fn a_restart_begins_a_new_attempt_and_the_old_one_is_over() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
     shelf.one(session, run_id, 1, events(1, 2)).await;
-    assert_eq!(shelf.one(session, run_id, 1, What::Lose).await, Recorded::Done);
-    assert_eq!(shelf.one(session, run_id, 1, What::Restart).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::Lose).await, RecordOutcome::Done);
+    assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::Restart).await, RecordOutcome::Done);
     assert_eq!(shelf.row(run_id).await, ("running".to_owned(), 2, 7));
     let offer = shelf.store.offer(session, run_id).await.expect("read").expect("held");
     assert_eq!(offer.attempt, 2);
-    for what in [events(3, 1), succeeded(3), What::Lose] {
-        assert_eq!(shelf.one(session, run_id, 1, what.clone()).await, STALE, "{what:?}");
+    for what in [events(3, 1), succeeded(3), AttemptUpdate::Lose] {
+        assert_eq!(shelf.one(session, run_id, 1, what.clone()).await, STALE_ATTEMPT, "{what:?}");
     }
-    assert_eq!(shelf.one(session, run_id, 2, events(1, 1)).await, Recorded::Done, "numbered from 1 again");
-    assert_eq!(shelf.one(session, run_id, 2, succeeded(2)).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 2, events(1, 1)).await, RecordOutcome::Done, "numbered from 1 again");
+    assert_eq!(shelf.one(session, run_id, 2, succeeded(2)).await, RecordOutcome::Done);
     assert_eq!(
         shelf.events(run_id).await,
         [
@@ -174,20 +174,20 @@ async fn a_restart_begins_a_new_attempt_and_the_old_one_is_over() {
 
 #[tokio::test]
 async fn a_restart_whose_offer_was_lost_is_the_newer_sessions_and_is_not_made_twice() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
-    assert_eq!(shelf.one(session, run_id, 1, What::Restart).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::Restart).await, RecordOutcome::Done);
     let (newer, held) = shelf.desk.connect().await;
     assert_eq!(held.iter().map(|run| (run.run_id, run.attempt)).collect::<Vec<_>>(), [(run_id, 2)]);
     for older in [session, newer] {
-        assert_eq!(shelf.one(older, run_id, 1, What::Restart).await, STALE);
+        assert_eq!(shelf.one(older, run_id, 1, AttemptUpdate::Restart).await, STALE_ATTEMPT);
     }
     let offer = shelf.store.offer(newer, run_id).await.expect("readable").expect("held");
     assert_eq!(offer.attempt, 2);
     assert!(held[0].is_reoffered, "nobody has accepted it");
-    assert_eq!(shelf.one(newer, run_id, 2, What::Start).await, Recorded::Done);
-    assert_eq!(shelf.one(newer, run_id, 2, events(1, 1)).await, Recorded::Done);
+    assert_eq!(shelf.one(newer, run_id, 2, AttemptUpdate::Start).await, RecordOutcome::Done);
+    assert_eq!(shelf.one(newer, run_id, 2, events(1, 1)).await, RecordOutcome::Done);
     assert_eq!(shelf.events(run_id).await, [RunAccepted, RunStarted, RunRestarted, MessageCompleted]);
     let (_, held) = shelf.desk.connect().await;
     assert!(!held[0].is_reoffered, "it may have been executed since");
@@ -195,53 +195,53 @@ async fn a_restart_whose_offer_was_lost_is_the_newer_sessions_and_is_not_made_tw
 
 #[tokio::test]
 async fn a_restart_that_the_device_has_no_definition_for_any_more_fails() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
     shelf.one(session, run_id, 1, events(1, 2)).await;
-    let missing = What::Mismatch;
-    assert_eq!(shelf.one(session, run_id, 1, missing.clone()).await, Recorded::Gap, "it has begun");
-    shelf.one(session, run_id, 1, What::Restart).await;
-    assert_eq!(shelf.one(session, run_id, 2, missing.clone()).await, Recorded::Done);
-    assert_eq!(shelf.one(session, run_id, 2, missing).await, Recorded::Done, "repeated");
+    let missing = AttemptUpdate::Mismatch;
+    assert_eq!(shelf.one(session, run_id, 1, missing.clone()).await, RecordOutcome::Gap, "it has begun");
+    shelf.one(session, run_id, 1, AttemptUpdate::Restart).await;
+    assert_eq!(shelf.one(session, run_id, 2, missing.clone()).await, RecordOutcome::Done);
+    assert_eq!(shelf.one(session, run_id, 2, missing).await, RecordOutcome::Done, "repeated");
     assert_eq!(shelf.row(run_id).await.0, "failed");
 }
 
 #[tokio::test]
 async fn a_finish_that_is_not_stored_is_never_acknowledged() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
     shelf.one(session, run_id, 1, events(1, 3)).await;
     for seq in 0..4 {
-        assert_eq!(shelf.one(session, run_id, 1, succeeded(seq)).await, Recorded::Gap);
+        assert_eq!(shelf.one(session, run_id, 1, succeeded(seq)).await, RecordOutcome::Gap);
     }
     assert_eq!(shelf.row(run_id).await.0, "running");
-    assert_eq!(shelf.one(session, run_id, 1, succeeded(4)).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 1, succeeded(4)).await, RecordOutcome::Done);
 }
 
 #[tokio::test]
 async fn a_batch_is_one_commit_in_its_order_and_each_record_is_judged_for_itself() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let (one, other) = (shelf.queue().await, shelf.queue().await);
     shelf.desk.claim(session, 2).await;
-    let record = |run_id, what| Record { run_id, attempt: 1, what };
+    let record = |run_id, what| AttemptRecord { run_id, attempt: 1, what };
     let records = [
-        record(one, What::Start),
+        record(one, AttemptUpdate::Start),
         record(one, events(1, 2)),
         record(other, events(1, 1)),
-        record(RunId::new(), What::Start),
+        record(RunId::new(), AttemptUpdate::Start),
         record(one, events(2, 2)),
         record(one, succeeded(4)),
         record(one, succeeded(4)),
-        record(other, What::Start),
+        record(other, AttemptUpdate::Start),
         record(other, events(1, 1)),
     ];
-    let results = shelf.store.record(session, &records, LEASE).await.expect("written");
-    let done = Recorded::Done;
+    let results = shelf.store.record(session, &records, LONG_LEASE).await.expect("written");
+    let done = RecordOutcome::Done;
     // What came too early for its run is explained by how things stand after the commit.
-    assert_eq!(results, [done, done, done, UNKNOWN, done, done, done, done, done]);
+    assert_eq!(results, [done, done, done, UNKNOWN_RUN, done, done, done, done, done]);
     assert_eq!(
         shelf.events(one).await,
         [RunAccepted, RunStarted, MessageCompleted, MessageCompleted, MessageCompleted, RunSucceeded]
@@ -251,18 +251,18 @@ async fn a_batch_is_one_commit_in_its_order_and_each_record_is_judged_for_itself
 
 #[tokio::test]
 async fn a_lost_and_found_run_goes_on_where_it_was() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
     shelf.one(session, run_id, 1, events(1, 1)).await;
-    shelf.one(session, run_id, 1, What::Lose).await;
+    shelf.one(session, run_id, 1, AttemptUpdate::Lose).await;
     assert_eq!(shelf.row(run_id).await.0, RunState::AwaitingReconciliation.as_str());
     // A device that is back may report before and after it is reconciled.
-    assert_eq!(shelf.one(session, run_id, 1, events(2, 1)).await, Recorded::Done);
-    assert_eq!(shelf.one(session, run_id, 1, What::Reconcile).await, Recorded::Done);
-    assert_eq!(shelf.one(session, run_id, 1, What::Reconcile).await, Recorded::Done, "repeated");
-    assert_eq!(shelf.one(session, run_id, 1, events(3, 1)).await, Recorded::Done);
-    assert_eq!(shelf.one(session, run_id, 1, failed(4)).await, Recorded::Done);
+    assert_eq!(shelf.one(session, run_id, 1, events(2, 1)).await, RecordOutcome::Done);
+    assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::Reconcile).await, RecordOutcome::Done);
+    assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::Reconcile).await, RecordOutcome::Done, "repeated");
+    assert_eq!(shelf.one(session, run_id, 1, events(3, 1)).await, RecordOutcome::Done);
+    assert_eq!(shelf.one(session, run_id, 1, failed(4)).await, RecordOutcome::Done);
     let types = shelf.events(run_id).await;
     assert_eq!(types[3..], [RunAwaitingReconciliation, MessageCompleted, RunReconciled, MessageCompleted, RunFailed]);
 }

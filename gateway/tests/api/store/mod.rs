@@ -11,33 +11,33 @@ mod statements;
 mod unknown;
 mod upkeep;
 
-use deskgate_gateway::store::attempts::{Approval, Record, Recorded, What};
+use deskgate_gateway::notify::ChangeNotifier;
+use deskgate_gateway::store::attempts::{Approval, AttemptRecord, AttemptUpdate, RecordOutcome};
 use deskgate_gateway::store::devices::SessionKey;
 use deskgate_gateway::store::{self, Store};
-use deskgate_gateway::wake::Wake;
 use deskgate_protocol::run::{Effects, EventType, FinishReason, Outcome, RunError, RunErrorCode, RunResult, Usage};
 use deskgate_protocol::{ApprovalId, EndpointId, RunId, Timestamp};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::support::cluster::Database;
-use crate::support::world::{Desk, LEASE};
+use crate::support::cluster::TestDatabase;
+use crate::support::gateway::{DeviceFixture, LONG_LEASE};
 
 /// A migrated database with a paired device, and nothing else running.
-pub(crate) struct Shelf {
-    pub(crate) database: Database,
+pub(crate) struct TestStore {
+    pub(crate) database: TestDatabase,
     pub(crate) store: Store,
-    pub(crate) desk: Desk,
+    pub(crate) desk: DeviceFixture,
 }
 
-impl Shelf {
+impl TestStore {
     pub(crate) async fn new() -> Self {
-        let database = Database::new().await;
+        let database = TestDatabase::new().await;
         // Nobody listens: what is announced only fills a bounded queue.
-        let (wake, _outgoing) = Wake::new();
+        let (wake, _outgoing) = ChangeNotifier::new();
         let opened = store::Database::new(&database.url(), None, None).expect("a URL");
         let store = opened.open(true, wake).await.expect("opened");
-        let desk = Desk::pair(&store).await;
+        let desk = DeviceFixture::pair(&store).await;
         Self { database, store, desk }
     }
 
@@ -75,13 +75,19 @@ impl Shelf {
         let run_id = self.queue().await;
         let offers = self.desk.claim(session, 1).await;
         assert_eq!((offers[0].run_id, offers[0].attempt), (run_id, 1));
-        assert_eq!(self.one(session, run_id, 1, What::Start).await, Recorded::Done);
+        assert_eq!(self.one(session, run_id, 1, AttemptUpdate::Start).await, RecordOutcome::Done);
         run_id
     }
 
-    pub(crate) async fn one(&self, session: SessionKey, run_id: RunId, attempt: u32, what: What) -> Recorded {
-        let record = Record { run_id, attempt, what };
-        self.store.record(session, &[record], LEASE).await.expect("written")[0]
+    pub(crate) async fn one(
+        &self,
+        session: SessionKey,
+        run_id: RunId,
+        attempt: u32,
+        what: AttemptUpdate,
+    ) -> RecordOutcome {
+        let record = AttemptRecord { run_id, attempt, what };
+        self.store.record(session, &[record], LONG_LEASE).await.expect("written")[0]
     }
 
     /// The run's row: state, attempt, last sequence, and how many final events it has.
@@ -101,37 +107,37 @@ impl Shelf {
 }
 
 /// Events with numbers from `first`, each saying which it is.
-pub(crate) fn events(first: u64, count: u64) -> What {
+pub(crate) fn events(first: u64, count: u64) -> AttemptUpdate {
     let one = |number| (EventType::MessageCompleted, json!({ "number": number }));
-    What::Events { first, events: (0..count).map(|place| one(first.saturating_add(place))).collect() }
+    AttemptUpdate::Events { first, events: (0..count).map(|place| one(first.saturating_add(place))).collect() }
 }
 
 /// A request for approval as the device's event `seq`, which nobody answers in time unless somebody does.
-pub(crate) fn opened(seq: u64, approval_id: ApprovalId) -> What {
+pub(crate) fn opened(seq: u64, approval_id: ApprovalId) -> AttemptUpdate {
     let open_until = Some(Timestamp::now());
     let data = json!({ "approval_id": approval_id, "tool": "Write", "expires_at": open_until });
-    What::Approval { seq, approval: Approval { approval_id, open_until, data } }
+    AttemptUpdate::Approval { seq, approval: Approval { approval_id, open_until, data } }
 }
 
 /// The same request is open no more.
-pub(crate) fn closed(seq: u64, approval_id: ApprovalId) -> What {
+pub(crate) fn closed(seq: u64, approval_id: ApprovalId) -> AttemptUpdate {
     let data = json!({ "approval_id": approval_id, "resolution": "approved" });
-    What::Approval { seq, approval: Approval { approval_id, open_until: None, data } }
+    AttemptUpdate::Approval { seq, approval: Approval { approval_id, open_until: None, data } }
 }
 
-pub(crate) fn succeeded(seq: u64) -> What {
+pub(crate) fn succeeded(seq: u64) -> AttemptUpdate {
     let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
-    What::End { seq, outcome: Outcome::Succeeded { result, usage: Usage::default() } }
+    AttemptUpdate::End { seq, outcome: Outcome::Succeeded { result, usage: Usage::default() } }
 }
 
-pub(crate) fn failed(seq: u64) -> What {
+pub(crate) fn failed(seq: u64) -> AttemptUpdate {
     let error = RunError {
         code: RunErrorCode::ModelError,
         message: "The model failed.".to_owned(),
         retryable: true,
         effects: Effects::None,
     };
-    What::End { seq, outcome: Outcome::Failed { error, usage: Usage::default() } }
+    AttemptUpdate::End { seq, outcome: Outcome::Failed { error, usage: Usage::default() } }
 }
 
 /// The text of a query's parameter.

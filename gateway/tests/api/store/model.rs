@@ -3,9 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use deskgate_gateway::store::attempts::{Recorded, What};
+use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome};
+use deskgate_gateway::store::device_lists::DeviceRunQuery;
 use deskgate_gateway::store::devices::SessionKey;
-use deskgate_gateway::store::own_lists::SoughtRuns;
 use deskgate_protocol::management::StopRun;
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::{EventType, Phase, RunEvent, RunState};
@@ -14,12 +14,12 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::Value;
 
-use super::{Shelf, closed, events, failed, opened, succeeded};
-use crate::support::world::{Desk, LEASE};
+use super::{TestStore, closed, events, failed, opened, succeeded};
+use crate::support::gateway::{DeviceFixture, LONG_LEASE};
 
 /// One step. Small numbers choose among what there is at that moment.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum ModelStep {
     Submit,
     Claim {
         limit: u32,
@@ -29,7 +29,7 @@ enum Step {
         run: usize,
         stale_session: bool,
         attempt_off: u32,
-        what: Report,
+        what: ModelReport,
     },
     OffersEnd,
     LeaseEnds,
@@ -47,7 +47,7 @@ enum Step {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Report {
+enum ModelReport {
     Start,
     Return,
     /// From `back` numbers before the next one, or one too far.
@@ -77,7 +77,7 @@ enum Report {
 }
 
 #[derive(Clone, Debug)]
-struct Run {
+struct ExpectedRun {
     id: RunId,
     state: RunState,
     attempt: u32,
@@ -91,28 +91,28 @@ struct Run {
     stop: Option<OperationId>,
 }
 
-impl Run {
+impl ExpectedRun {
     fn moved(&mut self, state: RunState) {
         assert!(self.state == state || self.state.may_become(state), "{} to {state}", self.state);
         (self.state, self.offered, self.last) = (state, false, self.last + 1);
     }
 
     /// Whether the report may change the run, and if so, how it stands afterwards.
-    fn report(&mut self, what: &What) -> bool {
+    fn report(&mut self, what: &AttemptUpdate) -> bool {
         use RunState::{AwaitingApproval, AwaitingReconciliation, Cancelled, Failed, Queued, Running, Succeeded};
         let started = self.state.phase() == Phase::Started;
         let in_doubt = self.state == AwaitingReconciliation;
         match what {
-            What::Start if self.state == Queued && self.offered => self.moved(Running),
-            What::Return if self.state == Queued => self.offered = false,
-            What::Events { first, events } if started => {
+            AttemptUpdate::Start if self.state == Queued && self.offered => self.moved(Running),
+            AttemptUpdate::Return if self.state == Queued => self.offered = false,
+            AttemptUpdate::Events { first, events } if started => {
                 let last = first + events.len() as u64 - 1;
                 if !(*first <= self.device_seq + 1 && last > self.device_seq) {
                     return false;
                 }
                 (self.last, self.device_seq) = (self.last + last - self.device_seq, last);
             }
-            What::Approval { seq, approval } if started && *seq == self.device_seq + 1 => {
+            AttemptUpdate::Approval { seq, approval } if started && *seq == self.device_seq + 1 => {
                 let (id, opens) = (Some(approval.approval_id), approval.open_until.is_some());
                 match self.state {
                     Running if opens => self.moved(AwaitingApproval),
@@ -122,29 +122,29 @@ impl Run {
                 self.open = if opens { id } else { self.open.filter(|open| Some(*open) != id) };
                 self.device_seq = *seq;
             }
-            What::End { seq, .. } if started && *seq == self.device_seq + 1 => {
+            AttemptUpdate::End { seq, .. } if started && *seq == self.device_seq + 1 => {
                 let succeeds = *what == succeeded(*seq);
                 self.settled();
                 self.moved(if succeeds { Succeeded } else { Failed });
                 self.device_seq = *seq;
             }
-            What::Mismatch if self.state == Queued || (started && self.device_seq == 0) => {
+            AttemptUpdate::Mismatch if self.state == Queued || (started && self.device_seq == 0) => {
                 self.settled();
                 self.moved(Failed);
             }
-            What::Reconcile if in_doubt => self.goes_on(),
-            What::Lose if started && !in_doubt => self.moved(AwaitingReconciliation),
-            What::Unknown if started && (!in_doubt || self.unknown != Some(self.attempt)) => {
+            AttemptUpdate::Reconcile if in_doubt => self.goes_on(),
+            AttemptUpdate::Lose if started && !in_doubt => self.moved(AwaitingReconciliation),
+            AttemptUpdate::Unknown if started && (!in_doubt || self.unknown != Some(self.attempt)) => {
                 self.moved(AwaitingReconciliation);
                 self.unknown = Some(self.attempt);
             }
-            What::Restart if started => self.begins_again(),
-            What::RunAgain if in_doubt && self.stop.is_some() => {
+            AttemptUpdate::Restart if started => self.begins_again(),
+            AttemptUpdate::RunAgain if in_doubt && self.stop.is_some() => {
                 self.settled();
                 self.moved(Cancelled);
             }
-            What::RunAgain if in_doubt && self.unknown == Some(self.attempt) => self.begins_again(),
-            What::Cancel { .. } if self.stop.is_some() && started => {
+            AttemptUpdate::RunAgain if in_doubt && self.unknown == Some(self.attempt) => self.begins_again(),
+            AttemptUpdate::Cancel { .. } if self.stop.is_some() && started => {
                 self.settled();
                 self.moved(Cancelled);
             }
@@ -200,60 +200,60 @@ impl Run {
     }
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ModelStep> {
     let report = prop_oneof![
-        8 => Just(Report::Start),
-        1 => Just(Report::Return),
+        8 => Just(ModelReport::Start),
+        1 => Just(ModelReport::Return),
         6 => (0u64..3, 0u64..5, 1u64..4).prop_map(|(back, skip, count)| {
-            Report::Events { back, skip: skip.saturating_sub(3), count }
+            ModelReport::Events { back, skip: skip.saturating_sub(3), count }
         }),
         4 => (any::<bool>(), 0u64..5, 0u64..6).prop_map(|(succeeds, back, skip)| {
-            Report::Finish { succeeds, back: back.saturating_sub(3), skip: skip.saturating_sub(4) }
+            ModelReport::Finish { succeeds, back: back.saturating_sub(3), skip: skip.saturating_sub(4) }
         }),
         6 => (any::<bool>(), 0usize..4, 0u64..4).prop_map(|(opens, which, back)| {
-            Report::Approval { opens, which: which / 3, back: back.saturating_sub(2) }
+            ModelReport::Approval { opens, which: which / 3, back: back.saturating_sub(2) }
         }),
-        1 => Just(Report::Mismatch),
-        2 => Just(Report::Reconcile),
-        1 => Just(Report::Restart),
-        2 => Just(Report::Unknown),
-        2 => Just(Report::RunAgain),
-        1 => Just(Report::Cancel),
-        1 => Just(Report::Lose),
+        1 => Just(ModelReport::Mismatch),
+        2 => Just(ModelReport::Reconcile),
+        1 => Just(ModelReport::Restart),
+        2 => Just(ModelReport::Unknown),
+        2 => Just(ModelReport::RunAgain),
+        1 => Just(ModelReport::Cancel),
+        1 => Just(ModelReport::Lose),
     ];
     prop_oneof![
-        3 => Just(Step::Submit),
-        5 => (0u32..4).prop_map(|limit| Step::Claim { limit }),
-        2 => Just(Step::Connect),
+        3 => Just(ModelStep::Submit),
+        5 => (0u32..4).prop_map(|limit| ModelStep::Claim { limit }),
+        2 => Just(ModelStep::Connect),
         24 => (0usize..3, 0u32..8, 0u32..8, report).prop_map(|(run, session, attempt, what)| {
-            Step::Report { run, stale_session: session < 2, attempt_off: u32::from(attempt < 2), what }
+            ModelStep::Report { run, stale_session: session < 2, attempt_off: u32::from(attempt < 2), what }
         }),
-        1 => Just(Step::OffersEnd),
-        1 => Just(Step::LeaseEnds),
-        1 => (0usize..4).prop_map(|run| Step::QueueTimeEnds { run }),
-        1 => (0usize..4).prop_map(|run| Step::Stop { run }),
-        1 => (0usize..3).prop_map(|run| Step::Forgotten { run }),
-        1 => (0u8..8).prop_map(|n| if n == 0 { Step::Revoke } else { Step::Submit }),
+        1 => Just(ModelStep::OffersEnd),
+        1 => Just(ModelStep::LeaseEnds),
+        1 => (0usize..4).prop_map(|run| ModelStep::QueueTimeEnds { run }),
+        1 => (0usize..4).prop_map(|run| ModelStep::Stop { run }),
+        1 => (0usize..3).prop_map(|run| ModelStep::Forgotten { run }),
+        1 => (0u8..8).prop_map(|n| if n == 0 { ModelStep::Revoke } else { ModelStep::Submit }),
     ]
 }
 
 /// A device, its sessions, and what the model thinks of its runs.
-struct History<'a> {
-    shelf: &'a Shelf,
+struct ModelHistory<'a> {
+    shelf: &'a TestStore,
     sessions: Vec<SessionKey>,
-    runs: Vec<Run>,
+    runs: Vec<ExpectedRun>,
     requests: [ApprovalId; 2],
     revoked: bool,
 }
 
-impl History<'_> {
-    async fn perform(&mut self, step: Step) {
+impl ModelHistory<'_> {
+    async fn perform(&mut self, step: ModelStep) {
         match step {
-            Step::Submit if self.revoked => {}
-            Step::Submit => {
+            ModelStep::Submit if self.revoked => {}
+            ModelStep::Submit => {
                 let id = self.shelf.queue().await;
                 let state = RunState::Queued;
-                self.runs.push(Run {
+                self.runs.push(ExpectedRun {
                     id,
                     state,
                     attempt: 0,
@@ -266,41 +266,43 @@ impl History<'_> {
                     stop: None,
                 });
             }
-            Step::Connect => match self.shelf.store.begin_session(&self.shelf.desk.key, None, "0.1.0", LEASE).await {
-                Ok(Some((session, held))) => self.connected(session, held.iter().map(|run| run.run_id).collect()),
-                begun => assert!(self.revoked && matches!(begun, Ok(None))),
-            },
-            Step::Claim { limit } => self.claim(limit).await,
-            Step::Report { run, stale_session, attempt_off, what } => {
+            ModelStep::Connect => {
+                match self.shelf.store.begin_session(&self.shelf.desk.key, None, "0.1.0", LONG_LEASE).await {
+                    Ok(Some((session, held))) => self.connected(session, held.iter().map(|run| run.run_id).collect()),
+                    begun => assert!(self.revoked && matches!(begun, Ok(None))),
+                }
+            }
+            ModelStep::Claim { limit } => self.claim(limit).await,
+            ModelStep::Report { run, stale_session, attempt_off, what } => {
                 self.report(run, stale_session, attempt_off, what).await;
             }
-            Step::OffersEnd => {
+            ModelStep::OffersEnd => {
                 let expected = self.runs.iter().filter(|run| run.offered).count();
                 self.execute("UPDATE runs SET offered_until = now() WHERE offered_until IS NOT NULL").await;
                 assert_eq!(self.shelf.store.return_unaccepted_offers().await.expect("done"), expected);
                 self.runs.iter_mut().for_each(|run| run.offered = false);
             }
-            Step::LeaseEnds => {
+            ModelStep::LeaseEnds => {
                 self.execute("UPDATE devices SET lease_expires_at = now()").await;
                 // Runs of earlier histories may be among those it counts.
                 self.shelf.store.suspend_lost_runs().await.expect("done");
-                let lost = |run: &&mut Run| {
+                let lost = |run: &&mut ExpectedRun| {
                     run.state.phase() == Phase::Started && run.state != RunState::AwaitingReconciliation
                 };
                 self.runs.iter_mut().filter(lost).for_each(|run| run.moved(RunState::AwaitingReconciliation));
             }
-            Step::QueueTimeEnds { run } => {
+            ModelStep::QueueTimeEnds { run } => {
                 let Some(place) = self.place(run) else { return };
                 let run = &mut self.runs[place];
                 let sql = format!("UPDATE runs SET queue_expires_at = now() WHERE run_id = '{}'", run.id.uuid());
                 self.shelf.database.execute(&sql).await;
                 let expires = run.state == RunState::Queued;
-                assert_eq!(self.shelf.store.expire_queued(LEASE).await.expect("done"), usize::from(expires));
+                assert_eq!(self.shelf.store.expire_queued(LONG_LEASE).await.expect("done"), usize::from(expires));
                 if expires {
                     run.moved(RunState::Expired);
                 }
             }
-            Step::Stop { run } => {
+            ModelStep::Stop { run } => {
                 let Some(place) = self.place(run) else { return };
                 let run = &mut self.runs[place];
                 let asked = self.shelf.desk.desktop.stop_run(StopRun { run_id: run.id }).await.expect("asked");
@@ -308,19 +310,19 @@ impl History<'_> {
                     run.stop(asked.operation_id);
                 }
             }
-            Step::Forgotten { run } => {
+            ModelStep::Forgotten { run } => {
                 let (Some(place), Some(session)) = (self.place(run), self.sessions.last()) else { return };
                 let run = &mut self.runs[place];
                 let Some(stop) = run.stop else { return };
                 let store = &self.shelf.store;
-                store.operation_done(*session, stop, OutcomeCode::OutcomeUnknown, LEASE).await.expect("written");
+                store.operation_done(*session, stop, OutcomeCode::OutcomeUnknown, LONG_LEASE).await.expect("written");
                 if run.state.phase() == Phase::Started {
                     run.settled();
                     run.moved(RunState::Cancelled);
                 }
             }
-            Step::Revoke => {
-                assert!(self.shelf.store.revoke_device(self.shelf.desk.device_id, LEASE).await.expect("done"));
+            ModelStep::Revoke => {
+                assert!(self.shelf.store.revoke_device(self.shelf.desk.device_id, LONG_LEASE).await.expect("done"));
                 self.revoked = true;
                 for run in self.runs.iter_mut().filter(|run| run.state.phase() != Phase::Final) {
                     run.withdraw();
@@ -358,47 +360,51 @@ impl History<'_> {
         assert_eq!(taken, expected);
     }
 
-    async fn report(&mut self, run: usize, stale_session: bool, attempt_off: u32, report: Report) {
+    async fn report(&mut self, run: usize, stale_session: bool, attempt_off: u32, report: ModelReport) {
         let count = self.sessions.len();
         let place = count.checked_sub(if stale_session { 2 } else { 1 });
         let (Some(session), Some(place)) = (place.map(|place| self.sessions[place]), self.place(run)) else { return };
         let run = &mut self.runs[place];
         let next = run.device_seq + 1;
         let what = match report {
-            Report::Start => What::Start,
-            Report::Return => What::Return,
-            Report::Events { back, skip, count } => events(next.saturating_sub(back).max(1) + skip, count),
-            Report::Finish { succeeds: true, back, skip } => succeeded(next.saturating_sub(back) + skip),
-            Report::Finish { succeeds: false, back, skip } => failed(next.saturating_sub(back) + skip),
-            Report::Approval { opens, which, back } => {
+            ModelReport::Start => AttemptUpdate::Start,
+            ModelReport::Return => AttemptUpdate::Return,
+            ModelReport::Events { back, skip, count } => events(next.saturating_sub(back).max(1) + skip, count),
+            ModelReport::Finish { succeeds: true, back, skip } => succeeded(next.saturating_sub(back) + skip),
+            ModelReport::Finish { succeeds: false, back, skip } => failed(next.saturating_sub(back) + skip),
+            ModelReport::Approval { opens, which, back } => {
                 let (seq, approval_id) = (next.saturating_sub(back).max(1), self.requests[which]);
                 if opens { opened(seq, approval_id) } else { closed(seq, approval_id) }
             }
-            Report::Mismatch => What::Mismatch,
-            Report::Reconcile => What::Reconcile,
-            Report::Restart => What::Restart,
-            Report::Unknown => What::Unknown,
-            Report::RunAgain => What::RunAgain,
-            Report::Cancel => What::Cancel { held: run.attempt },
-            Report::Lose => What::Lose,
+            ModelReport::Mismatch => AttemptUpdate::Mismatch,
+            ModelReport::Reconcile => AttemptUpdate::Reconcile,
+            ModelReport::Restart => AttemptUpdate::Restart,
+            ModelReport::Unknown => AttemptUpdate::Unknown,
+            ModelReport::RunAgain => AttemptUpdate::RunAgain,
+            ModelReport::Cancel => AttemptUpdate::Cancel { held: run.attempt },
+            ModelReport::Lose => AttemptUpdate::Lose,
         };
         let attempt = run.attempt + attempt_off;
         let fenced = session.epoch == run.holder && attempt_off == 0;
         let changes = fenced && run.report(&what);
         let is_newest = self.sessions.last().is_some_and(|newest| newest.epoch == session.epoch);
-        if matches!(what, What::Start) && is_newest && run.state == RunState::Queued && !run.offered {
+        if matches!(what, AttemptUpdate::Start) && is_newest && run.state == RunState::Queued && !run.offered {
             // What the device accepted was claimed once, and the claim was lost: its number is not given again.
             run.attempt = attempt.max(run.attempt);
         }
         let answer = self.shelf.one(session, run.id, attempt, what.clone()).await;
         if changes {
-            assert_eq!(answer, Recorded::Done, "{what:?}");
-        } else if matches!(what, What::End { .. }) && answer == Recorded::Done {
+            assert_eq!(answer, RecordOutcome::Done, "{what:?}");
+        } else if matches!(what, AttemptUpdate::End { .. }) && answer == RecordOutcome::Done {
             assert_eq!(self.runs[place].state.phase(), Phase::Final, "a finish is acknowledged and not stored");
         } else if !fenced && self.runs[place].state.phase() != Phase::Final {
             // A restart that was written down before is found again.
-            let again = matches!(what, What::Restart | What::RunAgain) && answer == Recorded::Done;
-            assert!(again || matches!(answer, Recorded::Revoked(_) | Recorded::Replaced), "{what:?}: {answer:?}");
+            let again =
+                matches!(what, AttemptUpdate::Restart | AttemptUpdate::RunAgain) && answer == RecordOutcome::Done;
+            assert!(
+                again || matches!(answer, RecordOutcome::Revoked(_) | RecordOutcome::Replaced),
+                "{what:?}: {answer:?}"
+            );
         }
     }
 
@@ -413,7 +419,7 @@ impl History<'_> {
         self.shelf.database.execute(&format!("{sql} {own} device_id = '{device}'")).await;
     }
 
-    async fn follow(&self, run: &Run) {
+    async fn follow(&self, run: &ExpectedRun) {
         let (mut state, mut open) = (RunState::Queued, None);
         for event in self.shelf.store.events_after(run.id, 0, 1000).await.expect("read") {
             let next = after(state, &mut open, &event);
@@ -425,7 +431,7 @@ impl History<'_> {
     }
 
     async fn compare(&self) {
-        let (store, all) = (&self.shelf.store, SoughtRuns::default());
+        let (store, all) = (&self.shelf.store, DeviceRunQuery::default());
         let mut stored = store.runs_of_device(self.shelf.desk.device_id, &all, 1000).await.expect("read").entries;
         stored.sort_by_key(|stored| stored.run.run_id);
         let stored: Vec<_> = stored
@@ -477,16 +483,16 @@ fn after(state: RunState, open: &mut Option<Value>, event: &RunEvent) -> RunStat
 }
 
 /// One history from its first step to its last.
-async fn live(shelf: &mut Shelf, steps: Vec<Step>) {
-    shelf.desk = Desk::pair(&shelf.store).await;
-    let mut history = History {
+async fn live(shelf: &mut TestStore, steps: Vec<ModelStep>) {
+    shelf.desk = DeviceFixture::pair(&shelf.store).await;
+    let mut history = ModelHistory {
         shelf,
         sessions: Vec::new(),
         runs: Vec::new(),
         requests: [ApprovalId::new(), ApprovalId::new()],
         revoked: false,
     };
-    history.perform(Step::Connect).await;
+    history.perform(ModelStep::Connect).await;
     for step in steps {
         let within = tokio::time::timeout(Duration::from_secs(120), history.perform(step)).await;
         within.unwrap_or_else(|_| panic!("{step:?} does not end"));
@@ -496,7 +502,7 @@ async fn live(shelf: &mut Shelf, steps: Vec<Step>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_history_leaves_a_final_state_or_makes_a_gap_or_a_second_end() {
-    let shelf = Mutex::new(Shelf::new().await);
+    let shelf = Mutex::new(TestStore::new().await);
     let runtime = tokio::runtime::Handle::current();
     let mut runner = TestRunner::new(Config { cases: 50, failure_persistence: None, ..Config::default() });
     tokio::task::block_in_place(|| {

@@ -1,22 +1,22 @@
 //! What a desktop user looks at is found by an index of its own, however much there is of others.
 
-use deskgate_gateway::store::own_lists::SoughtConversations;
+use deskgate_gateway::store::device_lists::DeviceConversationQuery;
 use deskgate_protocol::ConversationId;
 use deskgate_protocol::management::ListDeliveries;
 
-use super::{Shelf, quoted};
+use super::{TestStore, quoted};
+use crate::support::gateway::DeviceFixture;
 use crate::support::until;
-use crate::support::world::Desk;
 
 #[tokio::test]
 async fn a_devices_conversations_and_their_messages_are_found_without_reading_those_of_others() {
-    let shelf = Shelf::new().await;
-    let others = Desk::pair(&shelf.store).await;
+    let shelf = TestStore::new().await;
+    let others = DeviceFixture::pair(&shelf.store).await;
     let mut messages = Vec::new();
     for _ in 0..3 {
         messages.insert(0, shelf.queue().await);
     }
-    let Shelf { database, store, desk } = shelf;
+    let TestStore { database, store, desk } = shelf;
     for (of, count) in [(&desk, 2), (&others, 1000)] {
         let endpoint = quoted(of.endpoint.uuid());
         let rows = format!(
@@ -26,8 +26,11 @@ async fn a_devices_conversations_and_their_messages_are_found_without_reading_th
         );
         database.execute(&rows).await;
     }
-    let page =
-        store.conversations_of_device(desk.device_id, &SoughtConversations::default(), 10).await.expect("read").entries;
+    let page = store
+        .conversations_of_device(desk.device_id, &DeviceConversationQuery::default(), 10)
+        .await
+        .expect("read")
+        .entries;
     assert_eq!(page.len(), 2);
     let first: ConversationId = page[0].conversation.conversation_id;
     let said = format!(
@@ -53,9 +56,9 @@ async fn a_devices_conversations_and_their_messages_are_found_without_reading_th
 
 #[tokio::test]
 async fn a_devices_deliveries_are_found_without_reading_those_of_others() {
-    let shelf = Shelf::new().await;
-    let others = Desk::pair(&shelf.store).await;
-    let Shelf { database, store, desk } = shelf;
+    let shelf = TestStore::new().await;
+    let others = DeviceFixture::pair(&shelf.store).await;
+    let TestStore { database, store, desk } = shelf;
     // Those of others are newer.
     for (of, count, newer) in [(&desk, 3, 1), (&others, 2000, 2)] {
         let (app, to) = (quoted(of.app.id.uuid()), quoted(uuid::Uuid::from_u128(newer)));

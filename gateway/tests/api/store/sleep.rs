@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use deskgate_gateway::store::devices::Presence;
 use deskgate_protocol::VERSION;
-use deskgate_protocol::control::{Refused, RefusedCode};
+use deskgate_protocol::control::{RefusedCode, SessionRefusal};
 use deskgate_protocol::run::EventType::*;
 
-use super::{Shelf, succeeded};
-use crate::support::world::LEASE;
+use super::{TestStore, succeeded};
+use crate::support::gateway::LONG_LEASE;
 
-impl Shelf {
+impl TestStore {
     async fn presence(&self) -> Presence {
         self.store.device(self.desk.device_id).await.expect("read").expect("paired").presence
     }
@@ -26,7 +26,7 @@ impl Shelf {
 
 #[tokio::test]
 async fn announced_sleep_keeps_a_started_run_as_long_as_its_caller_let_it_wait_and_no_longer() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
     shelf.store.fall_asleep(session).await.expect("written");
@@ -47,32 +47,32 @@ async fn announced_sleep_keeps_a_started_run_as_long_as_its_caller_let_it_wait_a
 
 #[tokio::test]
 async fn a_device_that_woke_and_fell_silent_is_lost_like_any_other() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     shelf.started(session).await;
     shelf.store.fall_asleep(session).await.expect("written");
-    shelf.store.awake(session, LEASE).await.expect("written");
+    shelf.store.awake(session, LONG_LEASE).await.expect("written");
     shelf.lease_runs_out().await;
     assert_eq!(shelf.given_up().await, 1);
 }
 
 #[tokio::test]
 async fn a_session_comes_back_from_its_sleep_with_a_whole_lease_or_not_at_all() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
     shelf.store.fall_asleep(session).await.expect("written");
     shelf.database.execute("UPDATE devices SET lease_expires_at = now() + interval '2 seconds'").await;
-    shelf.store.awake(session, LEASE).await.expect("written");
+    shelf.store.awake(session, LONG_LEASE).await.expect("written");
     let young = "UPDATE devices SET lease_expires_at = lease_expires_at - interval '3 seconds'";
     shelf.database.execute(young).await;
     assert_eq!((shelf.presence().await, shelf.given_up().await), (Presence::Connected, 0));
 
     shelf.store.fall_asleep(session).await.expect("written");
     shelf.lease_runs_out().await;
-    shelf.store.awake(session, LEASE).await.expect("written");
+    shelf.store.awake(session, LONG_LEASE).await.expect("written");
     assert_eq!((shelf.presence().await, shelf.given_up().await), (Presence::Asleep, 0));
-    assert!(!shelf.store.renew_session(session, LEASE).await.expect("written"), "so the session ends");
+    assert!(!shelf.store.renew_session(session, LONG_LEASE).await.expect("written"), "so the session ends");
     let (_, held) = shelf.desk.connect().await;
     assert_eq!((held[0].run_id, shelf.presence().await), (run_id, Presence::Connected));
     assert_eq!(shelf.events(run_id).await, [RunAccepted, RunStarted]);
@@ -80,26 +80,26 @@ async fn a_session_comes_back_from_its_sleep_with_a_whole_lease_or_not_at_all() 
 
 #[tokio::test]
 async fn nothing_is_offered_to_a_device_between_its_announcement_and_its_return() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.queue().await;
     shelf.store.fall_asleep(session).await.expect("written");
     assert!(shelf.desk.claim(session, 4).await.is_empty());
     assert_eq!(shelf.presence().await, Presence::Asleep);
-    shelf.store.awake(session, LEASE).await.expect("written");
+    shelf.store.awake(session, LONG_LEASE).await.expect("written");
     assert_eq!(shelf.presence().await, Presence::Connected);
     assert_eq!(shelf.desk.claim(session, 4).await[0].run_id, run_id);
 }
 
 #[tokio::test]
 async fn the_newest_session_alone_says_whether_its_device_sleeps() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (older, _) = shelf.desk.connect().await;
     let (newer, _) = shelf.desk.connect().await;
     shelf.store.fall_asleep(older).await.expect("written");
     assert_eq!(shelf.presence().await, Presence::Connected);
     shelf.store.fall_asleep(newer).await.expect("written");
-    shelf.store.awake(older, LEASE).await.expect("written");
+    shelf.store.awake(older, LONG_LEASE).await.expect("written");
     assert_eq!(shelf.presence().await, Presence::Asleep);
     // The session that comes back is awake, whether or not anybody said so.
     shelf.desk.connect().await;
@@ -108,7 +108,7 @@ async fn the_newest_session_alone_says_whether_its_device_sleeps() {
 
 #[tokio::test]
 async fn sleep_begins_once_outlasts_the_session_and_ends_with_whatever_is_heard_of_the_device() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let since = async || shelf.store.device(shelf.desk.device_id).await.expect("read").expect("paired").asleep_since;
     shelf.store.fall_asleep(session).await.expect("written");
@@ -118,7 +118,7 @@ async fn sleep_begins_once_outlasts_the_session_and_ends_with_whatever_is_heard_
     shelf.store.end_session(session).await.expect("written");
     assert_eq!(shelf.presence().await, Presence::Asleep);
 
-    let refusal = Refused {
+    let refusal = SessionRefusal {
         code: RefusedCode::VersionMismatch,
         message: "Upgrade.".to_owned(),
         should_retry: true,
@@ -133,11 +133,11 @@ async fn sleep_begins_once_outlasts_the_session_and_ends_with_whatever_is_heard_
 
 #[tokio::test]
 async fn a_device_that_is_removed_in_its_sleep_is_removed_with_its_runs() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let (started, queued) = (shelf.started(session).await, shelf.queue().await);
     shelf.store.fall_asleep(session).await.expect("written");
-    assert!(shelf.store.revoke_device(shelf.desk.device_id, LEASE).await.expect("stored"));
+    assert!(shelf.store.revoke_device(shelf.desk.device_id, LONG_LEASE).await.expect("stored"));
     assert_eq!((shelf.row(started).await.0, shelf.row(queued).await.0), ("failed".to_owned(), "cancelled".to_owned()));
     shelf.store.fall_asleep(session).await.expect("written");
     let device = shelf.store.device(shelf.desk.device_id).await.expect("read").expect("known");

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use deskgate_gateway::store::accounts::Account;
 use deskgate_gateway::store::activity::Owner;
-use deskgate_gateway::store::applications::{NewKey, NewSecret, SoughtApplications};
-use deskgate_gateway::store::attempts::What;
-use deskgate_gateway::store::certificates::{NewCertificate, Subject};
-use deskgate_gateway::store::own_lists::SoughtRuns;
-use deskgate_gateway::store::run_list::{Sought, Waiting};
+use deskgate_gateway::store::applications::{ApplicationQuery, NewKey, NewSecret};
+use deskgate_gateway::store::attempts::AttemptUpdate;
+use deskgate_gateway::store::certificates::{CertificateScope, NewCertificate};
+use deskgate_gateway::store::device_lists::DeviceRunQuery;
+use deskgate_gateway::store::run_list::{RunQuery, WaitCause};
 use deskgate_gateway::store::webhook_receipts::NewReceipt;
-use deskgate_gateway::store::webhooks::NewWebhook;
+use deskgate_gateway::store::webhooks::WebhookCreation;
 use deskgate_protocol::canonical::Sha256Digest;
-use deskgate_protocol::control::{Refused, RefusedCode};
+use deskgate_protocol::control::{RefusedCode, SessionRefusal};
 use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::management::{AskedBy, PublishEndpoint, ReceiptOutcome, Scope};
 use deskgate_protocol::{ApplicationId, EndpointId, HookId, KeyId, ReceiptId, RunId, VERSION};
 
-use super::{Shelf, events, failed, succeeded};
-use crate::support::world::LEASE;
+use super::{TestStore, events, failed, succeeded};
+use crate::support::gateway::LONG_LEASE;
 
 /// The names that the statements begin or end with, as in `-- runs::run`.
 fn statements_of_the_source() -> BTreeSet<String> {
@@ -49,12 +49,12 @@ fn a_key() -> PublicKey {
 }
 
 /// The life of a webhook.
-async fn webhooks(shelf: &Shelf, owner: Owner) {
+async fn webhooks(shelf: &TestStore, owner: Owner) {
     let (store, desk, hook_id) = (&shelf.store, &shelf.desk, HookId::new());
     let settings = crate::webhooks::settings(desk);
     let created =
         store.create_webhook(owner, desk.app.id, hook_id, &settings, b"sealed").await.expect("create_webhook");
-    assert!(matches!(created, NewWebhook::Created(_)));
+    assert!(matches!(created, WebhookCreation::Created(_)));
     assert_eq!(store.webhooks(desk.device_id, Some(desk.app.id)).await.expect("webhooks").len(), 1);
     store.change_webhook(owner, hook_id, &settings).await.expect("change_webhook").expect("there");
     assert!(!store.enable_webhook(owner, hook_id, false).await.expect("enable_webhook").expect("there").enabled);
@@ -82,7 +82,7 @@ async fn webhooks(shelf: &Shelf, owner: Owner) {
 
 #[tokio::test]
 async fn every_statement_is_understood_by_the_database() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (store, desk, digest) = (&shelf.store, &shelf.desk, Sha256Digest::of(b"x"));
     let owner = Owner { device_id: desk.device_id, by: AskedBy::Cli.into() };
     let mut executed = BTreeSet::new();
@@ -92,7 +92,7 @@ async fn every_statement_is_understood_by_the_database() {
     store.gateway_id().await.expect("gateway_id");
     store.add_control_token(digest).await.expect("add_control_token");
     store.add_control_token(Sha256Digest::of(b"y")).await.expect("add_control_token");
-    store.end_other_control_tokens(Sha256Digest::of(b"y"), LEASE).await.expect("end_other_control_tokens");
+    store.end_other_control_tokens(Sha256Digest::of(b"y"), LONG_LEASE).await.expect("end_other_control_tokens");
     assert_eq!(store.control_tokens().await.expect("control_tokens").len(), 2);
     done(&["devices::gateway_id", "devices::add_control_token", "devices::end_other_control_tokens"]);
     done(&["devices::control_tokens"]);
@@ -103,7 +103,7 @@ async fn every_statement_is_understood_by_the_database() {
     store.devices().await.expect("devices");
     store.device(desk.device_id).await.expect("device").expect("there");
     assert!(store.rename_device(desk.device_id, "another name").await.expect("rename_device"));
-    let refusal = Refused {
+    let refusal = SessionRefusal {
         code: RefusedCode::VersionMismatch,
         message: "Upgrade.".to_owned(),
         should_retry: false,
@@ -115,7 +115,7 @@ async fn every_statement_is_understood_by_the_database() {
     store.note_refusal(&desk.key, "9.9.9", &refusal).await.expect("note_refusal");
     let refused = store.device(desk.device_id).await.expect("device").expect("there");
     assert_eq!((refused.refusal, refused.device_version.as_deref()), (Some(refusal), Some("9.9.9")));
-    let told = async |key: &str| store.told_of_host_key(key).await.expect("told_of_host_key");
+    let told = async |key: &str| store.devices_by_host_key(key).await.expect("told_of_host_key");
     let name = || vec!["another name".to_owned()];
     assert_eq!(told("SHA256:new").await, (vec![], name()));
     store.note_host_key(desk.device_id, Some("SHA256:new")).await.expect("note_host_key");
@@ -149,12 +149,12 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["accounts::one_at_a_time", "accounts::pair"]);
 
     let (session, _) = desk.connect().await;
-    assert!(store.renew_session(session, LEASE).await.expect("renew_session"));
+    assert!(store.renew_session(session, LONG_LEASE).await.expect("renew_session"));
     assert!(store.session_is_current(session).await.expect("session_is_current"));
     done(&["devices::take_over_started", "devices::take_over_offered"]);
     done(&["devices::begin_session", "devices::renew_session", "devices::session_is_current"]);
     store.fall_asleep(session).await.expect("fall_asleep");
-    store.awake(session, LEASE).await.expect("awake");
+    store.awake(session, LONG_LEASE).await.expect("awake");
     done(&["devices::fall_asleep", "devices::awake"]);
 
     store.applications(desk.device_id).await.expect("applications");
@@ -197,16 +197,24 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["endpoints::why_not_published", "endpoints::published_by", "endpoints::enabled"]);
 
     let run_id = shelf.started(session).await;
-    for what in [events(1, 2), What::Lose, What::Reconcile, What::Restart, events(1, 1), failed(2), What::Return] {
-        shelf.one(session, run_id, if matches!(what, What::Restart) { 1 } else { 2 }, what.clone()).await;
+    for what in [
+        events(1, 2),
+        AttemptUpdate::Lose,
+        AttemptUpdate::Reconcile,
+        AttemptUpdate::Restart,
+        events(1, 1),
+        failed(2),
+        AttemptUpdate::Return,
+    ] {
+        shelf.one(session, run_id, if matches!(what, AttemptUpdate::Restart) { 1 } else { 2 }, what.clone()).await;
         shelf.one(session, run_id, 1, what).await;
     }
     let run_id = shelf.queue().await;
     desk.claim(session, 1).await;
     store.offer(session, run_id).await.expect("offer").expect("held");
-    shelf.one(session, run_id, 1, What::Mismatch).await;
+    shelf.one(session, run_id, 1, AttemptUpdate::Mismatch).await;
     shelf.one(session, RunId::new(), 1, succeeded(1)).await;
-    store.claim(session, 1, &[desk.endpoint], LEASE).await.expect("claim_but");
+    store.claim(session, 1, &[desk.endpoint], LONG_LEASE).await.expect("claim_but");
     store.pass_over_lost_claims(session, &[(run_id, 1)]).await.expect("pass_over_lost_claims");
     done(&[
         "attempts::pass_over_lost_claims",
@@ -228,9 +236,9 @@ async fn every_statement_is_understood_by_the_database() {
     assert_eq!(store.whole_runs(desk.device_id, &[run_id, RunId::new()]).await.expect("whole_runs").len(), 1);
     done(&["runs::whole_runs"]);
     // Executed by the tests of the desktop's lists and overview.
-    let all = store.placed_runs(None, &SoughtRuns::default(), 10).await.expect("placed_runs");
+    let all = store.placed_runs(None, &DeviceRunQuery::default(), 10).await.expect("placed_runs");
     assert!(all.entries.iter().all(|placed| placed.device_id == desk.device_id && placed.app_id == desk.app.id));
-    let sought = SoughtApplications::default();
+    let sought = ApplicationQuery::default();
     assert_eq!(store.placed_applications(&sought, 10).await.expect("placed_applications").len(), 1);
     let placed = store.placed_application(desk.app.id).await.expect("placed_application").expect("there");
     assert_eq!(placed.device_id, desk.device_id);
@@ -241,7 +249,7 @@ async fn every_statement_is_understood_by_the_database() {
     store.forget_counts().await.expect("forget_counts");
     store.fold_counts().await.expect("fold_counts");
     done(&["counts::forget", "counts::fold"]);
-    let sought = |key| Sought {
+    let sought = |key| RunQuery {
         app_id: desk.app.id,
         subject: "anna",
         before: None,
@@ -249,7 +257,7 @@ async fn every_statement_is_understood_by_the_database() {
         endpoints: vec![desk.endpoint],
         conversation: None,
         states: None,
-        waiting: Waiting::ForDevice,
+        waiting: WaitCause::ForDevice,
         key,
     };
     store.runs_of_caller(&sought(None), 10).await.expect("runs_of_caller");
@@ -288,53 +296,54 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["disabling::writers", "disabling::tell_runs", "disabling::note_runs_told", "disabling::complete"]);
     done(&["disabling::preview", "disabling::remove", "disabling::removed"]);
 
-    assert_eq!(store.census().await.expect("census").len(), 2);
+    assert_eq!(store.device_counts().await.expect("census").len(), 2);
     assert!(store.applied_migration().await.expect("applied_migration") > 0);
     done(&["census::census", "census::applied_migration"]);
 
     store.return_unaccepted_offers().await.expect("return_unaccepted_offers");
-    store.expire_queued(LEASE).await.expect("expire_queued");
+    store.expire_queued(LONG_LEASE).await.expect("expire_queued");
     store.suspend_lost_runs().await.expect("suspend_lost_runs");
     store.end_session(session).await.expect("end_session");
     store.revoke_device(desk.device_id, Duration::from_secs(1)).await.expect("revoke_device");
     done(&["upkeep::return_unaccepted_offers", "upkeep::expire_queued", "upkeep::suspend_lost_runs"]);
     done(&["devices::end_session", "upkeep::revoke_device", "upkeep::end_runs_of_revoked_devices"]);
 
-    store.ended_runs(LEASE).await.expect("ended_runs");
-    store.shorten_retention(LEASE).await.expect("shorten_retention");
+    store.ended_runs(LONG_LEASE).await.expect("ended_runs");
+    store.shorten_retention(LONG_LEASE).await.expect("shorten_retention");
     done(&["retention::ended_runs", "retention::shorten"]);
     store.purge_runs().await.expect("purge_runs");
     store.forget_purged_runs().await.expect("forget_purged_runs");
-    store.forget_resets(LEASE).await.expect("forget_resets");
-    store.forget_openings(LEASE).await.expect("forget_openings");
+    store.forget_resets(LONG_LEASE).await.expect("forget_resets");
+    store.forget_openings(LONG_LEASE).await.expect("forget_openings");
     assert_eq!(store.purged_run(desk.app.id, "anna", run_id).await.expect("purged_run"), None);
     done(&["retention::purge_runs", "retention::forget_purged_runs", "retention::purged_run"]);
     done(&["retention::forget_resets", "retention::forget_openings"]);
 
-    let subject = Subject { directory_url: "https://ca/directory".to_owned(), domains: "a.example.com".to_owned() };
+    let subject =
+        CertificateScope { directory_url: "https://ca/directory".to_owned(), domains: "a.example.com".to_owned() };
     assert!(store.certificate(&subject).await.expect("certificate").due);
-    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), Some(0));
-    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), None, "somebody is at it");
+    assert_eq!(store.take_turn(&subject, LONG_LEASE).await.expect("take_turn"), Some(0));
+    assert_eq!(store.take_turn(&subject, LONG_LEASE).await.expect("take_turn"), None, "somebody is at it");
     store.end_pause(&subject, false).await.expect("end_pause");
-    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), None, "another's turn is not ended");
+    assert_eq!(store.take_turn(&subject, LONG_LEASE).await.expect("take_turn"), None, "another's turn is not ended");
     store.end_pause(&subject, true).await.expect("end_pause");
-    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), Some(0));
-    store.note_failed_order(&subject, "no", LEASE).await.expect("note_failed_order");
-    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), None, "it is too early");
+    assert_eq!(store.take_turn(&subject, LONG_LEASE).await.expect("take_turn"), Some(0));
+    store.note_failed_order(&subject, "no", LONG_LEASE).await.expect("note_failed_order");
+    assert_eq!(store.take_turn(&subject, LONG_LEASE).await.expect("take_turn"), None, "it is too early");
     store.end_pause(&subject, false).await.expect("end_pause");
-    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), Some(1));
+    assert_eq!(store.take_turn(&subject, LONG_LEASE).await.expect("take_turn"), Some(1));
     let new = NewCertificate { chain: "PEM", sealed_key: b"x", valid_from: 0, valid_until: 9_000_000_000 };
     store.keep_certificate(&subject, &new).await.expect("keep_certificate");
     let standing = store.certificate(&subject).await.expect("certificate");
     let chain = standing.newest.map(|newest| newest.chain);
     assert_eq!((standing.due, standing.problem, chain.as_deref()), (false, None, Some("PEM")));
-    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), None, "it is not due");
+    assert_eq!(store.take_turn(&subject, LONG_LEASE).await.expect("take_turn"), None, "it is not due");
     store.keep_certificate(&subject, &NewCertificate { valid_until: 1, ..new }).await.expect("keep_certificate");
     assert!(store.certificate(&subject).await.expect("certificate").due);
-    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), None, "it only just came");
+    assert_eq!(store.take_turn(&subject, LONG_LEASE).await.expect("take_turn"), None, "it only just came");
     store.end_pause(&subject, false).await.expect("end_pause");
-    assert_eq!(store.take_turn(&subject, LEASE).await.expect("take_turn"), Some(0), "somebody wants it now");
-    store.keep_challenge("a.example.com", b"digest", LEASE).await.expect("keep_challenge");
+    assert_eq!(store.take_turn(&subject, LONG_LEASE).await.expect("take_turn"), Some(0), "somebody wants it now");
+    store.keep_challenge("a.example.com", b"digest", LONG_LEASE).await.expect("keep_challenge");
     assert_eq!(store.challenge("a.example.com").await.expect("challenge").as_deref(), Some(&b"digest"[..]));
     for sealed in [Some(&b"sealed"[..]), None] {
         store.set_acme_account("https://ca/directory", "", sealed).await.expect("set_acme_account");
@@ -383,7 +392,7 @@ async fn every_statement_is_understood_by_the_database() {
 
 #[tokio::test]
 async fn what_was_prepared_before_a_newer_program_added_columns_is_read_after_it() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let run_id = shelf.queue().await;
     let read = async || shelf.store.run(shelf.desk.app.id, "anna", run_id).await.expect("read").map(|read| read.run);
     let before = read().await;

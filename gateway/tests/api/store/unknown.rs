@@ -1,6 +1,6 @@
 //! Runs of which a restarted device does not know what they changed: they wait, and end or begin again once.
 
-use deskgate_gateway::store::attempts::{Recorded, What};
+use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome};
 use deskgate_gateway::store::devices::SessionKey;
 use deskgate_protocol::control::RevokeCode;
 use deskgate_protocol::run::EventType::*;
@@ -8,37 +8,37 @@ use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
 use deskgate_protocol::{ApprovalId, RunId};
 use serde_json::json;
 
-use super::{Shelf, events, opened, succeeded};
-use crate::support::world::LEASE;
+use super::{TestStore, events, opened, succeeded};
+use crate::support::gateway::LONG_LEASE;
 
-const DONE: Recorded = Recorded::Done;
+const RECORDED: RecordOutcome = RecordOutcome::Done;
 
 /// A run whose device came back and does not know, with two events stored.
-async fn unknown(shelf: &Shelf) -> (SessionKey, RunId) {
+async fn unknown(shelf: &TestStore) -> (SessionKey, RunId) {
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
     shelf.all_done(session, run_id, [events(1, 2)]).await;
     let (session, held) = shelf.desk.connect().await;
     assert!(held.iter().any(|held| (held.run_id, held.device_seq) == (run_id, 2)));
-    shelf.all_done(session, run_id, [What::Unknown]).await;
+    shelf.all_done(session, run_id, [AttemptUpdate::Unknown]).await;
     (session, run_id)
 }
 
-fn cancelled(seq: u64, effects: Effects) -> What {
-    What::End { seq, outcome: Outcome::Cancelled { effects, usage: Usage::default() } }
+fn cancelled(seq: u64, effects: Effects) -> AttemptUpdate {
+    AttemptUpdate::End { seq, outcome: Outcome::Cancelled { effects, usage: Usage::default() } }
 }
 
 #[tokio::test]
 async fn what_is_unknown_waits_however_often_its_device_comes_and_is_offered_to_nobody() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (_, run_id) = unknown(&shelf).await;
     for _ in 0..3 {
         let (session, held) = shelf.desk.connect().await;
         assert_eq!(held.len(), 1);
-        shelf.all_done(session, run_id, [What::Unknown, What::Unknown]).await;
+        shelf.all_done(session, run_id, [AttemptUpdate::Unknown, AttemptUpdate::Unknown]).await;
         assert_eq!(shelf.desk.claim(session, 9).await, []);
         shelf.store.return_unaccepted_offers().await.expect("done");
-        shelf.store.expire_queued(LEASE).await.expect("done");
+        shelf.store.expire_queued(LONG_LEASE).await.expect("done");
     }
     assert_eq!(shelf.state(run_id).await, "awaiting_reconciliation");
     let types = shelf.events(run_id).await;
@@ -47,19 +47,19 @@ async fn what_is_unknown_waits_however_often_its_device_comes_and_is_offered_to_
 
 #[tokio::test]
 async fn who_was_told_that_the_device_is_lost_is_told_once_more_that_a_person_is_asked() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
-    shelf.all_done(session, run_id, [What::Lose, What::Unknown, What::Unknown]).await;
+    shelf.all_done(session, run_id, [AttemptUpdate::Lose, AttemptUpdate::Unknown, AttemptUpdate::Unknown]).await;
     assert_eq!(shelf.events(run_id).await[2..], [RunAwaitingReconciliation, RunAwaitingReconciliation]);
     assert_ne!(shelf.data(run_id, 2).await, shelf.data(run_id, 3).await);
 }
 
 #[tokio::test]
 async fn run_again_is_a_new_attempt_behind_the_decision_and_is_not_made_twice() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, run_id) = unknown(&shelf).await;
-    shelf.all_done(session, run_id, [What::RunAgain, What::RunAgain]).await;
+    shelf.all_done(session, run_id, [AttemptUpdate::RunAgain, AttemptUpdate::RunAgain]).await;
     assert_eq!(shelf.row(run_id).await, ("running".to_owned(), 2, 7));
     assert_eq!(shelf.events(run_id).await[4..], [RunAwaitingReconciliation, RunReconciled, RunRestarted]);
     assert_eq!(shelf.data(run_id, 5).await, json!({ "state": "running", "by": "desktop_user" }));
@@ -67,22 +67,24 @@ async fn run_again_is_a_new_attempt_behind_the_decision_and_is_not_made_twice() 
     // Its offer got lost with the line.
     let (newer, held) = shelf.desk.connect().await;
     assert_eq!(held.iter().map(|run| (run.run_id, run.attempt)).collect::<Vec<_>>(), [(run_id, 2)]);
-    shelf.all_done(newer, run_id, [What::RunAgain]).await;
+    shelf.all_done(newer, run_id, [AttemptUpdate::RunAgain]).await;
     assert_eq!(shelf.store.offer(newer, run_id).await.expect("read").expect("held").attempt, 2);
     let second = |what| shelf.one(newer, run_id, 2, what);
-    assert_eq!((second(events(1, 1)).await, second(succeeded(2)).await), (DONE, DONE));
+    assert_eq!((second(events(1, 1)).await, second(succeeded(2)).await), (RECORDED, RECORDED));
     assert_eq!(shelf.events(run_id).await[7..], [MessageCompleted, RunSucceeded]);
-    let late = shelf.one(newer, run_id, 1, What::RunAgain).await;
-    assert_eq!(late, Recorded::Revoked(RevokeCode::AlreadyFinal));
+    let late = shelf.one(newer, run_id, 1, AttemptUpdate::RunAgain).await;
+    assert_eq!(late, RecordOutcome::Revoked(RevokeCode::AlreadyFinal));
     assert_eq!(shelf.store.offer(newer, run_id).await.expect("read"), None, "what has ended is not offered");
 }
 
 #[tokio::test]
 async fn a_run_that_waited_for_an_approval_and_became_unknown_begins_again_with_both_settled() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
-    shelf.all_done(session, run_id, [opened(1, ApprovalId::new()), What::Unknown, What::RunAgain]).await;
+    shelf
+        .all_done(session, run_id, [opened(1, ApprovalId::new()), AttemptUpdate::Unknown, AttemptUpdate::RunAgain])
+        .await;
     assert_eq!(
         shelf.events(run_id).await[2..],
         [RunAwaitingApproval, RunAwaitingReconciliation, RunApprovalResolved, RunReconciled, RunRestarted]
@@ -92,10 +94,10 @@ async fn a_run_that_waited_for_an_approval_and_became_unknown_begins_again_with_
 
 #[tokio::test]
 async fn what_ran_once_and_has_no_definition_any_more_may_have_changed_something() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, run_id) = unknown(&shelf).await;
-    shelf.all_done(session, run_id, [What::RunAgain]).await;
-    assert_eq!(shelf.one(session, run_id, 2, What::Mismatch).await, DONE);
+    shelf.all_done(session, run_id, [AttemptUpdate::RunAgain]).await;
+    assert_eq!(shelf.one(session, run_id, 2, AttemptUpdate::Mismatch).await, RECORDED);
     let last = shelf.events(run_id).await.len() - 1;
     let error = &shelf.data(run_id, last).await["error"];
     assert_eq!((&error["code"], &error["effects"]), (&json!("definition_mismatch"), &json!("possible")));
@@ -103,12 +105,12 @@ async fn what_ran_once_and_has_no_definition_any_more_may_have_changed_something
 
 #[tokio::test]
 async fn what_is_unknown_a_second_time_is_decided_a_second_time() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, run_id) = unknown(&shelf).await;
-    shelf.all_done(session, run_id, [What::RunAgain]).await;
-    let again = [What::Unknown, What::RunAgain];
+    shelf.all_done(session, run_id, [AttemptUpdate::RunAgain]).await;
+    let again = [AttemptUpdate::Unknown, AttemptUpdate::RunAgain];
     for what in again {
-        assert_eq!(shelf.one(session, run_id, 2, what).await, DONE);
+        assert_eq!(shelf.one(session, run_id, 2, what).await, RECORDED);
     }
     assert_eq!(shelf.row(run_id).await.1, 3);
     let types = shelf.events(run_id).await;
@@ -117,7 +119,7 @@ async fn what_is_unknown_a_second_time_is_decided_a_second_time() {
 
 #[tokio::test]
 async fn a_person_who_says_that_it_ended_ends_it_with_what_is_known() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, run_id) = unknown(&shelf).await;
     let error = RunError {
         code: RunErrorCode::Interrupted,
@@ -125,7 +127,7 @@ async fn a_person_who_says_that_it_ended_ends_it_with_what_is_known() {
         retryable: false,
         effects: Effects::Known,
     };
-    let end = What::End { seq: 3, outcome: Outcome::Failed { error, usage: Usage::default() } };
+    let end = AttemptUpdate::End { seq: 3, outcome: Outcome::Failed { error, usage: Usage::default() } };
     shelf.all_done(session, run_id, [end.clone(), end]).await;
     assert_eq!(shelf.events(run_id).await[4..], [RunAwaitingReconciliation, RunReconciled, RunFailed]);
     assert_eq!(shelf.data(run_id, 5).await, json!({ "state": "failed", "by": "desktop_user" }));
@@ -134,10 +136,10 @@ async fn a_person_who_says_that_it_ended_ends_it_with_what_is_known() {
 
 #[tokio::test]
 async fn a_device_that_only_was_away_reconciles_by_its_end() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
-    shelf.all_done(session, run_id, [What::Lose, events(1, 1), succeeded(2)]).await;
+    shelf.all_done(session, run_id, [AttemptUpdate::Lose, events(1, 1), succeeded(2)]).await;
     assert_eq!(
         shelf.events(run_id).await[2..],
         [RunAwaitingReconciliation, MessageCompleted, RunReconciled, RunSucceeded]
@@ -147,7 +149,7 @@ async fn a_device_that_only_was_away_reconciles_by_its_end() {
 
 #[tokio::test]
 async fn a_stop_of_what_is_unknown_is_confirmed_by_the_device_and_nothing_is_claimed_of_its_effects() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, run_id) = unknown(&shelf).await;
     shelf.stop_run(run_id).await;
     assert_eq!(shelf.state(run_id).await, "awaiting_reconciliation");
@@ -158,11 +160,14 @@ async fn a_stop_of_what_is_unknown_is_confirmed_by_the_device_and_nothing_is_cla
 
 #[tokio::test]
 async fn what_was_to_be_stopped_does_not_run_again_and_may_have_changed_something() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, run_id) = unknown(&shelf).await;
     shelf.stop_run(run_id).await;
-    shelf.all_done(session, run_id, [What::RunAgain]).await;
-    assert_eq!(shelf.one(session, run_id, 1, What::RunAgain).await, Recorded::Revoked(RevokeCode::AlreadyFinal));
+    shelf.all_done(session, run_id, [AttemptUpdate::RunAgain]).await;
+    assert_eq!(
+        shelf.one(session, run_id, 1, AttemptUpdate::RunAgain).await,
+        RecordOutcome::Revoked(RevokeCode::AlreadyFinal)
+    );
     assert_eq!(shelf.row(run_id).await.0, "cancelled");
     let types = shelf.events(run_id).await;
     assert_eq!(types[4..], [RunAwaitingReconciliation, RunCancelling, RunReconciled, RunCancelled]);
@@ -170,39 +175,40 @@ async fn what_was_to_be_stopped_does_not_run_again_and_may_have_changed_somethin
 
     // Also when the decision was made before, and the stop found a next attempt that nobody had begun.
     let (session, run_id) = unknown(&shelf).await;
-    shelf.all_done(session, run_id, [What::RunAgain]).await;
+    shelf.all_done(session, run_id, [AttemptUpdate::RunAgain]).await;
     shelf.stop_run(run_id).await;
     let (session, _) = shelf.desk.connect().await;
-    assert_eq!(shelf.one(session, run_id, 2, What::Cancel { held: 1 }).await, DONE);
+    assert_eq!(shelf.one(session, run_id, 2, AttemptUpdate::Cancel { held: 1 }).await, RECORDED);
     let last = shelf.events(run_id).await.len() - 1;
     assert_eq!(shelf.data(run_id, last).await, json!({ "effects": "possible" }));
 }
 
 #[tokio::test]
 async fn of_a_stop_and_a_decision_to_run_again_at_the_same_moment_the_stop_holds() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     for _ in 0..30 {
         let (session, run_id) = unknown(&shelf).await;
-        let (decided, ()) = tokio::join!(shelf.one(session, run_id, 1, What::RunAgain), shelf.stop_run(run_id));
+        let (decided, ()) =
+            tokio::join!(shelf.one(session, run_id, 1, AttemptUpdate::RunAgain), shelf.stop_run(run_id));
         let (state, attempt, _) = shelf.row(run_id).await;
-        assert_eq!(decided, DONE);
+        assert_eq!(decided, RECORDED);
         assert!(matches!((state.as_str(), attempt), ("cancelling", 2) | ("cancelled", 1)), "{state} in {attempt}");
         if attempt == 2 {
-            assert_eq!(shelf.one(session, run_id, 2, cancelled(1, Effects::Possible)).await, DONE);
+            assert_eq!(shelf.one(session, run_id, 2, cancelled(1, Effects::Possible)).await, RECORDED);
         }
     }
 }
 
 #[tokio::test]
 async fn a_run_that_is_not_unknown_is_not_begun_again_by_a_decision() {
-    let shelf = Shelf::new().await;
+    let shelf = TestStore::new().await;
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
-    let refused = Recorded::Revoked(RevokeCode::StaleAttempt);
-    assert_eq!(shelf.one(session, run_id, 1, What::RunAgain).await, refused);
+    let refused = RecordOutcome::Revoked(RevokeCode::StaleAttempt);
+    assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::RunAgain).await, refused);
     shelf.all_done(session, run_id, [opened(1, ApprovalId::new())]).await;
-    assert_eq!(shelf.one(session, run_id, 1, What::RunAgain).await, refused);
-    shelf.all_done(session, run_id, [What::Lose]).await;
-    assert_eq!(shelf.one(session, run_id, 1, What::RunAgain).await, refused, "lost, but nobody was asked");
+    assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::RunAgain).await, refused);
+    shelf.all_done(session, run_id, [AttemptUpdate::Lose]).await;
+    assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::RunAgain).await, refused, "lost, but nobody was asked");
     assert_eq!(shelf.row(run_id).await.1, 1);
 }

@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use deskgate_gateway::config::{Acme, AcmeClocks};
+use deskgate_gateway::config::{AcmeSettings, AcmeTimings};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::call::Call;
+use super::call::TestRequest;
 use super::certificate::Certificate;
 use super::until;
 
@@ -25,14 +25,14 @@ pub(crate) struct Authority {
     names_management: SocketAddr,
     /// Where a gateway must listen to be found.
     pub(crate) looks_at: SocketAddr,
-    pebble: Option<Running>,
-    _names: Running,
+    pebble: Option<ChildProcess>,
+    _names: ChildProcess,
 }
 
 /// A program that ends with the test.
-struct Running(Child);
+struct ChildProcess(Child);
 
-impl Drop for Running {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -46,7 +46,7 @@ impl Authority {
         command.args(["-defaultIPv6", "", "-http01", "", "-https01", "", "-tlsalpn01", ""]);
         command.args(["-dns01", &names.to_string(), "-management", &names_management.to_string()]);
         let (dir, certificate) = (tempfile::tempdir().expect("a temporary directory"), Certificate::new());
-        let running = Running(spawn(&mut command));
+        let running = ChildProcess(spawn(&mut command));
         let mut authority = Self {
             dir,
             certificate,
@@ -80,7 +80,7 @@ impl Authority {
         command.arg("-config").arg(path).args(["-dnsserver", &self.names.to_string()]);
         // Otherwise it looks after up to 15 seconds, and believes for a while what it once saw.
         command.env("PEBBLE_VA_NOSLEEP", "1").env("PEBBLE_AUTHZREUSE", "0");
-        self.pebble = Some(Running(spawn(&mut command)));
+        self.pebble = Some(ChildProcess(spawn(&mut command)));
         let address = self.management;
         until("the authority to answer", async || tokio::net::TcpStream::connect(address).await.is_ok()).await;
     }
@@ -94,19 +94,19 @@ impl Authority {
     pub(crate) async fn lead(&self, name: &str, to: &str) {
         let body = json!({ "host": format!("{name}."), "addresses": [to] });
         for path in ["/clear-a", "/add-a"] {
-            let reply = Call::new(self.names_management, "POST", path).json(&body).send().await;
+            let reply = TestRequest::new(self.names_management, "POST", path).json(&body).send().await;
             assert_eq!(reply.status, 200, "{path}");
         }
     }
 
     /// What a gateway is told of it.
-    pub(crate) fn settings(&self, domains: &[&str]) -> Acme {
-        Acme {
+    pub(crate) fn settings(&self, domains: &[&str]) -> AcmeSettings {
+        AcmeSettings {
             domains: domains.iter().map(|&domain| domain.to_owned()).collect(),
             contact: "mailto:ops@example.com".to_owned(),
             directory_url: format!("https://localhost:{}/dir", self.directory.port()),
             ca_file: Some(self.certificate.files().certificate),
-            clocks: AcmeClocks {
+            clocks: AcmeTimings {
                 look: Duration::from_millis(100),
                 first_pause: Duration::from_millis(500),
                 longest_pause: Duration::from_secs(2),

@@ -11,7 +11,7 @@ use crate::document::is_documented;
 
 /// A request that is put together member by member.
 #[derive(Clone)]
-pub(crate) struct Call {
+pub(crate) struct TestRequest {
     method: Method,
     url: String,
     headers: HeaderMap,
@@ -24,7 +24,7 @@ pub(crate) fn client() -> reqwest::ClientBuilder {
     Client::builder()
 }
 
-impl Call {
+impl TestRequest {
     pub(crate) fn new(address: SocketAddr, method: &str, path: &str) -> Self {
         let method = method.parse().expect("a method");
         Self { method, url: format!("http://{address}{path}"), headers: HeaderMap::new(), body: None }
@@ -71,22 +71,22 @@ impl Call {
         self
     }
 
-    pub(crate) async fn send(self) -> Reply {
+    pub(crate) async fn send(self) -> TestResponse {
         let builder = client().no_proxy().redirect(reqwest::redirect::Policy::none());
         self.send_by(&builder.build().expect("a client")).await
     }
 
     /// Over HTTP/2 without asking first.
-    pub(crate) async fn send_by_http2(self) -> Reply {
+    pub(crate) async fn send_by_http2(self) -> TestResponse {
         let builder = client().no_proxy().http2_prior_knowledge();
         self.send_by(&builder.build().expect("a client")).await
     }
 
-    pub(crate) async fn send_by(self, client: &Client) -> Reply {
+    pub(crate) async fn send_by(self, client: &Client) -> TestResponse {
         let asked = (self.method.to_string(), self.url.clone());
         let response = self.open(client).await;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Reply { asked, status, headers, text: response.text().await.expect("a body") }
+        TestResponse { asked, status, headers, text: response.text().await.expect("a body") }
     }
 
     /// The head of the answer; its body comes later.
@@ -105,7 +105,7 @@ fn bytes(value: &[u8]) -> HeaderValue {
 
 /// An answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Reply {
+pub(crate) struct TestResponse {
     /// The method and the address of the request.
     asked: (String, String),
     pub(crate) status: u16,
@@ -113,7 +113,7 @@ pub(crate) struct Reply {
     pub(crate) text: String,
 }
 
-impl Reply {
+impl TestResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -144,13 +144,13 @@ impl Reply {
     }
 
     /// Compares the whole problem document.
-    pub(crate) fn assert_problem(&self, expected: &Problem<'_>) -> &Self {
+    pub(crate) fn assert_problem(&self, expected: &ExpectedProblem<'_>) -> &Self {
         self.assert_envelope();
         let (method, url) = &self.asked;
         let path = url.splitn(4, '/').nth(3).map_or("/".to_owned(), |path| format!("/{path}"));
         let said = is_documented(method, &path, expected.code);
         assert!(said, "the document does not say that {method} {path} may be answered with {}", expected.code);
-        let Problem { status, code, title, detail, retryable, ref members } = *expected;
+        let ExpectedProblem { status, code, title, detail, retryable, ref members } = *expected;
         let mut document = json!({
             "type": format!("/problems/{code}"),
             "title": title,
@@ -173,7 +173,7 @@ impl Reply {
 
 /// A problem document, but for its request's identifier.
 #[derive(Clone, Debug)]
-pub(crate) struct Problem<'a> {
+pub(crate) struct ExpectedProblem<'a> {
     pub(crate) status: u16,
     pub(crate) code: &'a str,
     pub(crate) title: &'a str,
@@ -182,7 +182,7 @@ pub(crate) struct Problem<'a> {
     pub(crate) members: Value,
 }
 
-impl<'a> Problem<'a> {
+impl<'a> ExpectedProblem<'a> {
     pub(crate) fn new(status: u16, code: &'a str, title: &'a str, detail: &'a str) -> Self {
         Self { status, code, title, detail, retryable: false, members: Value::Null }
     }
@@ -199,6 +199,6 @@ impl<'a> Problem<'a> {
 }
 
 /// What every caller sees who may not see.
-pub(crate) fn not_found() -> Problem<'static> {
-    Problem::new(404, "not_found", "Not found", "There is nothing at this address that this caller may see.")
+pub(crate) fn not_found() -> ExpectedProblem<'static> {
+    ExpectedProblem::new(404, "not_found", "Not found", "There is nothing at this address that this caller may see.")
 }

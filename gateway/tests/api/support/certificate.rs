@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use deskgate_gateway::tls::Files;
+use deskgate_gateway::tls::CertificateFiles;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme, WantsVerifier};
@@ -31,14 +31,14 @@ impl Certificate {
     /// A fresh certificate in the same files.
     pub(crate) fn exchange(&mut self) {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("made");
-        let Files { certificate, key } = self.files();
+        let CertificateFiles { certificate, key } = self.files();
         std::fs::write(certificate, made.cert.pem()).expect("written");
         private(&key, &made.signing_key.serialize_pem());
         self.trusted = made.cert.der().clone();
     }
 
-    pub(crate) fn files(&self) -> Files {
-        Files { certificate: self.dir.path().join("cert.pem"), key: self.dir.path().join("key.pem") }
+    pub(crate) fn files(&self) -> CertificateFiles {
+        CertificateFiles { certificate: self.dir.path().join("cert.pem"), key: self.dir.path().join("key.pem") }
     }
 
     /// Connects as somebody who trusts the newest certificate and no other.
@@ -66,7 +66,7 @@ pub(crate) async fn connect_to_anybody(
     address: SocketAddr,
     protocols: &[&str],
 ) -> std::io::Result<TlsStream<TcpStream>> {
-    let config = client().dangerous().with_custom_certificate_verifier(Arc::new(Anybody)).with_no_client_auth();
+    let config = client().dangerous().with_custom_certificate_verifier(Arc::new(TrustAnything)).with_no_client_auth();
     handshake(config, name, address, protocols).await
 }
 
@@ -89,9 +89,9 @@ async fn handshake(
 
 /// Vouches for every certificate and every signature.
 #[derive(Debug)]
-struct Anybody;
+struct TrustAnything;
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for TrustAnything {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

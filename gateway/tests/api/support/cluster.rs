@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
-use deskgate_gateway::store::cluster::{Cluster, Config};
+use deskgate_gateway::store::cluster::{Cluster, ClusterConfig};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -13,20 +13,20 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{template, until};
 
 /// A cluster that runs for as long as a test holds it.
-pub(crate) struct Shared {
+pub(crate) struct SharedCluster {
     cluster: Cluster,
     _dir: TempDir,
 }
 
-static RUNNING: Mutex<Weak<Shared>> = Mutex::const_new(Weak::new());
+static RUNNING_CLUSTER: Mutex<Weak<SharedCluster>> = Mutex::const_new(Weak::new());
 
 /// An empty database of a test's own.
-pub(crate) struct Database {
+pub(crate) struct TestDatabase {
     name: String,
-    shared: Arc<Shared>,
+    shared: Arc<SharedCluster>,
 }
 
-impl Database {
+impl TestDatabase {
     pub(crate) async fn new() -> Self {
         let shared = shared().await;
         let name = format!("test_{}", uuid::Uuid::now_v7().simple());
@@ -72,11 +72,11 @@ impl Database {
     }
 
     /// Begins a transaction that somebody else has to wait for.
-    pub(crate) async fn begin(&self) -> Transaction {
+    pub(crate) async fn begin(&self) -> OpenTransaction {
         let (client, connection) = self.config().connect(NoTls).await.expect("connected");
         let mut driver = JoinSet::new();
         driver.spawn(connection);
-        let transaction = Transaction { client, _driver: driver };
+        let transaction = OpenTransaction { client, _driver: driver };
         transaction.execute("BEGIN").await;
         transaction
     }
@@ -98,12 +98,12 @@ impl Database {
 }
 
 /// A transaction that is open until it is committed, or dropped.
-pub(crate) struct Transaction {
+pub(crate) struct OpenTransaction {
     client: tokio_postgres::Client,
     _driver: JoinSet<Result<(), tokio_postgres::Error>>,
 }
 
-impl Transaction {
+impl OpenTransaction {
     pub(crate) async fn execute(&self, statements: &str) {
         self.client.batch_execute(statements).await.expect("executed");
     }
@@ -113,15 +113,15 @@ impl Transaction {
     }
 }
 
-async fn shared() -> Arc<Shared> {
-    let mut running = RUNNING.lock().await;
+async fn shared() -> Arc<SharedCluster> {
+    let mut running = RUNNING_CLUSTER.lock().await;
     if let Some(shared) = running.upgrade() {
         return shared;
     }
     let dir = tempfile::tempdir().expect("a temporary directory");
     template::lay_out(dir.path()).await;
-    let cluster = Cluster::start(Config::new(dir.path())).await.expect("PostgreSQL starts");
-    let shared = Arc::new(Shared { cluster, _dir: dir });
+    let cluster = Cluster::start(ClusterConfig::new(dir.path())).await.expect("PostgreSQL starts");
+    let shared = Arc::new(SharedCluster { cluster, _dir: dir });
     *running = Arc::downgrade(&shared);
     shared
 }

@@ -11,7 +11,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use deskgate_gateway::config::{Algorithm, Hosted};
+use deskgate_gateway::config::{Algorithm, HostedSettings};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
@@ -19,17 +19,17 @@ use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
 /// The client that desktops are to it.
-pub(crate) const CLIENT: &str = "deskgate-desktop";
+pub(crate) const CLIENT_ID: &str = "deskgate-desktop";
 
 /// One of its keys.
-pub(crate) enum Key {
+pub(crate) enum IssuerKey {
     /// P-256.
     Ec(String, EcdsaKeyPair),
     /// Ed25519.
     Ed(String, Ed25519KeyPair),
 }
 
-impl Key {
+impl IssuerKey {
     pub(crate) fn ec(kid: &str) -> Self {
         let random = SystemRandom::new();
         let made = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).expect("made");
@@ -91,7 +91,7 @@ pub(crate) fn unsigned(header: &Value, claims: &Value) -> String {
 
 /// What it publishes, and how often it was asked.
 #[derive(Default)]
-struct Shown {
+struct PublishedKeys {
     url: String,
     keys: Vec<Value>,
     away: bool,
@@ -99,18 +99,18 @@ struct Shown {
 }
 
 /// The issuer.
-pub(crate) struct Issuer {
-    shown: Arc<Mutex<Shown>>,
+pub(crate) struct TestIssuer {
+    shown: Arc<Mutex<PublishedKeys>>,
     address: SocketAddr,
     _serving: AbortOnDropHandle<()>,
 }
 
-impl Issuer {
+impl TestIssuer {
     /// One that publishes these keys, as an OpenID provider does.
-    pub(crate) async fn with(keys: &[&Key]) -> Self {
+    pub(crate) async fn with(keys: &[&IssuerKey]) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let shown = Shown { url: format!("http://{address}"), ..Shown::default() };
+        let shown = PublishedKeys { url: format!("http://{address}"), ..PublishedKeys::default() };
         let shown = Arc::new(Mutex::new(shown));
         let router = Router::new()
             .route("/.well-known/openid-configuration", get(metadata))
@@ -122,7 +122,7 @@ impl Issuer {
         issuer
     }
 
-    pub(crate) fn publish(&self, keys: &[&Key]) {
+    pub(crate) fn publish(&self, keys: &[&IssuerKey]) {
         self.shown().keys = keys.iter().map(|key| key.public()).collect();
     }
 
@@ -141,12 +141,12 @@ impl Issuer {
     }
 
     /// The settings of a gateway that takes its accounts.
-    pub(crate) fn hosted(&self) -> Hosted {
-        Hosted {
+    pub(crate) fn hosted(&self) -> HostedSettings {
+        HostedSettings {
             issuer: self.url().parse().expect("an address"),
             issuer_text: self.url(),
             audience: String::new(),
-            client_id: CLIENT.to_owned(),
+            client_id: CLIENT_ID.to_owned(),
             scopes: vec!["openid".to_owned(), "offline_access".to_owned()],
             algorithms: vec![Algorithm::Rs256, Algorithm::Es256, Algorithm::EdDsa],
             plain_tokens: false,
@@ -159,16 +159,16 @@ impl Issuer {
     pub(crate) fn claims(&self, subject: &str, audience: &str, lasts: Duration) -> Value {
         let now = jiff::Timestamp::now().as_second();
         let lasts = i64::try_from(lasts.as_secs()).expect("not for ever");
-        json!({ "iss": self.url(), "sub": subject, "aud": audience, "client_id": CLIENT, "iat": now, "exp": now + lasts,
+        json!({ "iss": self.url(), "sub": subject, "aud": audience, "client_id": CLIENT_ID, "iat": now, "exp": now + lasts,
                 "jti": "1", "scope": "openid" })
     }
 
-    fn shown(&self) -> std::sync::MutexGuard<'_, Shown> {
+    fn shown(&self) -> std::sync::MutexGuard<'_, PublishedKeys> {
         self.shown.lock().expect("nobody panicked")
     }
 }
 
-async fn metadata(State(shown): State<Arc<Mutex<Shown>>>) -> Response {
+async fn metadata(State(shown): State<Arc<Mutex<PublishedKeys>>>) -> Response {
     let shown = shown.lock().expect("nobody panicked");
     match shown.away {
         true => StatusCode::BAD_GATEWAY.into_response(),
@@ -176,7 +176,7 @@ async fn metadata(State(shown): State<Arc<Mutex<Shown>>>) -> Response {
     }
 }
 
-async fn published(State(shown): State<Arc<Mutex<Shown>>>) -> Response {
+async fn published(State(shown): State<Arc<Mutex<PublishedKeys>>>) -> Response {
     let mut shown = shown.lock().expect("nobody panicked");
     shown.asked += 1;
     match shown.away {

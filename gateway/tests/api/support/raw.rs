@@ -8,18 +8,18 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// A connection without manners.
-pub(crate) struct Raw(Box<dyn Stream>);
+pub(crate) struct RawConnection(Box<dyn RawStream>);
 
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait RawStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> RawStream for S {}
 
-impl Raw {
+impl RawConnection {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
         Self::over(TcpStream::connect(address).await.expect("connected"))
     }
 
-    pub(crate) fn over(stream: impl Stream + 'static) -> Self {
+    pub(crate) fn over(stream: impl RawStream + 'static) -> Self {
         Self(Box::new(stream))
     }
 

@@ -7,18 +7,18 @@ use reqwest::Response;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::call::{Call, client};
+use super::call::{TestRequest, client};
 
 /// One event as it was sent.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Sent {
+pub(crate) struct SentEvent {
     pub(crate) id: Option<u64>,
     pub(crate) event: String,
     pub(crate) data: Value,
 }
 
 /// An open stream.
-pub(crate) struct Stream {
+pub(crate) struct EventStreamReader {
     pub(crate) response: Response,
     text: String,
     /// Comments so far.
@@ -27,9 +27,9 @@ pub(crate) struct Stream {
     pub(crate) retry: Option<String>,
 }
 
-impl Stream {
+impl EventStreamReader {
     /// Opens one, which must work.
-    pub(crate) async fn open(call: Call) -> Self {
+    pub(crate) async fn open(call: TestRequest) -> Self {
         let client = client().no_proxy().build().expect("a client");
         let response = call.open(&client).await;
         assert_eq!(response.status().as_u16(), 200, "{response:?}");
@@ -37,7 +37,7 @@ impl Stream {
     }
 
     /// The next event; `None` when the stream has ended or broken.
-    pub(crate) async fn next(&mut self) -> Option<Sent> {
+    pub(crate) async fn next(&mut self) -> Option<SentEvent> {
         loop {
             let block = self.block().await?;
             if let Some(sent) = self.read(&block) {
@@ -67,14 +67,14 @@ impl Stream {
     }
 
     /// The next event, which must come and be this.
-    pub(crate) async fn expect(&mut self, event: &str) -> Sent {
+    pub(crate) async fn expect(&mut self, event: &str) -> SentEvent {
         let sent = self.next().await.unwrap_or_else(|| panic!("the stream ended before {event}"));
         assert_eq!(sent.event, event, "{sent:?}");
         sent
     }
 
     /// Everything until the end.
-    pub(crate) async fn rest(&mut self) -> Vec<Sent> {
+    pub(crate) async fn rest(&mut self) -> Vec<SentEvent> {
         let mut all = Vec::new();
         while let Some(sent) = self.next().await {
             all.push(sent);
@@ -82,8 +82,8 @@ impl Stream {
         all
     }
 
-    fn read(&mut self, block: &str) -> Option<Sent> {
-        let mut sent = Sent::default();
+    fn read(&mut self, block: &str) -> Option<SentEvent> {
+        let mut sent = SentEvent::default();
         for line in block.lines() {
             match line.split_once(": ") {
                 Some(("", _)) => self.comments += 1,

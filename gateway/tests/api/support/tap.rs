@@ -10,21 +10,21 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::JoinSet;
 
-use super::cluster::Database;
+use super::cluster::TestDatabase;
 
 /// What was executed since it was last looked at.
-pub(crate) struct Tap {
-    heard: Heard,
+pub(crate) struct StatementTap {
+    heard: StatementLog,
     dir: TempDir,
     url: String,
     _tapping: JoinSet<()>,
 }
 
-type Heard = Arc<Mutex<Vec<String>>>;
+type StatementLog = Arc<Mutex<Vec<String>>>;
 
-impl Tap {
-    pub(crate) fn on(database: &Database) -> Self {
-        let (dir, heard) = (tempfile::tempdir().expect("a temporary directory"), Heard::default());
+impl StatementTap {
+    pub(crate) fn on(database: &TestDatabase) -> Self {
+        let (dir, heard) = (tempfile::tempdir().expect("a temporary directory"), StatementLog::default());
         let real = database.socket();
         let socket = dir.path().join(real.file_name().expect("a socket has a name"));
         let listener = tokio::net::UnixListener::bind(socket).expect("a socket");
@@ -54,7 +54,7 @@ impl Tap {
     }
 }
 
-async fn line(gateway: UnixStream, database: PathBuf, heard: Heard) {
+async fn line(gateway: UnixStream, database: PathBuf, heard: StatementLog) {
     let database = UnixStream::connect(database).await.expect("the database is there");
     let ((from_gateway, mut to_gateway), (mut from_database, to_database)) =
         (gateway.into_split(), database.into_split());
@@ -68,7 +68,7 @@ async fn line(gateway: UnixStream, database: PathBuf, heard: Heard) {
 const SSL_REQUEST: [u8; 4] = 80_877_103_u32.to_be_bytes();
 
 /// Passes messages on (PostgreSQL's protocol, section 55.7), and writes down what they execute.
-async fn listen(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, heard: Heard) -> std::io::Result<()> {
+async fn listen(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, heard: StatementLog) -> std::io::Result<()> {
     loop {
         let length = from.read_u32().await?;
         let mut greeting = vec![0; length as usize - 4];

@@ -8,24 +8,24 @@ use serde_json::json;
 
 use crate::Bench;
 use crate::desktop::Desktop;
-use crate::load::{self, Outcome, Over, Plan};
+use crate::environment::{self, BenchGateway};
+use crate::load::{self, LoadPlan, LoadResult, LoadTransport};
 use crate::noop;
-use crate::pgbench::{Pgbench, Rows, Table};
+use crate::pgbench::{Pgbench, PgbenchResult, Table};
 use crate::process::{children_cpu_seconds, cpu_seconds};
-use crate::report::{Report, median};
-use crate::requests::{Asks, Target};
-use crate::site::{self, Server};
+use crate::report::{BenchReport, median};
+use crate::requests::{LoadTarget, RequestKind};
 
 /// Connections that submit at the same time.
-const CONNECTIONS: usize = 64;
+const CONNECTION_COUNT: usize = 64;
 /// Clients that pgbench is tried with.
-const CLIENTS: [usize; 4] = [8, 16, 32, 64];
+const PGBENCH_CLIENT_COUNTS: [usize; 4] = [8, 16, 32, 64];
 /// Rounds of each comparison; what is compared takes turns, and the medians count.
-const ROUNDS: usize = 5;
+const ACCEPT_ROUNDS: usize = 5;
 
 /// Notes what rounds of pgbench came to; returns the rows per second.
-fn compared(name: &str, rounds: &[Rows], report: &mut Report) -> f64 {
-    let of = |part: fn(&Rows) -> f64| rounds.iter().map(part).collect::<Vec<_>>();
+fn compared(name: &str, rounds: &[PgbenchResult], report: &mut BenchReport) -> f64 {
+    let of = |part: fn(&PgbenchResult) -> f64| rounds.iter().map(part).collect::<Vec<_>>();
     let cost = json!({
         "postgres_cpu_us": median(&of(|rows| rows.postgres_cpu_us)),
         "pgbench_cpu_us": median(&of(|rows| rows.pgbench_cpu_us)),
@@ -37,7 +37,7 @@ fn compared(name: &str, rounds: &[Rows], report: &mut Report) -> f64 {
 }
 
 /// Measures what is asked for.
-pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     let names = [
         "accept_vs_pgbench",
         "accept_vs_http_ceiling",
@@ -49,14 +49,14 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
         return Ok(());
     }
     println!("Accepting");
-    let folder = site::folder()?;
-    let server = Server::start(&bench.programs, folder.path()).await?;
+    let folder = environment::folder()?;
+    let server = BenchGateway::start(&bench.programs, folder.path()).await?;
     let mut desktop = Desktop::start(&bench.programs, folder.path()).await?;
     desktop.pair(&server).await?;
     let target = desktop.publish().await?;
     desktop.pause();
 
-    let mut site = Site { bench, server, desktop, target };
+    let mut site = AcceptBench { bench, server, desktop, target };
     let most = site.against_the_ceilings(folder.path(), report).await?;
     if bench.wants(&["get_run_per_s_vs_http_ceiling"]) {
         site.reading(folder.path(), report).await?;
@@ -70,29 +70,29 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
     Ok(())
 }
 
-struct Site<'a> {
+struct AcceptBench<'a> {
     bench: &'a Bench,
-    server: Server,
+    server: BenchGateway,
     desktop: Desktop,
-    target: Target,
+    target: LoadTarget,
 }
 
-impl Site<'_> {
-    fn plan(&self, seconds: f64) -> Plan {
-        Plan {
+impl AcceptBench<'_> {
+    fn plan(&self, seconds: f64) -> LoadPlan {
+        LoadPlan {
             target: self.target.clone(),
-            connections: CONNECTIONS,
+            connections: CONNECTION_COUNT,
             warm_up: self.bench.time(1.0),
             time: self.bench.time(seconds),
             rate: None,
             at_most: None,
-            asks: Asks::Submit,
-            over: Over::Tcp,
+            asks: RequestKind::Submit,
+            over: LoadTransport::Tcp,
         }
     }
 
     /// Takes turns with pgbench and the route that does nothing; returns the accepted per second.
-    async fn against_the_ceilings(&mut self, folder: &Path, report: &mut Report) -> anyhow::Result<f64> {
+    async fn against_the_ceilings(&mut self, folder: &Path, report: &mut BenchReport) -> anyhow::Result<f64> {
         let pgbench = match self.bench.wants(&["accept_vs_pgbench"]) {
             true => Some(self.best_pgbench(folder, report).await?),
             false => None,
@@ -105,7 +105,7 @@ impl Site<'_> {
         let (_, postmaster) = self.server.cluster()?;
         let cpu = || (cpu_seconds(self.server.pid()), children_cpu_seconds(postmaster));
         let mut costs = Vec::new();
-        for _ in 0..self.bench.count(ROUNDS) {
+        for _ in 0..self.bench.count(ACCEPT_ROUNDS) {
             self.server.forget_runs().await?;
             let before = cpu();
             let outcome = load::send(&self.plan(4.0)).await?;
@@ -137,13 +137,14 @@ impl Site<'_> {
     }
 
     /// Reads one waiting run again and again, in turns with the route that does nothing.
-    async fn reading(&self, folder: &Path, report: &mut Report) -> anyhow::Result<()> {
+    async fn reading(&self, folder: &Path, report: &mut BenchReport) -> anyhow::Result<()> {
         let (_noop, address) = noop::start(folder).await?;
         self.server.forget_runs().await?;
-        load::send(&Plan { at_most: Some(1), warm_up: Duration::ZERO, ..self.plan(1.0) }).await?;
+        load::send(&LoadPlan { at_most: Some(1), warm_up: Duration::ZERO, ..self.plan(1.0) }).await?;
         let (database, _driver) = self.server.database().await?;
         let run_id: uuid::Uuid = database.query_one("SELECT run_id FROM runs", &[]).await?.try_get(0)?;
-        let plan = Plan { asks: Asks::Read(deskgate_protocol::RunId::from(run_id).to_string()), ..self.plan(2.0) };
+        let plan =
+            LoadPlan { asks: RequestKind::Read(deskgate_protocol::RunId::from(run_id).to_string()), ..self.plan(2.0) };
         let (mut read, mut bare) = (Vec::new(), Vec::new());
         for _ in 0..self.bench.count(3) {
             read.push(load::send(&plan).await?.rate());
@@ -155,9 +156,9 @@ impl Site<'_> {
     }
 
     /// Processor time per accepted run, in microseconds: steadier than rates where others use the machine too.
-    fn cost(&self, costs: &[(f64, f64, f64, Outcome)]) -> serde_json::Value {
+    fn cost(&self, costs: &[(f64, f64, f64, LoadResult)]) -> serde_json::Value {
         // What is sent while warming up costs as much as what counts.
-        let per_run = |of: fn(&(f64, f64, f64, Outcome)) -> f64| {
+        let per_run = |of: fn(&(f64, f64, f64, LoadResult)) -> f64| {
             let warm = 1.0 / 4.0 + 1.0;
             median(&costs.iter().map(|cost| of(cost) * 1e6 / (cost.3.accepted as f64 * warm)).collect::<Vec<_>>())
         };
@@ -169,19 +170,19 @@ impl Site<'_> {
         })
     }
 
-    async fn bare(&self, address: SocketAddr) -> anyhow::Result<Outcome> {
+    async fn bare(&self, address: SocketAddr) -> anyhow::Result<LoadResult> {
         let mut plan = self.plan(2.0);
         plan.target.address = address;
         load::send(&plan).await
     }
 
     /// pgbench with the number of clients that is its best here.
-    async fn best_pgbench(&self, folder: &Path, report: &mut Report) -> anyhow::Result<(Pgbench, usize)> {
+    async fn best_pgbench(&self, folder: &Path, report: &mut BenchReport) -> anyhow::Result<(Pgbench, usize)> {
         let pgbench = Pgbench::prepare(&self.server, folder)?;
         let one = pgbench.run(&self.server, Table::Same, 1, self.bench.time(2.0)).await?;
         report.part("pgbench_one_client_per_second", one.per_second);
-        let mut best = (CLIENTS[0], 0.0);
-        for clients in CLIENTS {
+        let mut best = (PGBENCH_CLIENT_COUNTS[0], 0.0);
+        for clients in PGBENCH_CLIENT_COUNTS {
             let tps = pgbench.run(&self.server, Table::Same, clients, self.bench.time(3.0)).await?.per_second;
             if tps > best.1 {
                 best = (clients, tps);
@@ -191,11 +192,11 @@ impl Site<'_> {
         Ok((pgbench, best.0))
     }
 
-    async fn at_half_load(&self, most: f64, report: &mut Report) -> anyhow::Result<()> {
+    async fn at_half_load(&self, most: f64, report: &mut BenchReport) -> anyhow::Result<()> {
         let mut rounds = Vec::new();
         for _ in 0..self.bench.count(3) {
             self.server.forget_runs().await?;
-            let outcome = load::send(&Plan { rate: Some(most / 2.0), ..self.plan(5.0) }).await?;
+            let outcome = load::send(&LoadPlan { rate: Some(most / 2.0), ..self.plan(5.0) }).await?;
             rounds.push((outcome.p50_ms, outcome.p99_ms, outcome.max_ms));
         }
         report.part("accept_half_load_per_second", most / 2.0);
@@ -204,7 +205,7 @@ impl Site<'_> {
         Ok(())
     }
 
-    async fn beside_a_worker(&mut self, report: &mut Report) -> anyhow::Result<()> {
+    async fn beside_a_worker(&mut self, report: &mut BenchReport) -> anyhow::Result<()> {
         let (mut alone, mut beside, mut drained) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.bench.count(3) {
             self.server.forget_runs().await?;

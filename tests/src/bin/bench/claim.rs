@@ -2,34 +2,34 @@
 
 use std::time::{Duration, Instant};
 
+use deskgate_gateway::notify::ChangeNotifier;
 use deskgate_gateway::store::devices::SessionKey;
 use deskgate_gateway::store::{Database, Store};
-use deskgate_gateway::wake::Wake;
 use deskgate_protocol::DeviceId;
 use serde_json::json;
 use tokio_postgres::Client;
 
 use crate::Bench;
-use crate::report::{Report, median};
-use crate::site::{self, Server};
+use crate::environment::{self, BenchGateway};
+use crate::report::{BenchReport, median};
 
 /// Claims that are timed in each queue.
-const CLAIMS: i64 = 100;
+const TIMED_CLAIMS: i64 = 100;
 /// Claims before that, until the statement's plan is kept.
-const WARM_UP: i64 = 20;
+const WARM_UP_CLAIMS: i64 = 20;
 /// Runs in one claim.
-const RUNS: i64 = 16;
+const RUNS_PER_CLAIM: i64 = 16;
 
 /// Measures it if it is asked for.
-pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&["claim_million_vs_thousand"]) {
         return Ok(());
     }
     println!("Claiming");
-    let folder = site::folder()?;
-    let server = Server::start(&bench.programs, folder.path()).await?;
+    let folder = environment::folder()?;
+    let server = BenchGateway::start(&bench.programs, folder.path()).await?;
     let (client, _driver) = server.database().await?;
-    let (wake, _changes) = Wake::new();
+    let (wake, _changes) = ChangeNotifier::new();
     let store = Database::new(&server.database_url()?, None, None)?.open(false, wake).await?;
     let device_id = DeviceId::new();
     client.batch_execute(&owner(device_id)).await?;
@@ -75,18 +75,19 @@ impl Queue<'_> {
                 sha256(int8send(n)), sha256('fingerprint'), '{{\"text\": \"Please check order 4711.\"}}', '{{}}', 3600,
                 now() + n * interval '1 ms', now() + interval '1 day'
             FROM generate_series(1, {}) n",
-            length + (WARM_UP + CLAIMS) * RUNS
+            length + (WARM_UP_CLAIMS + TIMED_CLAIMS) * RUNS_PER_CLAIM
         );
         self.client.batch_execute(&fill).await?;
         // What autovacuum does in time on a server.
         self.client.batch_execute("VACUUM (ANALYZE) runs").await?;
         self.client.batch_execute("CHECKPOINT").await?;
         let mut times = Vec::new();
-        for claim in 0..WARM_UP + CLAIMS {
+        for claim in 0..WARM_UP_CLAIMS + TIMED_CLAIMS {
             let began = Instant::now();
-            let offers = self.store.claim(self.session, RUNS.try_into()?, &[], Duration::from_secs(600)).await?;
-            anyhow::ensure!(offers.len() as i64 == RUNS, "{} runs were claimed", offers.len());
-            if claim >= WARM_UP {
+            let offers =
+                self.store.claim(self.session, RUNS_PER_CLAIM.try_into()?, &[], Duration::from_secs(600)).await?;
+            anyhow::ensure!(offers.len() as i64 == RUNS_PER_CLAIM, "{} runs were claimed", offers.len());
+            if claim >= WARM_UP_CLAIMS {
                 times.push(began.elapsed().as_secs_f64() * 1e6);
             }
         }

@@ -8,13 +8,13 @@ use anyhow::Context;
 use deskgate_store::Store;
 use serde_json::{Value, json};
 
-use crate::process::Process;
-use crate::requests::Target;
-use crate::site::{PATIENCE, Programs, Server, answer};
+use crate::environment::{BenchGateway, Programs, START_TIMEOUT, answer};
+use crate::process::ChildProcess;
+use crate::requests::LoadTarget;
 
 /// The desktop's agent.
 pub(crate) struct Desktop {
-    process: Option<Process>,
+    process: Option<ChildProcess>,
     program: PathBuf,
     home: PathBuf,
     folder: PathBuf,
@@ -33,7 +33,7 @@ impl Desktop {
     pub(crate) async fn resume(&mut self) -> anyhow::Result<()> {
         let mut command = self.command();
         let log = self.folder.join("agent.log");
-        self.process = Some(Process::start(command.args(["start", "--foreground"]), &log)?);
+        self.process = Some(ChildProcess::start(command.args(["start", "--foreground"]), &log)?);
         self.connected().await
     }
 
@@ -61,7 +61,7 @@ impl Desktop {
     }
 
     async fn connected(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
             let last = match self.ask(&["status"]).await {
                 Ok(status) if status["line"]["state"] == "connected" => return Ok(()),
@@ -74,12 +74,12 @@ impl Desktop {
     }
 
     /// Pairs it with a server and connects to that over SSH.
-    pub(crate) async fn pair(&mut self, server: &Server) -> anyhow::Result<()> {
+    pub(crate) async fn pair(&mut self, server: &BenchGateway) -> anyhow::Result<()> {
         self.pair_at(server, &server.ssh).await
     }
 
     /// The same, at another address that leads to its SSH listener.
-    pub(crate) async fn pair_at(&mut self, server: &Server, ssh: &str) -> anyhow::Result<()> {
+    pub(crate) async fn pair_at(&mut self, server: &BenchGateway, ssh: &str) -> anyhow::Result<()> {
         let path = |name: &str| self.folder.join(name).display().to_string();
         let (identity, socket, token) = (path("identity.json"), path("run/control.sock"), path("state/control_token"));
         self.ask(&["identity", "export", &identity]).await?;
@@ -107,14 +107,14 @@ impl Desktop {
     }
 
     /// Publishes a service that answers at once, and enables access.
-    pub(crate) async fn publish(&self) -> anyhow::Result<Target> {
+    pub(crate) async fn publish(&self) -> anyhow::Result<LoadTarget> {
         let model = self.script("answers", &json!([{ "text": "Replacement confirmed." }]))?;
         self.publish_as("bench", &["--model", &model, "--tools", "none"]).await
     }
 
     /// Publishes a service in an application of the same name, and enables access. `arguments` are those of
     /// `service create` beside its folder.
-    pub(crate) async fn publish_as(&self, name: &str, arguments: &[&str]) -> anyhow::Result<Target> {
+    pub(crate) async fn publish_as(&self, name: &str, arguments: &[&str]) -> anyhow::Result<LoadTarget> {
         std::fs::create_dir_all(self.work())?;
         let created = self.ask(&["app", "create", name]).await?;
         let directory = self.work().display().to_string();
@@ -126,7 +126,7 @@ impl Desktop {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let address = text(&access["address"]).context("no address")?;
         let address = address.trim_start_matches("http://").trim_end_matches("/api/v1");
-        Ok(Target {
+        Ok(LoadTarget {
             address: address.parse()?,
             key: text(&created["key"]["text"]).context("no key")?,
             endpoint_id: text(&published["endpoint_id"]).context("no endpoint")?,
@@ -141,12 +141,12 @@ impl Desktop {
     }
 
     /// More keys of the application that [`Self::publish`] made.
-    pub(crate) async fn more_keys(&self, target: &Target, count: usize) -> anyhow::Result<Vec<Target>> {
+    pub(crate) async fn more_keys(&self, target: &LoadTarget, count: usize) -> anyhow::Result<Vec<LoadTarget>> {
         let mut targets = Vec::with_capacity(count);
         for number in 0..count {
             let created = self.ask(&["key", "create", "--app", "bench", &format!("caller {number}")]).await?;
             let key = created["text"].as_str().context("no key")?.to_owned();
-            targets.push(Target { key, ..target.clone() });
+            targets.push(LoadTarget { key, ..target.clone() });
         }
         Ok(targets)
     }

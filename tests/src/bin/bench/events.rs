@@ -10,58 +10,58 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::Bench;
-use crate::by_hand::{ByHand, follow, open};
-use crate::http::Connection;
+use crate::environment::{self, BenchGateway};
+use crate::http::HttpConnection;
 use crate::process::memory_mib;
-use crate::report::{Report, percentile};
-use crate::requests::Target;
-use crate::site::{self, Server};
+use crate::raw_device::{RawDevice, follow, open};
+use crate::report::{BenchReport, percentile};
+use crate::requests::LoadTarget;
 
-const ONE: [&str; 2] = ["event_latency_ms_p50", "event_latency_ms_p99"];
-const THOUSAND: [&str; 2] = ["event_latency_ms_p50_1000", "event_latency_ms_p99_1000"];
-const MEMORY: &str = "kib_per_stream";
+const ONE_STREAM_METRICS: [&str; 2] = ["event_latency_ms_p50", "event_latency_ms_p99"];
+const MANY_STREAMS_METRICS: [&str; 2] = ["event_latency_ms_p50_1000", "event_latency_ms_p99_1000"];
+const STREAM_MEMORY_METRIC: &str = "kib_per_stream";
 /// Streams of the second measurement.
-const STREAMS: usize = 1000;
+const STREAM_COUNT: usize = 1000;
 /// Events that are timed with one stream, and with many.
-const EVENTS: usize = 1000;
-const EVENTS_TO_MANY: usize = 100;
+const TIMED_EVENTS: usize = 1000;
+const TIMED_EVENTS_MANY_STREAMS: usize = 100;
 /// Events before that, until statements are prepared.
-const WARM_UP: usize = 20;
+const WARM_UP_EVENTS: usize = 20;
 /// The event with which a run starts.
-const STARTED: u64 = 2;
+const STARTED_SEQUENCE: u64 = 2;
 /// The pause between two events: what is measured is one event, not a queue of them.
-const PAUSE: Duration = Duration::from_millis(5);
+const EVENT_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Measures what is asked for.
-pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
-    if !bench.wants(&[&ONE[..], &THOUSAND[..], &[MEMORY]].concat()) {
+pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
+    if !bench.wants(&[&ONE_STREAM_METRICS[..], &MANY_STREAMS_METRICS[..], &[STREAM_MEMORY_METRIC]].concat()) {
         return Ok(());
     }
     println!("Events");
-    let folder = site::folder()?;
-    let server = Server::start(&bench.programs, folder.path()).await?;
-    let mut device = ByHand::pair(&server).await?;
+    let folder = environment::folder()?;
+    let server = BenchGateway::start(&bench.programs, folder.path()).await?;
+    let mut device = RawDevice::pair(&server).await?;
     let target = device.publish(&server).await?;
-    let run_id = device.start_run(&target, &mut Connection::open(target.address).await?).await?;
-    let (mut audience, mut seq) = (Audience::default(), 0);
+    let run_id = device.start_run(&target, &mut HttpConnection::open(target.address).await?).await?;
+    let (mut audience, mut seq) = (StreamReaders::default(), 0);
 
-    audience.grow_to(1, &target, run_id, STARTED).await?;
-    audience.time(&mut device, run_id, &mut seq, WARM_UP).await?;
-    let one = audience.time(&mut device, run_id, &mut seq, bench.count(EVENTS)).await?;
-    note(report, ONE, one, 1);
+    audience.grow_to(1, &target, run_id, STARTED_SEQUENCE).await?;
+    audience.time(&mut device, run_id, &mut seq, WARM_UP_EVENTS).await?;
+    let one = audience.time(&mut device, run_id, &mut seq, bench.count(TIMED_EVENTS)).await?;
+    note(report, ONE_STREAM_METRICS, one, 1);
     let before = memory_mib(server.pid(), "VmRSS")?;
-    audience.grow_to(STREAMS, &target, run_id, STARTED + seq).await?;
+    audience.grow_to(STREAM_COUNT, &target, run_id, STARTED_SEQUENCE + seq).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let with = memory_mib(server.pid(), "VmRSS")?;
-    let many = audience.time(&mut device, run_id, &mut seq, bench.count(EVENTS_TO_MANY)).await?;
-    note(report, THOUSAND, many, STREAMS);
+    let many = audience.time(&mut device, run_id, &mut seq, bench.count(TIMED_EVENTS_MANY_STREAMS)).await?;
+    note(report, MANY_STREAMS_METRICS, many, STREAM_COUNT);
     let after = memory_mib(server.pid(), "VmRSS")?;
     report.part("streams_mib", json!({ "before": before, "open": with, "after_events": after }));
-    report.value(MEMORY, (after - before) * 1024.0 / (STREAMS - 1) as f64);
+    report.value(STREAM_MEMORY_METRIC, (after - before) * 1024.0 / (STREAM_COUNT - 1) as f64);
     Ok(())
 }
 
-fn note(report: &mut Report, [p50, p99]: [&'static str; 2], mut times: Vec<f64>, streams: usize) {
+fn note(report: &mut BenchReport, [p50, p99]: [&'static str; 2], mut times: Vec<f64>, streams: usize) {
     times.sort_by(f64::total_cmp);
     report.part(&format!("events_to_{streams}"), json!({ "received": times.len(), "largest_ms": times.last() }));
     report.value(p50, percentile(&times, 0.5));
@@ -69,23 +69,23 @@ fn note(report: &mut Report, [p50, p99]: [&'static str; 2], mut times: Vec<f64>,
 }
 
 /// Everybody who follows the run.
-struct Audience {
+struct StreamReaders {
     size: usize,
     hears: mpsc::UnboundedSender<Instant>,
     heard: mpsc::UnboundedReceiver<Instant>,
     followers: JoinSet<()>,
 }
 
-impl Default for Audience {
+impl Default for StreamReaders {
     fn default() -> Self {
         let (hears, heard) = mpsc::unbounded_channel();
         Self { size: 0, hears, heard, followers: JoinSet::new() }
     }
 }
 
-impl Audience {
+impl StreamReaders {
     /// Opens streams behind everything that has happened, until there are so many.
-    async fn grow_to(&mut self, size: usize, target: &Target, run_id: RunId, after: u64) -> anyhow::Result<()> {
+    async fn grow_to(&mut self, size: usize, target: &LoadTarget, run_id: RunId, after: u64) -> anyhow::Result<()> {
         while self.size < size {
             let stream = open(target, run_id, after, Ipv4Addr::LOCALHOST).await?;
             self.followers.spawn(follow(stream, self.hears.clone()));
@@ -96,14 +96,14 @@ impl Audience {
     /// Has the device report events one by one, and returns the milliseconds until each follower had each of them.
     async fn time(
         &mut self,
-        device: &mut ByHand,
+        device: &mut RawDevice,
         run_id: RunId,
         seq: &mut u64,
         count: usize,
     ) -> anyhow::Result<Vec<f64>> {
         let mut times = Vec::with_capacity(count * self.size);
         for _ in 0..count {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(EVENT_INTERVAL).await;
             *seq += 1;
             let began = Instant::now();
             device.report(run_id, *seq).await;

@@ -13,12 +13,12 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 /// Whom a connection in TLS is to lead to.
-pub(crate) struct Trust {
+pub(crate) struct TlsTrust {
     name: ServerName<'static>,
     connector: TlsConnector,
 }
 
-impl Trust {
+impl TlsTrust {
     /// To whoever has this name and is vouched for by this file's authority.
     pub(crate) fn new(name: &str, ca_file: &Path) -> anyhow::Result<Self> {
         let mut roots = RootCertStore::empty();
@@ -33,28 +33,28 @@ impl Trust {
 }
 
 /// What a connection goes over.
-trait Line: AsyncRead + AsyncWrite + Send + Unpin {}
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Line for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// One connection, one exchange at a time.
-pub(crate) struct Connection {
-    stream: Box<dyn Line>,
+pub(crate) struct HttpConnection {
+    stream: Box<dyn ByteStream>,
     answer: Vec<u8>,
     body: usize,
 }
 
-impl Connection {
+impl HttpConnection {
     /// Opens it.
     pub(crate) async fn open(address: SocketAddr) -> anyhow::Result<Self> {
         Self::over(address, None).await
     }
 
     /// Opens it, in TLS if there is somebody to trust.
-    pub(crate) async fn over(address: SocketAddr, trust: Option<&Trust>) -> anyhow::Result<Self> {
+    pub(crate) async fn over(address: SocketAddr, trust: Option<&TlsTrust>) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let stream: Box<dyn Line> = match trust {
+        let stream: Box<dyn ByteStream> = match trust {
             None => Box::new(stream),
             Some(trust) => Box::new(trust.connector.connect(trust.name.clone(), stream).await?),
         };
@@ -95,9 +95,11 @@ impl Connection {
 }
 
 fn content_length(head: &[u8]) -> anyhow::Result<usize> {
-    const NAME: &[u8] = b"content-length: ";
-    let at = head.windows(NAME.len()).position(|name| name.eq_ignore_ascii_case(NAME));
-    let digits =
-        head[at.context("an answer without a Content-Length")? + NAME.len()..].split(|byte| *byte == b'\r').next();
+    const CONTENT_LENGTH_PREFIX: &[u8] = b"content-length: ";
+    let at =
+        head.windows(CONTENT_LENGTH_PREFIX.len()).position(|name| name.eq_ignore_ascii_case(CONTENT_LENGTH_PREFIX));
+    let digits = head[at.context("an answer without a Content-Length")? + CONTENT_LENGTH_PREFIX.len()..]
+        .split(|byte| *byte == b'\r')
+        .next();
     Ok(std::str::from_utf8(digits.unwrap_or_default())?.parse()?)
 }

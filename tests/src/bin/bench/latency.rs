@@ -7,33 +7,33 @@ use serde_json::{Value, json};
 
 use crate::Bench;
 use crate::desktop::Desktop;
-use crate::http::Connection;
-use crate::report::{Report, percentile};
-use crate::requests::{Requests, read};
-use crate::site::{self, Server};
+use crate::environment::{self, BenchGateway};
+use crate::http::HttpConnection;
+use crate::report::{BenchReport, percentile};
+use crate::requests::{RequestTemplate, read};
 
 /// Runs that are timed.
-const RUNS: usize = 2000;
+const TIMED_RUNS: usize = 2000;
 /// Runs before that, until connections are open and statements prepared.
-const WARM_UP: usize = 50;
+const WARM_UP_RUNS: usize = 50;
 /// Callers that take turns: the gateway inside the desktop limits what one key may ask in a second.
-const CALLERS: usize = 32;
+const CALLER_COUNT: usize = 32;
 
 /// Measures what is asked for.
-pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     let builtin =
         ["submit_to_final_ms_p50_builtin", "submit_to_final_ms_p99_builtin", "submit_to_final_ms_p999_builtin"];
     if bench.wants(&builtin) {
         println!("One run at a time, gateway inside the desktop");
-        let folder = site::folder()?;
+        let folder = environment::folder()?;
         let desktop = Desktop::start(&bench.programs, folder.path()).await?;
         one_at_a_time(bench, &desktop, builtin, report).await?;
     }
     let ssh = ["submit_to_final_ms_p50_ssh", "submit_to_final_ms_p99_ssh", "submit_to_final_ms_p999_ssh"];
     if bench.wants(&ssh) {
         println!("One run at a time, over SSH");
-        let folder = site::folder()?;
-        let server = Server::start(&bench.programs, folder.path()).await?;
+        let folder = environment::folder()?;
+        let server = BenchGateway::start(&bench.programs, folder.path()).await?;
         let mut desktop = Desktop::start(&bench.programs, folder.path()).await?;
         desktop.pair(&server).await?;
         one_at_a_time(bench, &desktop, ssh, report).await?;
@@ -45,16 +45,16 @@ async fn one_at_a_time(
     bench: &Bench,
     desktop: &Desktop,
     [p50, p99, p999]: [&'static str; 3],
-    report: &mut Report,
+    report: &mut BenchReport,
 ) -> anyhow::Result<()> {
     let published = desktop.publish().await?;
-    let keys = desktop.more_keys(&published, CALLERS).await?;
-    let mut callers: Vec<_> = keys.iter().map(|target| (target, Requests::submissions(target))).collect();
-    let mut connection = Connection::open(published.address).await?;
+    let keys = desktop.more_keys(&published, CALLER_COUNT).await?;
+    let mut callers: Vec<_> = keys.iter().map(|target| (target, RequestTemplate::submissions(target))).collect();
+    let mut connection = HttpConnection::open(published.address).await?;
     let (mut accepted, mut ended) = (Vec::new(), Vec::new());
-    let runs = bench.count(RUNS);
-    for number in 0..WARM_UP + runs {
-        let (target, submission) = &mut callers[number % CALLERS];
+    let runs = bench.count(TIMED_RUNS);
+    for number in 0..WARM_UP_RUNS + runs {
+        let (target, submission) = &mut callers[number % CALLER_COUNT];
         let began = Instant::now();
         let status = connection.exchange(submission.next(0, number as u64)).await?;
         anyhow::ensure!(status == 202, "a submission was answered {status}");
@@ -67,7 +67,7 @@ async fn one_at_a_time(
             run = serde_json::from_slice(connection.body())?;
         }
         anyhow::ensure!(run["state"] == "succeeded", "a run ended {}: {}", run["state"], run["error"]);
-        if number >= WARM_UP {
+        if number >= WARM_UP_RUNS {
             accepted.push(accept.as_secs_f64() * 1e3);
             ended.push(began.elapsed().as_secs_f64() * 1e3);
         }

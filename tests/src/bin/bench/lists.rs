@@ -2,34 +2,34 @@
 
 use std::time::Instant;
 
-use deskgate_gateway::store::run_list::{Sought, Waiting};
-use deskgate_gateway::store::{Database, Place, Store};
-use deskgate_gateway::wake::Wake;
+use deskgate_gateway::notify::ChangeNotifier;
+use deskgate_gateway::store::run_list::{RunQuery, WaitCause};
+use deskgate_gateway::store::{Database, PagePosition, Store};
 use deskgate_protocol::DeviceId;
 use serde_json::json;
 
 use crate::Bench;
 use crate::claim::owner;
-use crate::report::{Report, median};
-use crate::site::{self, Server};
+use crate::environment::{self, BenchGateway};
+use crate::report::{BenchReport, median};
 
 /// How often each page is read.
-const READINGS: usize = 200;
+const READS_PER_PAGE: usize = 200;
 /// Readings before that, until the statement's plan is kept.
-const WARM_UP: usize = 20;
+const WARM_UP_READS: usize = 20;
 /// Runs in a page.
-const PAGE: u32 = 100;
+const PAGE_RUNS: u32 = 100;
 
 /// Measures it if it is asked for.
-pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&["list_page100_vs_page1"]) {
         return Ok(());
     }
     println!("Listing");
-    let folder = site::folder()?;
-    let server = Server::start(&bench.programs, folder.path()).await?;
+    let folder = environment::folder()?;
+    let server = BenchGateway::start(&bench.programs, folder.path()).await?;
     let (client, _driver) = server.database().await?;
-    let (wake, _changes) = Wake::new();
+    let (wake, _changes) = ChangeNotifier::new();
     let store = Database::new(&server.database_url()?, None, None)?.open(false, wake).await?;
     let id = DeviceId::new();
     client.batch_execute(&owner(id)).await?;
@@ -41,7 +41,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
     let first = readings(&store, id, None).await?;
     let mut place = None;
     for _ in 1..100 {
-        place = store.runs_of_caller(&sought(id, place), PAGE).await?.next;
+        place = store.runs_of_caller(&sought(id, place), PAGE_RUNS).await?.next;
     }
     let hundredth = readings(&store, id, place).await?;
     report.part("list_page1_us", json!({ "median": median(&first), "readings": first.len(), "runs": runs }));
@@ -51,21 +51,21 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
 }
 
 /// Microseconds of each reading of the page behind a place.
-async fn readings(store: &Store, id: DeviceId, before: Option<Place>) -> anyhow::Result<Vec<f64>> {
+async fn readings(store: &Store, id: DeviceId, before: Option<PagePosition>) -> anyhow::Result<Vec<f64>> {
     let mut times = Vec::new();
-    for reading in 0..WARM_UP + READINGS {
+    for reading in 0..WARM_UP_READS + READS_PER_PAGE {
         let began = Instant::now();
-        let found = store.runs_of_caller(&sought(id, before), PAGE).await?;
-        anyhow::ensure!(found.entries.len() == PAGE as usize && found.next.is_some(), "a page is short");
-        if reading >= WARM_UP {
+        let found = store.runs_of_caller(&sought(id, before), PAGE_RUNS).await?;
+        anyhow::ensure!(found.entries.len() == PAGE_RUNS as usize && found.next.is_some(), "a page is short");
+        if reading >= WARM_UP_READS {
             times.push(began.elapsed().as_secs_f64() * 1e6);
         }
     }
     Ok(times)
 }
 
-fn sought(id: DeviceId, before: Option<Place>) -> Sought<'static> {
-    Sought {
+fn sought(id: DeviceId, before: Option<PagePosition>) -> RunQuery<'static> {
+    RunQuery {
         app_id: id.uuid().into(),
         subject: "customer",
         before,
@@ -73,7 +73,7 @@ fn sought(id: DeviceId, before: Option<Place>) -> Sought<'static> {
         endpoints: Vec::new(),
         conversation: None,
         states: None,
-        waiting: Waiting::Any,
+        waiting: WaitCause::Any,
         key: None,
     }
 }

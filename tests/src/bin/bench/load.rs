@@ -12,15 +12,15 @@ use tokio::io::AsyncWriteExt;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::http::{Connection, Trust};
+use crate::http::{HttpConnection, TlsTrust};
 use crate::report::percentile;
-use crate::requests::{Asks, Requests, Target};
+use crate::requests::{LoadTarget, RequestKind, RequestTemplate};
 
 /// What to send.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Plan {
+pub(crate) struct LoadPlan {
     /// Where.
-    pub target: Target,
+    pub target: LoadTarget,
     /// How many at the same time.
     pub connections: usize,
     /// How long before it counts.
@@ -32,22 +32,31 @@ pub(crate) struct Plan {
     /// The end, even if there is time left.
     pub at_most: Option<u64>,
     /// What is asked.
-    pub asks: Asks,
+    pub asks: RequestKind,
     /// Over what.
-    pub over: Over,
+    pub over: LoadTransport,
 }
 
-impl Plan {
+impl LoadPlan {
     /// Submits so many runs, as fast as they are accepted.
-    pub(crate) fn fill(target: Target, runs: usize) -> Self {
+    pub(crate) fn fill(target: LoadTarget, runs: usize) -> Self {
         let (warm_up, time, at_most) = (Duration::ZERO, Duration::from_secs(600), Some(runs as u64));
-        Self { target, connections: 64, warm_up, time, rate: None, at_most, asks: Asks::Submit, over: Over::Tcp }
+        Self {
+            target,
+            connections: 64,
+            warm_up,
+            time,
+            rate: None,
+            at_most,
+            asks: RequestKind::Submit,
+            over: LoadTransport::Tcp,
+        }
     }
 }
 
 /// What the load goes over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Over {
+pub(crate) enum LoadTransport {
     /// A connection for all that it asks.
     Tcp,
     /// The same, in TLS to whoever has this name and is vouched for by this file's authority.
@@ -56,18 +65,18 @@ pub(crate) enum Over {
     TlsEach { name: String, ca_file: PathBuf },
 }
 
-impl Over {
-    fn trust(&self) -> anyhow::Result<Option<Trust>> {
+impl LoadTransport {
+    fn trust(&self) -> anyhow::Result<Option<TlsTrust>> {
         match self {
             Self::Tcp => Ok(None),
-            Self::Tls { name, ca_file } | Self::TlsEach { name, ca_file } => Trust::new(name, ca_file).map(Some),
+            Self::Tls { name, ca_file } | Self::TlsEach { name, ca_file } => TlsTrust::new(name, ca_file).map(Some),
         }
     }
 }
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Outcome {
+pub(crate) struct LoadResult {
     /// Good answers in the time that counts.
     pub accepted: u64,
     /// Any other answer, at any time.
@@ -86,7 +95,7 @@ pub(crate) struct Outcome {
     pub cpu_seconds: f64,
 }
 
-impl Outcome {
+impl LoadResult {
     /// Accepted per second.
     pub(crate) fn rate(&self) -> f64 {
         self.accepted as f64 / self.seconds
@@ -94,7 +103,7 @@ impl Outcome {
 }
 
 /// Sends a plan's load from a process of its own. A refusal is an error: then the numbers mean nothing.
-pub(crate) async fn send(plan: &Plan) -> anyhow::Result<Outcome> {
+pub(crate) async fn send(plan: &LoadPlan) -> anyhow::Result<LoadResult> {
     let mut child = tokio::process::Command::new(std::env::current_exe()?)
         .arg("load")
         .stdin(Stdio::piped())
@@ -109,7 +118,7 @@ pub(crate) async fn send(plan: &Plan) -> anyhow::Result<Outcome> {
     let patience = plan.warm_up + plan.time + Duration::from_secs(60);
     let output = timeout(patience, child.wait_with_output()).await.context("the load does not end")??;
     anyhow::ensure!(output.status.success(), "the load failed");
-    let outcome: Outcome = serde_json::from_slice(&output.stdout)?;
+    let outcome: LoadResult = serde_json::from_slice(&output.stdout)?;
     if let Some(refusal) = &outcome.refusal {
         anyhow::bail!("{} requests were not accepted, such as: {refusal}", outcome.refused);
     }
@@ -118,12 +127,12 @@ pub(crate) async fn send(plan: &Plan) -> anyhow::Result<Outcome> {
 
 /// The process itself.
 pub(crate) async fn child() -> anyhow::Result<()> {
-    let plan: Plan = serde_json::from_reader(std::io::stdin())?;
+    let plan: LoadPlan = serde_json::from_reader(std::io::stdin())?;
     let trust = plan.over.trust()?;
     let mut connections = Vec::new();
     for number in 0..plan.connections {
-        let connection = Connection::over(plan.target.address, trust.as_ref()).await?;
-        connections.push((connection, Requests::new(&plan.asks, &plan.target, number)?));
+        let connection = HttpConnection::over(plan.target.address, trust.as_ref()).await?;
+        connections.push((connection, RequestTemplate::new(&plan.asks, &plan.target, number)?));
     }
     let begin = Instant::now();
     let tally = Rc::new(Tally {
@@ -145,8 +154,8 @@ pub(crate) async fn child() -> anyhow::Result<()> {
 
 struct Tally {
     begin: Instant,
-    plan: Plan,
-    trust: Option<Trust>,
+    plan: LoadPlan,
+    trust: Option<TlsTrust>,
     sent: Cell<u64>,
     /// Milliseconds, of those that count.
     latencies: RefCell<Vec<f64>>,
@@ -176,12 +185,12 @@ impl Tally {
         }
     }
 
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> LoadResult {
         let mut latencies = self.latencies.borrow_mut();
         latencies.sort_by(f64::total_cmp);
         let elapsed = self.begin.elapsed().saturating_sub(self.plan.warm_up);
         let refused = self.refused.borrow();
-        Outcome {
+        LoadResult {
             accepted: latencies.len() as u64,
             refused: refused.len() as u64,
             refusal: refused.first().cloned(),
@@ -194,18 +203,18 @@ impl Tally {
     }
 }
 
-async fn ask(mut connection: Connection, mut requests: Requests, tally: Rc<Tally>) {
+async fn ask(mut connection: HttpConnection, mut requests: RequestTemplate, tally: Rc<Tally>) {
     // Another run of the load on the same gateway must use other keys.
     let session = uuid::Uuid::now_v7().as_u64_pair().0;
     let wanted = requests.wanted();
-    let anew = matches!(tally.plan.over, Over::TlsEach { .. });
+    let anew = matches!(tally.plan.over, LoadTransport::TlsEach { .. });
     while let Some((number, moment)) = tally.next() {
         if tally.plan.rate.is_some() {
             sleep_until(moment).await;
         }
         let answered = async {
             if anew {
-                connection = Connection::over(tally.plan.target.address, tally.trust.as_ref()).await?;
+                connection = HttpConnection::over(tally.plan.target.address, tally.trust.as_ref()).await?;
             }
             connection.exchange(requests.next(session, number)).await
         };

@@ -5,12 +5,11 @@
 
 mod accept;
 mod agent;
-mod by_hand;
 mod claim;
 mod deliveries;
 mod desktop;
+mod environment;
 mod events;
-mod hooks;
 mod http;
 mod latency;
 mod lists;
@@ -22,14 +21,15 @@ mod pages;
 mod pgbench;
 mod process;
 mod provider;
+mod raw_device;
 mod replicas;
 mod report;
 mod requests;
 mod search;
-mod site;
 mod starts;
 mod streams;
 mod tunnel;
+mod webhooks;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -37,8 +37,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
-use report::{NAMES, Report};
-use site::Programs;
+use environment::Programs;
+use report::{BenchReport, METRICS};
 
 /// Measures Deskgate on this machine; the results also go to target/bench/results.json.
 #[derive(Debug, Parser)]
@@ -47,15 +47,15 @@ struct Options {
     #[arg(long)]
     quick: bool,
     /// Measure only this; may be repeated
-    #[arg(long, value_name = "NAME", value_parser = NAMES.map(|(name, _)| name))]
+    #[arg(long, value_name = "NAME", value_parser = METRICS.map(|(name, _)| name))]
     only: Vec<String>,
     #[command(subcommand)]
-    part: Option<Part>,
+    part: Option<Subprocess>,
 }
 
 /// What this program starts as processes of its own, so that each has its own threads.
 #[derive(Debug, Subcommand)]
-enum Part {
+enum Subprocess {
     /// Send requests as a plan on standard input says
     #[command(hide = true)]
     Load,
@@ -100,9 +100,9 @@ impl Bench {
 fn main() -> ExitCode {
     let options = Options::parse();
     let done = match options.part {
-        Some(Part::Noop) => noop::child(),
-        Some(Part::Receiver) => deliveries::receiver(),
-        Some(Part::Far) => tunnel::far(),
+        Some(Subprocess::Noop) => noop::child(),
+        Some(Subprocess::Receiver) => deliveries::receiver(),
+        Some(Subprocess::Far) => tunnel::run_echo_server(),
         _ => on_one_thread(options),
     };
     match done {
@@ -119,7 +119,7 @@ fn on_one_thread(options: Options) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match options.part {
-            Some(Part::Load) => load::child().await,
+            Some(Subprocess::Load) => load::child().await,
             _ => until_interrupted(options).await,
         }
     })
@@ -131,7 +131,7 @@ async fn until_interrupted(options: Options) -> anyhow::Result<()> {
     let measuring = async {
         let bench = Bench { programs: Programs::find()?, quick: options.quick, only: options.only };
         match options.part {
-            Some(Part::Deliveries) => deliveries::inside(&bench).await,
+            Some(Subprocess::Deliveries) => deliveries::inside(&bench).await,
             _ => measure(&bench).await,
         }
     };
@@ -143,9 +143,9 @@ async fn until_interrupted(options: Options) -> anyhow::Result<()> {
 }
 
 async fn measure(bench: &Bench) -> anyhow::Result<()> {
-    let mut report = Report::new(bench.quick);
+    let mut report = BenchReport::new(bench.quick);
     accept::measure(bench, &mut report).await?;
-    hooks::measure(bench, &mut report).await?;
+    webhooks::measure(bench, &mut report).await?;
     deliveries::measure(bench, &mut report).await?;
     replicas::measure(bench, &mut report).await?;
     tunnel::measure(bench, &mut report).await?;

@@ -6,42 +6,42 @@ use serde_json::json;
 
 use crate::Bench;
 use crate::desktop::Desktop;
-use crate::load::{self, Plan};
+use crate::environment::{self, BenchGateway};
+use crate::load::{self, LoadPlan};
 use crate::process::memory_mib;
-use crate::report::Report;
-use crate::site::{self, Server};
+use crate::report::BenchReport;
 
 /// Nothing happens for so long before memory is read.
-pub(crate) const IDLE: Duration = Duration::from_secs(3);
+pub(crate) const IDLE_PERIOD: Duration = Duration::from_secs(3);
 
 /// Measures what is asked for.
-pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&["rss_gateway_idle_mib", "rss_device_idle_mib", "rss_gateway_100k_queued_mib"]) {
         return Ok(());
     }
     println!("Memory");
-    let folder = site::folder()?;
-    let server = Server::start(&bench.programs, folder.path()).await?;
+    let folder = environment::folder()?;
+    let server = BenchGateway::start(&bench.programs, folder.path()).await?;
     let mut desktop = Desktop::start(&bench.programs, folder.path()).await?;
     desktop.pair(&server).await?;
     // As it is on every later day. On its first, before it is paired, an agent has begun its own gateway.
     desktop.pause();
     desktop.resume().await?;
-    tokio::time::sleep(IDLE).await;
+    tokio::time::sleep(IDLE_PERIOD).await;
     note(report, "rss_gateway_idle_mib", server.pid())?;
     note(report, "rss_device_idle_mib", desktop.pid()?)?;
 
     let target = desktop.publish().await?;
     desktop.pause();
     let runs = bench.count(100_000);
-    let accepted = load::send(&Plan::fill(target, runs)).await?.accepted;
+    let accepted = load::send(&LoadPlan::fill(target, runs)).await?.accepted;
     anyhow::ensure!(accepted == runs as u64, "{accepted} of {runs} runs were accepted");
-    tokio::time::sleep(IDLE).await;
+    tokio::time::sleep(IDLE_PERIOD).await;
     note(report, "rss_gateway_100k_queued_mib", server.pid())
 }
 
 /// Notes what a process holds.
-pub(crate) fn note(report: &mut Report, name: &'static str, pid: u32) -> anyhow::Result<()> {
+pub(crate) fn note(report: &mut BenchReport, name: &'static str, pid: u32) -> anyhow::Result<()> {
     let of = |line| memory_mib(pid, line);
     // Pages of the program's file count as resident, but are shared and can be dropped at any time.
     let parts = json!({ "anonymous": of("RssAnon")?, "file": of("RssFile")?, "most_so_far": of("VmHWM")? });

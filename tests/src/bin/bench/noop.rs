@@ -12,19 +12,19 @@ use deskgate_gateway::http::server;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::Process;
-use crate::site;
+use crate::environment;
+use crate::process::ChildProcess;
 
 /// As large as the record that a 202 of the gateway carries.
-const ANSWER: usize = 900;
+const RESPONSE_BYTES: usize = 900;
 
 /// Starts it as a process of its own; its address is its first line.
-pub(crate) async fn start(folder: &Path) -> anyhow::Result<(Process, SocketAddr)> {
+pub(crate) async fn start(folder: &Path) -> anyhow::Result<(ChildProcess, SocketAddr)> {
     let log = folder.join("noop.log");
     // The first line of an earlier one would name an address where nobody listens any more.
     std::fs::write(&log, "")?;
-    let mut process = Process::start(Command::new(std::env::current_exe()?).arg("noop"), &log)?;
-    let address = site::first_line(&log, &mut process, |line| line.parse().ok()).await?;
+    let mut process = ChildProcess::start(Command::new(std::env::current_exe()?).arg("noop"), &log)?;
+    let address = environment::first_line(&log, &mut process, |line| line.parse().ok()).await?;
     Ok((process, address))
 }
 
@@ -36,12 +36,13 @@ pub(crate) fn child() -> anyhow::Result<()> {
 async fn serve() -> anyhow::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     println!("{}", listener.local_addr()?);
-    let answer = Bytes::from(vec![b'x'; ANSWER]);
+    let answer = Bytes::from(vec![b'x'; RESPONSE_BYTES]);
     let submit = async move |_body: Bytes| {
         let json = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
         (StatusCode::ACCEPTED, json, answer.clone())
     };
     let router = Router::new().route("/api/v1/agent-endpoints/{endpoint_id}/runs", post(submit));
-    server::serve(listener, server::Entrance::default(), router, Default::default(), CancellationToken::new()).await;
+    server::serve(listener, server::ListenerAccess::default(), router, Default::default(), CancellationToken::new())
+        .await;
     Ok(())
 }

@@ -8,45 +8,45 @@ use serde_json::{Value, json};
 
 use crate::Bench;
 use crate::desktop::Desktop;
-use crate::http::Connection;
-use crate::load::{self, Plan};
-use crate::report::{Report, percentile};
-use crate::site::{self, PATIENCE, Server};
+use crate::environment::{self, BenchGateway, START_TIMEOUT};
+use crate::http::HttpConnection;
+use crate::load::{self, LoadPlan};
+use crate::report::{BenchReport, percentile};
 
 /// How often each page is read.
-const READINGS: usize = 100;
+const READS_PER_PAGE: usize = 100;
 /// Readings before that.
-const WARM_UP: usize = 10;
+const WARM_UP_READS: usize = 10;
 
 /// Measures it if it is asked for.
-pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&["page_ms_p50", "page_ms_p99"]) {
         return Ok(());
     }
     println!("Management pages");
-    let folder = site::folder()?;
-    let server = Server::start(&bench.programs, folder.path()).await?;
+    let folder = environment::folder()?;
+    let server = BenchGateway::start(&bench.programs, folder.path()).await?;
     let mut desktop = Desktop::start(&bench.programs, folder.path()).await?;
     desktop.pair(&server).await?;
     let target = desktop.publish().await?;
     desktop.pause();
-    load::send(&Plan::fill(target, bench.count(100_000))).await?;
+    load::send(&LoadPlan::fill(target, bench.count(100_000))).await?;
     desktop.resume().await?;
     // Some of them are executed before access is paused; the others stay in the queue.
     desktop.ask(&["access", "pause"]).await?;
     settled(&desktop).await?;
 
     let (address, cookie) = sign_in(&desktop).await?;
-    let mut connection = Connection::open(address).await?;
+    let mut connection = HttpConnection::open(address).await?;
     let mut all = Vec::new();
     for page in addresses(&desktop).await? {
         let request = format!("GET {page} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n\r\n");
         let mut times = Vec::new();
-        for reading in 0..WARM_UP + READINGS {
+        for reading in 0..WARM_UP_READS + READS_PER_PAGE {
             let began = Instant::now();
             let status = connection.exchange(request.as_bytes()).await?;
             anyhow::ensure!(status == 200, "{page} was answered with {status}");
-            if reading >= WARM_UP {
+            if reading >= WARM_UP_READS {
                 times.push(began.elapsed().as_secs_f64() * 1e3);
             }
         }
@@ -66,7 +66,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
 
 /// Waits until nothing is in hand.
 async fn settled(desktop: &Desktop) -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + START_TIMEOUT;
     loop {
         let status = desktop.ask(&["status"]).await?;
         if status["work"]["runs"].as_array().is_some_and(Vec::is_empty) {
@@ -92,7 +92,7 @@ async fn sign_in(desktop: &Desktop) -> anyhow::Result<(SocketAddr, String)> {
         body.len()
     );
     let address = address.parse()?;
-    let mut connection = Connection::open(address).await?;
+    let mut connection = HttpConnection::open(address).await?;
     let status = connection.exchange(request.as_bytes()).await?;
     anyhow::ensure!(status == 303, "the sign-in was answered with {status}");
     let cookie = connection.head().lines().find_map(|line| line.strip_prefix("set-cookie: ")).context("no cookie")?;

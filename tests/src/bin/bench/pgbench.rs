@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use crate::environment::BenchGateway;
 use crate::process::ended_children_cpu_seconds;
-use crate::requests::BODY;
-use crate::site::Server;
+use crate::requests::SUBMISSION_BODY;
 
 /// What pgbench inserts into.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ pub(crate) struct Pgbench {
 
 /// What came of a run of pgbench.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rows {
+pub(crate) struct PgbenchResult {
     /// Transactions, each with a row.
     pub per_second: f64,
     /// Microseconds of PostgreSQL's processor time for each.
@@ -58,7 +58,7 @@ pub(crate) struct Rows {
 
 impl Pgbench {
     /// Finds the program and writes its script into `folder`.
-    pub(crate) fn prepare(server: &Server, folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn prepare(server: &BenchGateway, folder: &Path) -> anyhow::Result<Self> {
         let (socket, postmaster) = server.cluster()?;
         // It stands beside the server's program.
         let program = std::fs::read_link(format!("/proc/{postmaster}/exe"))?.with_file_name("pgbench");
@@ -71,11 +71,11 @@ impl Pgbench {
     /// So many clients, into an empty table.
     pub(crate) async fn run(
         &self,
-        server: &Server,
+        server: &BenchGateway,
         table: Table,
         clients: usize,
         time: Duration,
-    ) -> anyhow::Result<Rows> {
+    ) -> anyhow::Result<PgbenchResult> {
         let (database, _driver) = server.database().await?;
         database.batch_execute(table.definition()).await?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(clients);
@@ -107,13 +107,17 @@ impl Pgbench {
         }
         let after = cpu();
         let each = |seconds: f64| seconds * 1e6 / rows;
-        Ok(Rows { per_second, postgres_cpu_us: each(after.0 - before.0), pgbench_cpu_us: each(after.1 - before.1) })
+        Ok(PgbenchResult {
+            per_second,
+            postgres_cpu_us: each(after.0 - before.0),
+            pgbench_cpu_us: each(after.1 - before.1),
+        })
     }
 }
 
 /// One comparable row: the wide values are the ones our requests carry, the unique ones are made in place.
 fn statement() -> anyhow::Result<String> {
-    let body: serde_json::Value = serde_json::from_str(BODY)?;
+    let body: serde_json::Value = serde_json::from_str(SUBMISSION_BODY)?;
     let (input, metadata) = (&body["input"], &body["metadata"]);
     let id = "'01a1fda8-e282-710b-ab81-0751b796e59c'::uuid";
     Ok(format!(

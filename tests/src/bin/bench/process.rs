@@ -9,12 +9,12 @@ use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The longest a process gets to stop by itself.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A process that is stopped, and waited for, when this is dropped.
-pub(crate) struct Process(Child);
+pub(crate) struct ChildProcess(Child);
 
-impl Process {
+impl ChildProcess {
     /// Starts it away from this terminal's Ctrl-C, with its messages in a file.
     pub(crate) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
         let log = std::fs::File::options().create(true).append(true).open(log)?;
@@ -34,7 +34,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         if let Some(pid) = Pid::from_raw(self.0.id().cast_signed())
             && !self.has_ended()
@@ -42,7 +42,7 @@ impl Drop for Process {
             // An error means that it is gone already.
             let _ = kill_process(pid, Signal::TERM);
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + STOP_TIMEOUT;
         while !self.has_ended() {
             if Instant::now() > deadline {
                 eprintln!("bench: process {} did not stop and is killed", self.pid());

@@ -35,7 +35,7 @@ impl ModelProvider {
             ([(header::CONTENT_TYPE, "text/event-stream")], said)
         };
         let router = Router::new().route("/v1/chat/completions", post(respond));
-        let entrance = server::Entrance::default();
+        let entrance = server::ListenerAccess::default();
         let serving = server::serve(listener, entrance, router, Default::default(), CancellationToken::new());
         Ok(Self { address, spent, _serving: AbortOnDropHandle::new(tokio::spawn(serving)) })
     }

@@ -4,48 +4,48 @@ use serde_json::json;
 
 use crate::Bench;
 use crate::desktop::Desktop;
-use crate::load::{self, Over, Plan};
-use crate::report::{Report, median};
-use crate::requests::{Asks, Target};
-use crate::site::{self, Server};
+use crate::environment::{self, BenchGateway};
+use crate::load::{self, LoadPlan, LoadTransport};
+use crate::report::{BenchReport, median};
+use crate::requests::{LoadTarget, RequestKind};
 
 /// Rounds of each.
-const ROUNDS: usize = 5;
+const REPLICA_ROUNDS: usize = 5;
 /// Connections that submit at the same time, in all.
-const CONNECTIONS: usize = 64;
+const CONNECTION_COUNT: usize = 64;
 
 /// Measures it if it is asked for.
-pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&["accept_two_replicas_vs_one"]) {
         return Ok(());
     }
     println!("Replicas");
-    let (folder, other_folder) = (site::folder()?, site::folder()?);
-    let server = Server::start(&bench.programs, folder.path()).await?;
+    let (folder, other_folder) = (environment::folder()?, environment::folder()?);
+    let server = BenchGateway::start(&bench.programs, folder.path()).await?;
     let mut desktop = Desktop::start(&bench.programs, folder.path()).await?;
     desktop.pair(&server).await?;
     let target = desktop.publish().await?;
     desktop.pause();
     let database = format!("database.url={}", server.database_url()?);
-    let other = Server::start_with(&bench.programs, other_folder.path(), &[&database]).await?;
-    let there = Target { address: other.http()?, ..target.clone() };
+    let other = BenchGateway::start_with(&bench.programs, other_folder.path(), &[&database]).await?;
+    let there = LoadTarget { address: other.http()?, ..target.clone() };
 
-    let plan = |target: &Target, connections| Plan {
+    let plan = |target: &LoadTarget, connections| LoadPlan {
         target: target.clone(),
         connections,
         warm_up: bench.time(1.0),
         time: bench.time(4.0),
         rate: None,
         at_most: None,
-        asks: Asks::Submit,
-        over: Over::Tcp,
+        asks: RequestKind::Submit,
+        over: LoadTransport::Tcp,
     };
     let (mut one, mut two) = (Vec::new(), Vec::new());
-    for _ in 0..bench.count(ROUNDS) {
+    for _ in 0..bench.count(REPLICA_ROUNDS) {
         server.forget_runs().await?;
-        one.push(load::send(&plan(&target, CONNECTIONS)).await?.rate());
+        one.push(load::send(&plan(&target, CONNECTION_COUNT)).await?.rate());
         server.forget_runs().await?;
-        let (here, there) = (plan(&target, CONNECTIONS / 2), plan(&there, CONNECTIONS / 2));
+        let (here, there) = (plan(&target, CONNECTION_COUNT / 2), plan(&there, CONNECTION_COUNT / 2));
         let (here, there) = tokio::try_join!(load::send(&here), load::send(&there))?;
         two.push(here.rate() + there.rate());
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::machine;
 
 /// Every result's name in results.json, with its explanation on the screen.
-pub(crate) const NAMES: [(&str, &str); 38] = [
+pub(crate) const METRICS: [(&str, &str); 38] = [
     ("accept_vs_pgbench", "accepted runs per second over pgbench's one row a commit in such a table; at least 1.0"),
     ("accept_vs_pgbench_bare_row", "the same over rows with two indexes and no constraints"),
     ("accept_vs_http_ceiling", "accepted runs per second over a POST that does nothing on the same HTTP stack"),
@@ -53,13 +53,13 @@ pub(crate) const NAMES: [(&str, &str); 38] = [
 ];
 
 /// What was measured so far.
-pub(crate) struct Report {
+pub(crate) struct BenchReport {
     quick: bool,
     values: Vec<(&'static str, f64)>,
     parts: Map<String, Value>,
 }
 
-impl Report {
+impl BenchReport {
     /// An empty one.
     pub(crate) fn new(quick: bool) -> Self {
         Self { quick, values: Vec::new(), parts: Map::new() }
@@ -81,7 +81,7 @@ impl Report {
     /// Prints the table and writes the file.
     pub(crate) fn finish(self) -> anyhow::Result<()> {
         println!();
-        for (name, explanation) in NAMES {
+        for (name, explanation) in METRICS {
             if let Some((_, value)) = self.values.iter().find(|(measured, _)| *measured == name) {
                 println!("{name:<32} {value:>9.3}  {explanation}");
             }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Where and as whom to submit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Target {
+pub(crate) struct LoadTarget {
     /// The gateway.
     pub address: std::net::SocketAddr,
     /// The application's key.
@@ -17,7 +17,7 @@ pub(crate) struct Target {
 
 /// A webhook that takes events in the manner of Standard Webhooks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Hook {
+pub(crate) struct LoadWebhook {
     /// Its identifier.
     pub hook_id: String,
     /// What its events are signed with.
@@ -26,25 +26,25 @@ pub(crate) struct Hook {
 
 /// What to ask.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Asks {
+pub(crate) enum RequestKind {
     /// Submit runs.
     Submit,
     /// Read this run.
     Read(String),
     /// Send signed events; each connection to the next of these.
-    Events(Vec<Hook>),
+    Events(Vec<LoadWebhook>),
     /// Send these bytes, and nothing else.
     Same(String),
 }
 
 /// What every submission says: an order of a usual size.
-pub(crate) const BODY: &str = r#"{"input":{"text":"Please check order 2026-004711: two chairs arrived damaged, the customer asks for a replacement before Friday and wants to know who pays the return.","order_id":"2026-004711"},"metadata":{"shop":"de-1","channel":"mail"}}"#;
+pub(crate) const SUBMISSION_BODY: &str = r#"{"input":{"text":"Please check order 2026-004711: two chairs arrived damaged, the customer asks for a replacement before Friday and wants to know who pays the return.","order_id":"2026-004711"},"metadata":{"shop":"de-1","channel":"mail"}}"#;
 
 /// Characters of what makes a request one of its own.
-const NUMBER: usize = 32;
+const NUMBER_CHARS: usize = 32;
 
 /// The requests of one connection.
-pub(crate) enum Requests {
+pub(crate) enum RequestTemplate {
     /// The same again and again; answered with this.
     Same(Vec<u8>, u16),
     /// Each with an Idempotency-Key of its own.
@@ -53,32 +53,34 @@ pub(crate) enum Requests {
     Events { bytes: Vec<u8>, id_at: usize, signature_at: usize, secret: SigningSecret, time: i64 },
 }
 
-impl Requests {
+impl RequestTemplate {
     /// Those of the connection with this number.
-    pub(crate) fn new(asks: &Asks, target: &Target, connection: usize) -> anyhow::Result<Self> {
+    pub(crate) fn new(asks: &RequestKind, target: &LoadTarget, connection: usize) -> anyhow::Result<Self> {
         Ok(match asks {
-            Asks::Submit => Self::submissions(target),
-            Asks::Read(run_id) => Self::Same(read(target, run_id, 0).into_bytes(), 200),
-            Asks::Same(bytes) => Self::Same(bytes.clone().into_bytes(), 204),
-            Asks::Events(hooks) => Self::events(target, hooks.get(connection % hooks.len()).context("no webhook")?)?,
+            RequestKind::Submit => Self::submissions(target),
+            RequestKind::Read(run_id) => Self::Same(read(target, run_id, 0).into_bytes(), 200),
+            RequestKind::Same(bytes) => Self::Same(bytes.clone().into_bytes(), 204),
+            RequestKind::Events(hooks) => {
+                Self::events(target, hooks.get(connection % hooks.len()).context("no webhook")?)?
+            }
         })
     }
 
     /// Submissions to a target.
-    pub(crate) fn submissions(target: &Target) -> Self {
+    pub(crate) fn submissions(target: &LoadTarget) -> Self {
         let head = format!(
             "POST /api/v1/agent-endpoints/{}/runs HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\
              X-Gateway-Subject: customer-10042\r\nContent-Type: application/json\r\nContent-Length: {}\r\nIdempotency-Key: ",
             target.endpoint_id,
             target.address,
             target.key,
-            BODY.len()
+            SUBMISSION_BODY.len()
         );
         let key_at = head.len();
-        Self::Submissions { bytes: format!("{head}{:NUMBER$}\r\n\r\n{BODY}", "").into_bytes(), key_at }
+        Self::Submissions { bytes: format!("{head}{:NUMBER_CHARS$}\r\n\r\n{SUBMISSION_BODY}", "").into_bytes(), key_at }
     }
 
-    fn events(target: &Target, hook: &Hook) -> anyhow::Result<Self> {
+    fn events(target: &LoadTarget, hook: &LoadWebhook) -> anyhow::Result<Self> {
         let secret = SigningSecret::parse(&hook.secret)?;
         let time = i64::try_from(std::time::UNIX_EPOCH.elapsed()?.as_secs())?;
         let head = format!(
@@ -86,13 +88,13 @@ impl Requests {
              webhook-timestamp: {time}\r\nwebhook-id: ",
             hook.hook_id,
             target.address,
-            BODY.len()
+            SUBMISSION_BODY.len()
         );
         let id_at = head.len();
-        let head = format!("{head}{:NUMBER$}\r\nwebhook-signature: ", "");
+        let head = format!("{head}{:NUMBER_CHARS$}\r\nwebhook-signature: ", "");
         let signature_at = head.len();
-        let signature = sign(&[&secret], "", time, BODY.as_bytes());
-        let bytes = format!("{head}{signature}\r\n\r\n{BODY}").into_bytes();
+        let signature = sign(&[&secret], "", time, SUBMISSION_BODY.as_bytes());
+        let bytes = format!("{head}{signature}\r\n\r\n{SUBMISSION_BODY}").into_bytes();
         Ok(Self::Events { bytes, id_at, signature_at, secret, time })
     }
 
@@ -110,13 +112,13 @@ impl Requests {
         match self {
             Self::Same(bytes, _) => bytes,
             Self::Submissions { bytes, key_at } => {
-                bytes[*key_at..*key_at + NUMBER].copy_from_slice(number.as_bytes());
+                bytes[*key_at..*key_at + NUMBER_CHARS].copy_from_slice(number.as_bytes());
                 bytes
             }
             Self::Events { bytes, id_at, signature_at, secret, time } => {
-                bytes[*id_at..*id_at + NUMBER].copy_from_slice(number.as_bytes());
+                bytes[*id_at..*id_at + NUMBER_CHARS].copy_from_slice(number.as_bytes());
                 // As long as that of any other identifier.
-                let signature = sign(&[secret], &number, *time, BODY.as_bytes());
+                let signature = sign(&[secret], &number, *time, SUBMISSION_BODY.as_bytes());
                 bytes[*signature_at..*signature_at + signature.len()].copy_from_slice(signature.as_bytes());
                 bytes
             }
@@ -125,7 +127,7 @@ impl Requests {
 }
 
 /// The request that reads a run, and waits so many seconds for a change.
-pub(crate) fn read(target: &Target, run_id: &str, wait_s: u32) -> String {
+pub(crate) fn read(target: &LoadTarget, run_id: &str, wait_s: u32) -> String {
     format!(
         "GET /api/v1/runs/{run_id}?wait={wait_s} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: customer-10042\r\n\r\n",
         target.address, target.key

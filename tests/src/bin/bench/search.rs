@@ -7,49 +7,54 @@ use std::time::Instant;
 use anyhow::Context;
 use deskgate_definition::{Network, ToolName};
 use deskgate_tools::Toolbox;
-use deskgate_tools::engine::workspace::Ground;
+use deskgate_tools::engine::workspace::WorkspaceOptions;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::report::{Report, median};
-use crate::{Bench, site};
+use crate::report::{BenchReport, median};
+use crate::{Bench, environment};
 
 /// Files in one folder of the tree.
-const IN_FOLDER: usize = 100;
+const FILES_PER_FOLDER: usize = 100;
 /// One of so many files has what is searched for.
-const MATCHES: usize = 100;
+const FILES_PER_MATCH: usize = 100;
 /// Lines of a file.
-const LINES: usize = 40;
+const LINES_PER_FILE: usize = 40;
 /// How often each is timed, in turns.
-const ROUNDS: usize = 15;
+const SEARCH_ROUNDS: usize = 15;
 
 /// Measures what is asked for.
-pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&["grep_vs_ripgrep", "glob_vs_ripgrep"]) {
         return Ok(());
     }
     println!("Searching");
-    let folder = site::folder()?;
+    let folder = environment::folder()?;
     let files = bench.count(50_000);
     let tree = folder.path().join("tree");
     plant(&tree, files)?;
-    let ground = Ground { directory: &tree, own: &folder.path().join("none"), protected: &[], network: Network::None };
-    let toolbox = Toolbox::open(&ToolName::WORKSPACE, &[], ground)?;
+    let ground = WorkspaceOptions {
+        directory: &tree,
+        own_folder: &folder.path().join("none"),
+        protected: &[],
+        network: Network::None,
+    };
+    let toolbox = Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], ground)?;
     if bench.wants(&["grep_vs_ripgrep"]) {
         let call = json!({ "pattern": "needle_[0-9]+", "head_limit": 0 });
-        let pair = Pair { toolbox: &toolbox, tree: &tree, tool: "Grep", call, rg: &["-l", "needle_[0-9]+"] };
-        pair.note(report, "grep_vs_ripgrep", files / MATCHES).await?;
+        let pair = SearchPair { toolbox: &toolbox, tree: &tree, tool: "Grep", call, rg: &["-l", "needle_[0-9]+"] };
+        pair.note(report, "grep_vs_ripgrep", files / FILES_PER_MATCH).await?;
     }
     if bench.wants(&["glob_vs_ripgrep"]) {
         let call = json!({ "pattern": "**/*.rs" });
-        let pair = Pair { toolbox: &toolbox, tree: &tree, tool: "Glob", call, rg: &["--files", "-g", "*.rs"] };
+        let pair = SearchPair { toolbox: &toolbox, tree: &tree, tool: "Glob", call, rg: &["--files", "-g", "*.rs"] };
         pair.note(report, "glob_vs_ripgrep", files / 4).await?;
     }
     Ok(())
 }
 
 /// One call and the command that does the same.
-struct Pair<'a> {
+struct SearchPair<'a> {
     toolbox: &'a Toolbox,
     tree: &'a Path,
     tool: &'static str,
@@ -57,12 +62,12 @@ struct Pair<'a> {
     rg: &'a [&'a str],
 }
 
-impl Pair<'_> {
+impl SearchPair<'_> {
     /// `found`: the files that both must find.
-    async fn note(&self, report: &mut Report, name: &'static str, found: usize) -> anyhow::Result<()> {
+    async fn note(&self, report: &mut BenchReport, name: &'static str, found: usize) -> anyhow::Result<()> {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         // The first time fills the system's caches.
-        for round in 0..=ROUNDS {
+        for round in 0..=SEARCH_ROUNDS {
             let (ms, text) = self.ours().await?;
             let (their_ms, their_found) = self.theirs()?;
             let our_found = count(&text);
@@ -111,13 +116,13 @@ fn count(text: &str) -> usize {
 /// A repository with folders in folders, four kinds of files, and rules about what to ignore.
 fn plant(tree: &Path, files: usize) -> anyhow::Result<()> {
     let line = |n: usize| format!("let value_{} = compute(\"{}\", {});\n", n % 401, n % 7, n % 1009);
-    for folder in 0..files / IN_FOLDER {
+    for folder in 0..files / FILES_PER_FOLDER {
         let path = tree.join(format!("part{}/module{}", folder / 10, folder % 10));
         std::fs::create_dir_all(&path)?;
-        for file in 0..IN_FOLDER {
-            let number = folder * IN_FOLDER + file;
-            let mut text: String = (0..LINES).map(|n| line(number * 7 + n)).collect();
-            if number.is_multiple_of(MATCHES) {
+        for file in 0..FILES_PER_FOLDER {
+            let number = folder * FILES_PER_FOLDER + file;
+            let mut text: String = (0..LINES_PER_FILE).map(|n| line(number * 7 + n)).collect();
+            if number.is_multiple_of(FILES_PER_MATCH) {
                 text += &format!("// needle_{number}\n");
             }
             let ending = ["rs", "ts", "md", "py"][file % 4];

@@ -8,32 +8,32 @@ use serde_json::{Value, json};
 
 use crate::Bench;
 use crate::desktop::Desktop;
-use crate::http::Connection;
-use crate::report::{Report, percentile};
-use crate::requests::{Requests, Target, read};
-use crate::site::{self, PATIENCE, Server};
+use crate::environment::{self, BenchGateway, START_TIMEOUT};
+use crate::http::HttpConnection;
+use crate::report::{BenchReport, percentile};
+use crate::requests::{LoadTarget, RequestTemplate, read};
 
 /// How often each is done.
-const TIMES: usize = 10;
+const REPETITIONS: usize = 10;
 /// How long the line stays cut.
-const OUTAGE: Duration = Duration::from_secs(3);
+const OUTAGE_DURATION: Duration = Duration::from_secs(3);
 
 /// Measures what is asked for.
-pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&["start_ms", "reconnect_ms_p50"]) {
         return Ok(());
     }
     println!("Beginnings");
-    let folder = site::folder()?;
+    let folder = environment::folder()?;
     let mut times = Vec::new();
     let mut start = async || {
         let began = Instant::now();
-        let server = Server::start(&bench.programs, folder.path()).await?;
+        let server = BenchGateway::start(&bench.programs, folder.path()).await?;
         times.push(began.elapsed().as_secs_f64() * 1e3);
         anyhow::Ok(server)
     };
     let mut server = start().await?;
-    for _ in 0..bench.count(TIMES) {
+    for _ in 0..bench.count(REPETITIONS) {
         drop(server);
         server = start().await?;
     }
@@ -49,21 +49,21 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
 /// From the moment at which the line is there again until a run that waited has ended.
 async fn reconnecting(
     bench: &Bench,
-    server: &Server,
+    server: &BenchGateway,
     folder: &std::path::Path,
-    report: &mut Report,
+    report: &mut BenchReport,
 ) -> anyhow::Result<()> {
     let network = Proxy::to(Address::new(server.ssh.parse()?)).await;
     let mut desktop = Desktop::start(&bench.programs, folder).await?;
     desktop.pair_at(server, &network.address().to_string()).await?;
     let target = desktop.publish().await?;
-    let mut connection = Connection::open(target.address).await?;
-    let mut requests = Requests::submissions(&target);
+    let mut connection = HttpConnection::open(target.address).await?;
+    let mut requests = RequestTemplate::submissions(&target);
     let mut times = Vec::new();
-    for number in 0..bench.count(TIMES) {
+    for number in 0..bench.count(REPETITIONS) {
         network.cut();
         let run_id = submit(&mut connection, requests.next(1, number as u64)).await?;
-        tokio::time::sleep(OUTAGE).await;
+        tokio::time::sleep(OUTAGE_DURATION).await;
         let began = Instant::now();
         network.heal();
         ended(&mut connection, &target, &run_id).await?;
@@ -75,15 +75,15 @@ async fn reconnecting(
     Ok(())
 }
 
-async fn submit(connection: &mut Connection, request: &[u8]) -> anyhow::Result<String> {
+async fn submit(connection: &mut HttpConnection, request: &[u8]) -> anyhow::Result<String> {
     let status = connection.exchange(request).await?;
     anyhow::ensure!(status == 202, "a submission was answered {status}");
     let accepted: Value = serde_json::from_slice(connection.body())?;
     Ok(accepted["run_id"].as_str().unwrap_or_default().to_owned())
 }
 
-async fn ended(connection: &mut Connection, target: &Target, run_id: &str) -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+async fn ended(connection: &mut HttpConnection, target: &LoadTarget, run_id: &str) -> anyhow::Result<()> {
+    let deadline = Instant::now() + START_TIMEOUT;
     let request = read(target, run_id, 30);
     loop {
         anyhow::ensure!(Instant::now() < deadline, "a run did not end after the line was there again");

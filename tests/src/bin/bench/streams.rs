@@ -4,48 +4,48 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use deskgate_gateway::descriptors::Descriptors;
+use deskgate_gateway::descriptors::DescriptorLimit;
 use deskgate_protocol::RunId;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::Bench;
-use crate::by_hand::{ByHand, follow, open};
-use crate::http::Connection;
+use crate::environment::{self, BenchGateway};
+use crate::http::HttpConnection;
 use crate::process::{children_cpu_seconds, cpu_seconds, memory_mib};
-use crate::report::Report;
-use crate::site::{self, Server};
+use crate::raw_device::{RawDevice, follow, open};
+use crate::report::BenchReport;
 
-const MEMORY: &str = "streams_5000_mib";
-const IDLE: &str = "streams_5000_idle_cpu_percent";
+const MEMORY_METRIC: &str = "streams_5000_mib";
+const IDLE_CPU_METRIC: &str = "streams_5000_idle_cpu_percent";
 /// Streams, each on a run of its own: nothing is shared.
-const STREAMS: usize = 5000;
+const STREAM_COUNT: usize = 5000;
 /// Streams from one address.
-const FROM_ONE: usize = 1000;
+const STREAMS_PER_ADDRESS: usize = 1000;
 /// The event with which a run starts.
-const STARTED: u64 = 2;
+const STARTED_SEQUENCE: u64 = 2;
 /// Reports under way at once.
-const TOGETHER: usize = 64;
+const MAX_CONCURRENT_REPORTS: usize = 64;
 /// Seconds in which nothing happens.
-const QUIET: f64 = 20.0;
+const QUIET_SECONDS: f64 = 20.0;
 
 /// Measures it if it is asked for.
-pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
-    if !bench.wants(&[MEMORY, IDLE]) {
+pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
+    if !bench.wants(&[MEMORY_METRIC, IDLE_CPU_METRIC]) {
         return Ok(());
     }
     println!("Many streams");
     // This program holds the other end of each.
-    let descriptors = Descriptors::for_connections(STREAMS);
+    let descriptors = DescriptorLimit::for_connections(STREAM_COUNT);
     descriptors.take().and_then(|()| descriptors.are_enough().map_err(std::io::Error::other))?;
-    let folder = site::folder()?;
-    let server = Server::start(&bench.programs, folder.path()).await?;
-    let mut device = ByHand::pair(&server).await?;
+    let folder = environment::folder()?;
+    let server = BenchGateway::start(&bench.programs, folder.path()).await?;
+    let mut device = RawDevice::pair(&server).await?;
     let target = device.publish(&server).await?;
-    let mut connection = Connection::open(target.address).await?;
+    let mut connection = HttpConnection::open(target.address).await?;
     let mut runs = Vec::new();
-    for _ in 0..bench.count(STREAMS) {
+    for _ in 0..bench.count(STREAM_COUNT) {
         runs.push(device.start_run(&target, &mut connection).await?);
     }
 
@@ -53,23 +53,23 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
     let (hears, mut heard) = mpsc::unbounded_channel();
     let mut followers = JoinSet::new();
     for (place, run_id) in runs.iter().enumerate() {
-        if place % FROM_ONE == 0 {
+        if place % STREAMS_PER_ADDRESS == 0 {
             device.answer_pings(Duration::from_millis(1)).await?;
         }
-        let from = Ipv4Addr::new(127, 0, 0, u8::try_from(2 + place / FROM_ONE)?);
-        followers.spawn(follow(open(&target, *run_id, STARTED, from).await?, hears.clone()));
+        let from = Ipv4Addr::new(127, 0, 0, u8::try_from(2 + place / STREAMS_PER_ADDRESS)?);
+        followers.spawn(follow(open(&target, *run_id, STARTED_SEQUENCE, from).await?, hears.clone()));
     }
     device.answer_pings(Duration::from_secs(2)).await?;
     let open = memory_mib(server.pid(), "VmRSS")?;
     let cluster = server.cluster()?.1;
     let used = || (cpu_seconds(server.pid()), children_cpu_seconds(cluster));
-    let (began, quiet) = (used(), bench.time(QUIET));
+    let (began, quiet) = (used(), bench.time(QUIET_SECONDS));
     device.answer_pings(quiet).await?;
     let ended = used();
     let percent = |began: f64, ended: f64| 100.0 * (ended - began) / quiet.as_secs_f64();
 
     let first = Instant::now();
-    for some in runs.chunks(TOGETHER) {
+    for some in runs.chunks(MAX_CONCURRENT_REPORTS) {
         tell(&mut device, some).await?;
     }
     for _ in &runs {
@@ -86,13 +86,13 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
             "an_event_each_cpu_ms": told_cpu_ms,
         }),
     );
-    report.value(MEMORY, open.max(after) - before);
-    report.value(IDLE, percent(began.0, ended.0));
+    report.value(MEMORY_METRIC, open.max(after) - before);
+    report.value(IDLE_CPU_METRIC, percent(began.0, ended.0));
     Ok(())
 }
 
 /// An event in each of these runs.
-async fn tell(device: &mut ByHand, runs: &[RunId]) -> anyhow::Result<()> {
+async fn tell(device: &mut RawDevice, runs: &[RunId]) -> anyhow::Result<()> {
     for run_id in runs {
         device.report(*run_id, 1).await;
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use deskgate::identity::DeviceKey;
 use deskgate::link::{HostPin, Ssh};
-use deskgate_gateway::tunnel::{self, Admission, HostKeys, Verdict};
+use deskgate_gateway::tunnel::{self, HostKeys, KeyAdmission, KeyStatus};
 use deskgate_protocol::identity::PublicKey;
 use deskgate_tests::sshd::Sshd;
 use serde_json::json;
@@ -22,54 +22,54 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::Bench;
-use crate::process::Process;
-use crate::report::{Report, median, percentile};
-use crate::site::{self, PATIENCE};
+use crate::environment::{self, START_TIMEOUT};
+use crate::process::ChildProcess;
+use crate::report::{BenchReport, median, percentile};
 
-const NAMES: [&str; 2] = ["tunnel_throughput_vs_openssh", "tunnel_rtt_vs_openssh"];
+const METRICS: [&str; 2] = ["tunnel_throughput_vs_openssh", "tunnel_rtt_vs_openssh"];
 /// What a device says first: send everything back.
-const ECHO: u8 = b'e';
+const ECHO_COMMAND: u8 = b'e';
 /// Or swallow so many bytes, and then say that they are there.
-const SINK: u8 = b's';
+const SINK_COMMAND: u8 = b's';
 /// One question and one answer.
-const WORD: usize = 64;
+const MESSAGE_BYTES: usize = 64;
 /// Rounds of each.
-const ROUNDS: usize = 5;
+const TUNNEL_ROUNDS: usize = 5;
 /// Written at once.
-const PIECE: usize = 32 * 1024;
+const CHUNK_BYTES: usize = 32 * 1024;
 
 /// The other side of every line. Its name stands for the control socket's.
-const SOCKET: &str = "echo.sock";
+const SOCKET_NAME: &str = "echo.sock";
 
 /// Measures what is asked for.
-pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Result<()> {
-    if !bench.wants(&NAMES) {
+pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
+    if !bench.wants(&METRICS) {
         return Ok(());
     }
     println!("Tunnel");
-    let folder = site::folder()?;
+    let folder = environment::folder()?;
     let key = DeviceKey::load_or_create(&folder.path().join("device_key"))?;
     let (_far, port) = start(folder.path()).await?;
     let (sshd, ssh) = openssh(folder.path()).await?;
-    let ours = async || -> anyhow::Result<Line> {
+    let ours = async || -> anyhow::Result<TunnelStream> {
         let known = HostKeys::load_or_create(folder.path())?.current().fingerprint();
         let ssh = Ssh {
             host: "127.0.0.1".to_owned(),
             port,
             user: "bench".to_owned(),
-            socket_path: folder.path().join(SOCKET).display().to_string(),
+            socket_path: folder.path().join(SOCKET_NAME).display().to_string(),
             pin: HostPin::Fingerprint(known.parse()?),
             followed: None,
         };
         Ok(ssh.open(&key).await?)
     };
-    let theirs = async || -> anyhow::Result<Line> {
-        let line: Line = Box::new(UnixStream::connect(folder.path().join("near.sock")).await?);
+    let theirs = async || -> anyhow::Result<TunnelStream> {
+        let line: TunnelStream = Box::new(UnixStream::connect(folder.path().join("near.sock")).await?);
         Ok(line)
     };
 
     let mut found = [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]];
-    for _ in 0..bench.count(ROUNDS) {
+    for _ in 0..bench.count(TUNNEL_ROUNDS) {
         for (place, line) in [ours().await?, theirs().await?].into_iter().enumerate() {
             found[0][place].push(round_trip_us(line, bench.count(3_000)).await?);
         }
@@ -82,17 +82,17 @@ pub(crate) async fn measure(bench: &Bench, report: &mut Report) -> anyhow::Resul
         let unit = if name == "tunnel_rtt" { "us" } else { "mib_per_s" };
         report.part(&format!("{name}_{unit}"), json!({ "ours": ours, "openssh": theirs }));
     }
-    report.value(NAMES[0], median(&found[1][0]) / median(&found[1][1]));
-    report.value(NAMES[1], median(&found[0][0]) / median(&found[0][1]));
+    report.value(METRICS[0], median(&found[1][0]) / median(&found[1][1]));
+    report.value(METRICS[1], median(&found[0][0]) / median(&found[0][1]));
     Ok(())
 }
 
-type Line = Box<dyn tunnel::ByteStream>;
+type TunnelStream = Box<dyn tunnel::ByteStream>;
 
 /// The middle of so many questions and answers, in microseconds.
-async fn round_trip_us(mut line: Line, count: usize) -> anyhow::Result<f64> {
-    line.write_all(&[ECHO]).await?;
-    let mut word = [7; WORD];
+async fn round_trip_us(mut line: TunnelStream, count: usize) -> anyhow::Result<f64> {
+    line.write_all(&[ECHO_COMMAND]).await?;
+    let mut word = [7; MESSAGE_BYTES];
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
         let began = Instant::now();
@@ -106,12 +106,12 @@ async fn round_trip_us(mut line: Line, count: usize) -> anyhow::Result<f64> {
 }
 
 /// How fast so many MiB arrive at the other end.
-async fn mib_per_second(mut line: Line, mib: usize) -> anyhow::Result<f64> {
-    line.write_all(&[SINK]).await?;
+async fn mib_per_second(mut line: TunnelStream, mib: usize) -> anyhow::Result<f64> {
+    line.write_all(&[SINK_COMMAND]).await?;
     line.write_all(&u64::try_from(mib << 20)?.to_be_bytes()).await?;
-    let piece = vec![7; PIECE];
+    let piece = vec![7; CHUNK_BYTES];
     let began = Instant::now();
-    for _ in 0..(mib << 20) / PIECE {
+    for _ in 0..(mib << 20) / CHUNK_BYTES {
         line.write_all(&piece).await?;
     }
     line.flush().await?;
@@ -120,16 +120,16 @@ async fn mib_per_second(mut line: Line, mib: usize) -> anyhow::Result<f64> {
 }
 
 /// The process behind both lines, and the port of our listener in it.
-async fn start(folder: &Path) -> anyhow::Result<(Process, u16)> {
+async fn start(folder: &Path) -> anyhow::Result<(ChildProcess, u16)> {
     let log = folder.join("far.log");
     let mut command = Command::new(std::env::current_exe()?);
-    let mut process = Process::start(command.arg("far").current_dir(folder), &log)?;
-    let port = site::first_line(&log, &mut process, |line| line.parse().ok()).await?;
+    let mut process = ChildProcess::start(command.arg("far").current_dir(folder), &log)?;
+    let port = environment::first_line(&log, &mut process, |line| line.parse().ok()).await?;
     Ok((process, port))
 }
 
 /// OpenSSH's server, and its client with a socket on this side.
-async fn openssh(folder: &Path) -> anyhow::Result<(Sshd, Process)> {
+async fn openssh(folder: &Path) -> anyhow::Result<(Sshd, ChildProcess)> {
     let key = folder.join("id");
     let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status()?;
     anyhow::ensure!(made.success(), "ssh-keygen failed");
@@ -150,10 +150,10 @@ async fn openssh(folder: &Path) -> anyhow::Result<(Sshd, Process)> {
         "ExitOnForwardFailure=yes",
     ]);
     ssh.arg("-o").arg(format!("UserKnownHostsFile={}", sshd.known_hosts().display()));
-    ssh.arg("-i").arg(&key).arg("-L").arg(format!("{}:{}", near.display(), folder.join(SOCKET).display()));
+    ssh.arg("-i").arg(&key).arg("-L").arg(format!("{}:{}", near.display(), folder.join(SOCKET_NAME).display()));
     ssh.args(["-p", &port, &format!("{}@127.0.0.1", sshd.user())]);
-    let mut process = Process::start(&mut ssh, &folder.join("ssh.log"))?;
-    let deadline = Instant::now() + PATIENCE;
+    let mut process = ChildProcess::start(&mut ssh, &folder.join("ssh.log"))?;
+    let deadline = Instant::now() + START_TIMEOUT;
     while !near.exists() {
         let said = || std::fs::read_to_string(folder.join("ssh.log")).unwrap_or_default();
         anyhow::ensure!(!process.has_ended() && Instant::now() < deadline, "ssh does not connect: {}", said());
@@ -163,28 +163,35 @@ async fn openssh(folder: &Path) -> anyhow::Result<(Sshd, Process)> {
 }
 
 /// Lets everybody in.
-struct Everybody;
+struct AdmitEveryone;
 
-impl Admission for Everybody {
-    fn admit<'a>(&'a self, _: &'a PublicKey) -> Pin<Box<dyn Future<Output = Verdict> + Send + 'a>> {
-        Box::pin(async { Verdict::Admit })
+impl KeyAdmission for AdmitEveryone {
+    fn admit<'a>(&'a self, _: &'a PublicKey) -> Pin<Box<dyn Future<Output = KeyStatus> + Send + 'a>> {
+        Box::pin(async { KeyStatus::Admit })
     }
 }
 
 /// The process behind both lines, in the folder that it was started in, until a signal ends it.
-pub(crate) fn far() -> anyhow::Result<()> {
+pub(crate) fn run_echo_server() -> anyhow::Result<()> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
         let folder = std::env::current_dir()?;
-        let socket: PathBuf = folder.join(SOCKET);
+        let socket: PathBuf = folder.join(SOCKET_NAME);
         let unix = UnixListener::bind(&socket)?;
         let tcp = TcpListener::bind("127.0.0.1:0").await?;
         println!("{}", tcp.local_addr()?.port());
         let host_keys = HostKeys::load_or_create(&folder)?;
-        let config = tunnel::Config::new(socket.display().to_string());
+        let config = tunnel::TunnelConfig::new(socket.display().to_string());
         let (arrivals, mut arrived) = mpsc::channel(8);
-        tokio::spawn(tunnel::serve(tcp, host_keys, config, Arc::new(Everybody), arrivals, CancellationToken::new()));
+        tokio::spawn(tunnel::serve(
+            tcp,
+            host_keys,
+            config,
+            Arc::new(AdmitEveryone),
+            arrivals,
+            CancellationToken::new(),
+        ));
         loop {
-            let line: Line = tokio::select! {
+            let line: TunnelStream = tokio::select! {
                 Some(arrival) = arrived.recv() => arrival.stream,
                 accepted = unix.accept() => Box::new(accepted?.0),
             };
@@ -193,9 +200,9 @@ pub(crate) fn far() -> anyhow::Result<()> {
     })
 }
 
-async fn answer(mut line: Line) -> std::io::Result<()> {
-    let mut piece = vec![0; PIECE];
-    if line.read_u8().await? == SINK {
+async fn answer(mut line: TunnelStream) -> std::io::Result<()> {
+    let mut piece = vec![0; CHUNK_BYTES];
+    if line.read_u8().await? == SINK_COMMAND {
         let mut left = line.read_u64().await?;
         while left > 0 {
             let read = line.read(&mut piece).await?;
@@ -204,7 +211,7 @@ async fn answer(mut line: Line) -> std::io::Result<()> {
                 return Ok(());
             }
         }
-        line.write_all(&[SINK]).await?;
+        line.write_all(&[SINK_COMMAND]).await?;
         line.flush().await?;
         // The other end closes it.
         line.read_u8().await?;

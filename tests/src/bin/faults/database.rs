@@ -3,13 +3,13 @@
 use deskgate_tests::Postgres;
 use serde_json::Value;
 
-const INDEXES: &str = "SELECT c.oid::regclass::text AS name, c.oid::int8 AS oid FROM pg_class c \
+const INDEXES_QUERY: &str = "SELECT c.oid::regclass::text AS name, c.oid::int8 AS oid FROM pg_class c \
     JOIN pg_am a ON a.oid = c.relam AND a.amname = 'btree' JOIN pg_namespace n ON n.oid = c.relnamespace \
     WHERE c.relkind = 'i' AND n.nspname NOT IN ('pg_toast')";
-const TABLES: &str = "SELECT c.oid::regclass::text AS name, c.oid::int8 AS oid FROM pg_class c \
+const TABLES_QUERY: &str = "SELECT c.oid::regclass::text AS name, c.oid::int8 AS oid FROM pg_class c \
     JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND n.nspname = 'public'";
 /// Each foreign key with what joins its two tables, and what is not empty in the one that points.
-const KEYS: &str = "SELECT conname AS name, conrelid::regclass::text AS child, confrelid::regclass::text AS parent, \
+const FOREIGN_KEYS_QUERY: &str = "SELECT conname AS name, conrelid::regclass::text AS child, confrelid::regclass::text AS parent, \
     (SELECT string_agg(format('p.%I = c.%I', pa.attname, ca.attname), ' AND ') \
         FROM unnest(conkey, confkey) AS k(c, p) \
         JOIN pg_attribute ca ON ca.attrelid = conrelid AND ca.attnum = k.c \
@@ -22,8 +22,11 @@ const KEYS: &str = "SELECT conname AS name, conrelid::regclass::text AS child, c
 pub(crate) async fn flaws(postgres: &Postgres) -> Vec<String> {
     let mut flaws = Vec::new();
     postgres.change("CREATE EXTENSION IF NOT EXISTS amcheck").await;
-    let (indexes, tables, keys) =
-        (postgres.rows(INDEXES).await, postgres.rows(TABLES).await, postgres.rows(KEYS).await);
+    let (indexes, tables, keys) = (
+        postgres.rows(INDEXES_QUERY).await,
+        postgres.rows(TABLES_QUERY).await,
+        postgres.rows(FOREIGN_KEYS_QUERY).await,
+    );
     if indexes.is_empty() || tables.is_empty() || keys.is_empty() {
         flaws.push(format!(
             "{} indexes, {} tables and {} foreign keys are too few to be judged",
@@ -60,7 +63,7 @@ pub(crate) async fn flaws(postgres: &Postgres) -> Vec<String> {
 /// The rows of every table, as text.
 pub(crate) async fn everything(postgres: &Postgres) -> Vec<(String, String)> {
     let mut everything = Vec::new();
-    for table in postgres.rows(TABLES).await {
+    for table in postgres.rows(TABLES_QUERY).await {
         let name = text(&table, "name").to_owned();
         let rows = postgres.rows(&format!("SELECT * FROM {name}")).await;
         everything.push((name, rows.iter().map(|row| format!("{row}\n")).collect()));

@@ -8,21 +8,21 @@ use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use crate::callers::{Business, Caller, Request, read, talker};
+use crate::callers::{ApiRequest, Caller, CallerContext, converser, read};
 use crate::database;
-use crate::history::{Asked, Call, Event, Record, Seen};
-use crate::scene::secrets::Place;
-use crate::scene::{REPLICAS, levels};
-use crate::strikes::points::{self, Point};
+use crate::history::{AnswerContent, CallAction, CallRecord, HistoryRecord, StoredEvent};
+use crate::injection::crash_points::{self, CrashPoint};
+use crate::testbed::leak_scan::LeakSource;
+use crate::testbed::{REPLICA_COUNT, resource_usage};
 
 /// Auditors who read beside each other.
-const AUDITORS: usize = 4;
+const AUDITOR_COUNT: usize = 4;
 
 /// Evidence that no caller's history has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Evidence {
     /// The stored events of each run, as the JSON form shows them.
-    pub(crate) events: BTreeMap<String, Vec<Event>>,
+    pub(crate) events: BTreeMap<String, Vec<StoredEvent>>,
     /// The runs that each job's key leads to.
     pub(crate) found: BTreeMap<String, Vec<String>>,
     /// The runs in the table.
@@ -45,7 +45,7 @@ pub(crate) struct Evidence {
     /// What is in queues when everything is over: each of a gateway's gauges that is not 0 then.
     pub(crate) queued: Vec<String>,
     /// The points at which a program may die.
-    pub(crate) points: Vec<Point>,
+    pub(crate) points: Vec<CrashPoint>,
 }
 
 /// An execution as its device's log has it.
@@ -66,11 +66,11 @@ struct Job {
 }
 
 /// Gathers it. Whatever the auditors see is in their histories, too.
-pub(crate) async fn gather(business: &Arc<Business>, logs: &[(String, String)]) -> Evidence {
+pub(crate) async fn gather(business: &Arc<CallerContext>, logs: &[(String, String)]) -> Evidence {
     let records = business.histories.all();
     let (jobs, conversations) = (jobs(&records), conversations(&records));
     let mut auditing = JoinSet::new();
-    for (number, some) in jobs.chunks(jobs.len().div_ceil(AUDITORS).max(1)).enumerate() {
+    for (number, some) in jobs.chunks(jobs.len().div_ceil(AUDITOR_COUNT).max(1)).enumerate() {
         auditing.spawn(audit(business.caller(&format!("auditor-{number}")), some.to_vec()));
     }
     let mut evidence = Evidence::default();
@@ -81,9 +81,9 @@ pub(crate) async fn gather(business: &Arc<Business>, logs: &[(String, String)]) 
     }
     let mut auditor = business.caller("auditor");
     for (conversation, desk) in conversations {
-        for replica in 0..REPLICAS {
+        for replica in 0..REPLICA_COUNT {
             let operation = auditor.next_operation();
-            auditor.ask(operation, &talker::looks(desk, &conversation), replica).await;
+            auditor.ask(operation, &converser::looks(desk, &conversation), replica).await;
         }
     }
     for desk in 0..business.scene.desks.len() {
@@ -101,14 +101,14 @@ pub(crate) async fn gather(business: &Arc<Business>, logs: &[(String, String)]) 
     evidence.database = database::flaws(postgres).await;
     evidence.logged = logs.iter().flat_map(|(name, text)| flaws(name, text)).collect();
     evidence.executions = logs.iter().flat_map(|(_, text)| text.lines().filter_map(execution)).collect();
-    evidence.queued = levels::queued(&business.scene).await;
-    evidence.points = points::folder().map(|folder| points::gather(&folder)).unwrap_or_default();
+    evidence.queued = resource_usage::queued(&business.scene).await;
+    evidence.points = crash_points::folder().map(|folder| crash_points::gather(&folder)).unwrap_or_default();
     let secrets = &business.scene.secrets;
     for (name, text) in logs {
-        secrets.look(Place::Log, &format!("the log of {name}"), text);
+        secrets.look(LeakSource::Log, &format!("the log of {name}"), text);
     }
     for (table, rows) in database::everything(postgres).await {
-        secrets.look(Place::Table, &format!("the table {table}"), &rows);
+        secrets.look(LeakSource::Table, &format!("the table {table}"), &rows);
     }
     (evidence.leaked, evidence.secrets) = (secrets.found(), secrets.count());
     evidence
@@ -143,7 +143,7 @@ async fn audit(mut auditor: Caller, jobs: Vec<Job>) -> Evidence {
     let mut evidence = Evidence::default();
     for Job { key, desk, run_id, has_key } in jobs {
         if let Some(run_id) = run_id {
-            for replica in 0..REPLICAS {
+            for replica in 0..REPLICA_COUNT {
                 let operation = auditor.next_operation();
                 auditor.ask(operation, &read(desk, &run_id, 0), replica).await;
             }
@@ -158,18 +158,27 @@ async fn audit(mut auditor: Caller, jobs: Vec<Job>) -> Evidence {
     evidence
 }
 
-fn get(name: &'static str, desk: usize, path: String) -> Request {
-    Request { name, asked: Asked::Nothing, desk, method: Method::GET, path, key: None, body: None, signed: None }
+fn get(name: &'static str, desk: usize, path: String) -> ApiRequest {
+    ApiRequest {
+        name,
+        asked: CallAction::Nothing,
+        desk,
+        method: Method::GET,
+        path,
+        key: None,
+        body: None,
+        signed: None,
+    }
 }
 
 /// All stored events of a run, page by page.
-async fn events(auditor: &mut Caller, desk: usize, run_id: &str) -> Vec<Event> {
-    let mut events: Vec<Event> = Vec::new();
+async fn events(auditor: &mut Caller, desk: usize, run_id: &str) -> Vec<StoredEvent> {
+    let mut events: Vec<StoredEvent> = Vec::new();
     loop {
         let after = events.last().map_or(0, |event| event.sequence);
         let request = get("events", desk, format!("/runs/{run_id}/events?limit=7&after={after}"));
-        let Some(reply) = auditor.insist(&request).await else { return events };
-        let page: Vec<_> = reply.body["data"].as_array().into_iter().flatten().filter_map(Event::read).collect();
+        let Some(reply) = auditor.retry(&request).await else { return events };
+        let page: Vec<_> = reply.body["data"].as_array().into_iter().flatten().filter_map(StoredEvent::read).collect();
         if page.is_empty() {
             return events;
         }
@@ -182,7 +191,7 @@ async fn listed(auditor: &mut Caller, desk: usize) -> Vec<String> {
     let (mut listed, mut cursor) = (Vec::new(), String::new());
     loop {
         let request = get("list", desk, format!("/runs?limit=13{cursor}"));
-        let Some(reply) = auditor.insist(&request).await else { return listed };
+        let Some(reply) = auditor.retry(&request).await else { return listed };
         let page = reply.body["data"].as_array().into_iter().flatten();
         listed.extend(page.filter_map(|run| run["run_id"].as_str()).map(str::to_owned));
         match reply.body["next_cursor"].as_str() {
@@ -195,19 +204,19 @@ async fn listed(auditor: &mut Caller, desk: usize) -> Vec<String> {
 /// The runs that a key leads to.
 async fn found(auditor: &mut Caller, desk: usize, key: &str) -> Vec<String> {
     let request = get("find", desk, format!("/runs?idempotency_key={key}"));
-    let Some(reply) = auditor.insist(&request).await else { return Vec::new() };
+    let Some(reply) = auditor.retry(&request).await else { return Vec::new() };
     let runs = reply.body["data"].as_array().into_iter().flatten();
     runs.filter_map(|run| run["run_id"].as_str()).map(str::to_owned).collect()
 }
 
 /// Every job that was asked for.
-fn jobs(records: &[Record]) -> Vec<Job> {
+fn jobs(records: &[HistoryRecord]) -> Vec<Job> {
     let mut jobs = BTreeMap::new();
     for call in calls(records) {
         let Some(job) = call.asked.job() else { continue };
-        let has_key = !matches!(call.asked, Asked::Event { .. });
+        let has_key = !matches!(call.asked, CallAction::Event { .. });
         let known = jobs.entry(job).or_insert(Job { key: job.to_owned(), desk: call.desk, run_id: None, has_key });
-        if let Seen::Run { run_id, .. } | Seen::Became { run_id } = &call.seen {
+        if let AnswerContent::Run { run_id, .. } | AnswerContent::Became { run_id } = &call.seen {
             known.run_id = Some(run_id.clone());
         }
     }
@@ -215,17 +224,17 @@ fn jobs(records: &[Record]) -> Vec<Job> {
 }
 
 /// Every conversation that was seen, and at which desk.
-fn conversations(records: &[Record]) -> BTreeMap<String, usize> {
+fn conversations(records: &[HistoryRecord]) -> BTreeMap<String, usize> {
     let seen = calls(records).filter_map(|call| match &call.seen {
-        Seen::Conversation { conversation, .. } => Some((conversation.clone(), call.desk)),
+        AnswerContent::Conversation { conversation, .. } => Some((conversation.clone(), call.desk)),
         _ => None,
     });
     seen.collect()
 }
 
-fn calls(records: &[Record]) -> impl Iterator<Item = &Call> {
+fn calls(records: &[HistoryRecord]) -> impl Iterator<Item = &CallRecord> {
     records.iter().filter_map(|record| match record {
-        Record::Call(call) => Some(call),
+        HistoryRecord::Call(call) => Some(call),
         _ => None,
     })
 }

@@ -41,24 +41,24 @@ impl Clock {
 /// A line of a history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
-pub(crate) enum Record {
-    Call(Call),
-    Done(Done),
-    Followed(Followed),
-    Decided(Decided),
-    Probed(Probed),
-    Stale(Stale),
-    Revoked(Revoked),
-    Published(Published),
+pub(crate) enum HistoryRecord {
+    Call(CallRecord),
+    Done(OperationRecord),
+    Followed(FollowRecord),
+    Decided(DecisionRecord),
+    Probed(ProbeRecord),
+    Stale(StaleFinishRecord),
+    Revoked(RevocationRecord),
+    Published(PublicationRecord),
 }
 
 /// One request, and what came of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Call {
+pub(crate) struct CallRecord {
     pub(crate) caller: String,
     /// Which of the caller's operations it is a try of.
     pub(crate) operation: u64,
-    pub(crate) asked: Asked,
+    pub(crate) asked: CallAction,
     /// The desk whose service it is about.
     pub(crate) desk: usize,
     pub(crate) replica: usize,
@@ -72,13 +72,13 @@ pub(crate) struct Call {
     pub(crate) retry_after: bool,
     /// The version of the service that a run shows; 0 for none.
     pub(crate) version: u64,
-    pub(crate) seen: Seen,
+    pub(crate) seen: AnswerContent,
 }
 
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "asked", rename_all = "snake_case")]
-pub(crate) enum Asked {
+pub(crate) enum CallAction {
     #[default]
     Nothing,
     /// A run. The job is the idempotency key; `changed` says that the body is another one than the job's.
@@ -122,7 +122,7 @@ pub(crate) enum Asked {
     },
 }
 
-impl Asked {
+impl CallAction {
     /// The job that is to be accepted, if one is.
     pub(crate) fn job(&self) -> Option<&str> {
         match self {
@@ -137,7 +137,7 @@ impl Asked {
 /// What an answer said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "seen", rename_all = "snake_case")]
-pub(crate) enum Seen {
+pub(crate) enum AnswerContent {
     #[default]
     Nothing,
     Run {
@@ -174,7 +174,7 @@ pub(crate) enum Seen {
 
 /// One operation: a call with all its repetitions, or a run to its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Done {
+pub(crate) struct OperationRecord {
     pub(crate) caller: String,
     pub(crate) operation: u64,
     pub(crate) name: String,
@@ -188,21 +188,21 @@ pub(crate) struct Done {
 
 /// A run followed by its stream, over all connections that it took.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Followed {
+pub(crate) struct FollowRecord {
     pub(crate) caller: String,
     pub(crate) run_id: String,
     /// Each with what it showed, in order.
-    pub(crate) connections: Vec<Connection>,
+    pub(crate) connections: Vec<StreamConnection>,
     /// Whether a stream said that the run has ended, and was closed.
     pub(crate) is_whole: bool,
 }
 
 /// One connection of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Connection {
+pub(crate) struct StreamConnection {
     /// The event behind which it began.
     pub(crate) after: u64,
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<StoredEvent>,
     /// Whether it came to a stream at all, whether the gateway said that it closes it, and whether the caller left.
     pub(crate) was_open: bool,
     pub(crate) was_told: bool,
@@ -212,14 +212,14 @@ pub(crate) struct Connection {
 
 /// A stored event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Event {
+pub(crate) struct StoredEvent {
     pub(crate) sequence: u64,
     pub(crate) kind: String,
     /// Of everything it says.
     pub(crate) digest: u64,
 }
 
-impl Event {
+impl StoredEvent {
     /// One as it came.
     pub(crate) fn read(value: &Value) -> Option<Self> {
         let sequence = value["sequence"].as_u64()?;
@@ -234,10 +234,10 @@ impl Event {
 
 /// What the owner of a device decided of what waited for that.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Decided {
+pub(crate) struct DecisionRecord {
     pub(crate) run_id: String,
     pub(crate) at: u64,
-    pub(crate) matter: Matter,
+    pub(crate) matter: DecisionTopic,
     pub(crate) is_yes: bool,
     /// Whether the device said that it took the decision.
     pub(crate) is_taken: bool,
@@ -245,7 +245,7 @@ pub(crate) struct Decided {
 
 /// A version of a desk's service, and the release that its instructions name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Published {
+pub(crate) struct PublicationRecord {
     pub(crate) desk: usize,
     pub(crate) version: u64,
     pub(crate) release: u64,
@@ -253,7 +253,7 @@ pub(crate) struct Published {
 
 /// What was revoked, and what came of that.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Revoked {
+pub(crate) struct RevocationRecord {
     pub(crate) name: String,
     /// When the revocation was confirmed.
     pub(crate) acknowledged: u64,
@@ -267,7 +267,7 @@ pub(crate) struct Revoked {
 
 /// What an owner is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Matter {
+pub(crate) enum DecisionTopic {
     /// Whether a run of which nobody knows how it ended runs again.
     RunAgain,
     /// Whether a call of a tool may run.
@@ -276,7 +276,7 @@ pub(crate) enum Matter {
 
 /// What somebody was answered who asked for what is not theirs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Probed {
+pub(crate) struct ProbeRecord {
     pub(crate) caller: String,
     pub(crate) at: u64,
     /// As whom it was asked.
@@ -296,7 +296,7 @@ pub(crate) struct Probed {
 
 /// A run of which a device said an end that it had no right to say any more.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Stale {
+pub(crate) struct StaleFinishRecord {
     pub(crate) run_id: String,
     pub(crate) at: u64,
     /// What was over: the attempt, or the session.
@@ -329,12 +329,12 @@ fn sorted(value: &Value) -> Value {
 #[derive(Clone, Debug)]
 pub(crate) struct Histories {
     folder: PathBuf,
-    written: Arc<Mutex<Written>>,
+    written: Arc<Mutex<HistoryState>>,
 }
 
 #[derive(Debug, Default)]
-struct Written {
-    records: Vec<Record>,
+struct HistoryState {
+    records: Vec<HistoryRecord>,
     files: BTreeMap<String, File>,
 }
 
@@ -345,7 +345,7 @@ impl Histories {
     }
 
     /// Writes down what a caller did.
-    pub(crate) fn note(&self, caller: &str, record: Record) {
+    pub(crate) fn note(&self, caller: &str, record: HistoryRecord) {
         let mut written = self.lock();
         let file = written.files.entry(caller.to_owned()).or_insert_with(|| {
             File::create(self.folder.join(format!("{caller}.jsonl"))).expect("the report's folder can be written")
@@ -355,18 +355,18 @@ impl Histories {
         written.records.push(record);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Written> {
+    fn lock(&self) -> MutexGuard<'_, HistoryState> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Everything so far.
-    pub(crate) fn all(&self) -> Vec<Record> {
+    pub(crate) fn all(&self) -> Vec<HistoryRecord> {
         self.lock().records.clone()
     }
 
     /// How many operations of a name succeeded so far.
     pub(crate) fn succeeded(&self, name: &str) -> usize {
-        let is_one = |record: &&Record| matches!(record, Record::Done(done) if done.succeeded && done.name == name);
+        let is_one = |record: &&HistoryRecord| matches!(record, HistoryRecord::Done(done) if done.succeeded && done.name == name);
         self.lock().records.iter().filter(is_one).count()
     }
 }

@@ -7,9 +7,9 @@
 //! | part | what it does |
 //! |---|---|
 //! | [`plan`] [`seed`] | decide beforehand what is broken, when and for how long |
-//! | [`scene`] | what is broken, and the witnesses: the journals of model, tool server and receiver, and the ledgers |
+//! | [`testbed`] | what is broken, and the witnesses: the journals of model, tool server and receiver, and the ledgers |
 //! | [`callers`] | what works meanwhile, each with a [`history`] of its own |
-//! | [`strikes`] | the faults: strike, show that they struck, heal |
+//! | [`injection`] | the faults: inject, prove that they took effect, heal |
 //! | [`pass`] | all of it in its order |
 //! | [`evidence`] [`database`] | what is looked at when everything is over |
 //! | [`check`] | the invariants, as pure functions over what the witnesses wrote down |
@@ -23,12 +23,12 @@ mod check;
 mod database;
 mod evidence;
 mod history;
+mod injection;
 mod pass;
 mod plan;
 mod report;
-mod scene;
 mod seed;
-mod strikes;
+mod testbed;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,18 +36,18 @@ use std::time::SystemTime;
 
 use anyhow::Context;
 use clap::Parser;
-use deskgate_tests::island;
-use deskgate_tests::process::CRASH_DIR;
+use deskgate_tests::netns;
+use deskgate_tests::process::CRASH_DIR_ENV;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
 
-use check::counts::{self, Wanted};
-use plan::Kind;
-use report::Report;
-use strikes::POINTS;
+use check::pass_validity::{self, PassRequirements};
+use injection::POINT_FILTER_ENV;
+use plan::FaultKind;
+use report::PassReport;
 
 /// Set inside of the island, to the folder of the reports.
-const INSIDE: &str = "DESKGATE_FAULTS_INSIDE";
+const INSIDE_ENV: &str = "DESKGATE_FAULTS_INSIDE";
 
 /// Breaks Deskgate on purpose; the report also goes to target/faults.
 #[derive(Debug, Parser)]
@@ -66,7 +66,7 @@ struct Options {
     seed: Option<u64>,
     /// Kinds of faults, with commas
     #[arg(long, env = "KINDS", value_delimiter = ',')]
-    kinds: Vec<Kind>,
+    kinds: Vec<FaultKind>,
     /// Runs that must have ended for the pass to count; without it 1000, or 16 for each fault where there are fewer
     #[arg(long, env = "RUNS")]
     runs: Option<usize>,
@@ -74,7 +74,7 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let done = match std::env::var_os(INSIDE) {
+    let done = match std::env::var_os(INSIDE_ENV) {
         Some(folder) => inside(&options, folder.into()),
         None => outside(&options),
     };
@@ -93,9 +93,9 @@ fn outside(options: &Options) -> anyhow::Result<ExitCode> {
     let points = target.join("faults/points");
     let _ = std::fs::remove_dir_all(&points);
     std::fs::create_dir_all(&points).with_context(|| points.display().to_string())?;
-    let mut again = island::command(&program);
-    again.env(CRASH_DIR, points);
-    again.args(std::env::args_os().skip(1)).env(INSIDE, target.join("faults")).env("SEED", seed.to_string());
+    let mut again = netns::command(&program);
+    again.env(CRASH_DIR_ENV, points);
+    again.args(std::env::args_os().skip(1)).env(INSIDE_ENV, target.join("faults")).env("SEED", seed.to_string());
     let status = again.status().context("util-linux's unshare")?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
@@ -103,7 +103,7 @@ fn outside(options: &Options) -> anyhow::Result<ExitCode> {
 fn inside(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> {
     // Whoever ends the program outside ends this one.
     set_parent_process_death_signal(Some(Signal::TERM))?;
-    island::arrange();
+    netns::arrange();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -118,15 +118,15 @@ fn inside(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> {
 /// A pass and its judgement.
 async fn judged(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> {
     let seed = options.seed.context("the one outside passes it on")?;
-    let (usual, faults, deaths): (&[Kind], usize, usize) = match (options.long, options.points) {
-        (true, _) => (&Kind::ALL, 6 * Kind::ALL.len(), 0),
-        (_, true) => (&Kind::POINTS, 210, 3),
-        _ => (&Kind::SHORT, 66, 0),
+    let (usual, faults, deaths): (&[FaultKind], usize, usize) = match (options.long, options.points) {
+        (true, _) => (&FaultKind::ALL_KINDS, 6 * FaultKind::ALL_KINDS.len(), 0),
+        (_, true) => (&FaultKind::CRASH_POINT_PASS, 210, 3),
+        _ => (&FaultKind::SHORT_PASS, 66, 0),
     };
-    let is_whole = options.faults.is_none() && options.kinds.is_empty() && std::env::var_os(POINTS).is_none();
+    let is_whole = options.faults.is_none() && options.kinds.is_empty() && std::env::var_os(POINT_FILTER_ENV).is_none();
     let deaths = if is_whole { deaths } else { 0 };
     let faults = options.faults.unwrap_or(faults);
-    let wanted = Wanted { faults, runs: options.runs.unwrap_or((faults * 16).min(1000)), deaths };
+    let wanted = PassRequirements { faults, runs: options.runs.unwrap_or((faults * 16).min(1000)), deaths };
     let kinds = if options.kinds.is_empty() { usual } else { &options.kinds };
     let plan = plan::plan(seed, kinds, faults);
     let own = folder.join(format!("seed-{seed}"));
@@ -134,10 +134,10 @@ async fn judged(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> 
     std::fs::create_dir_all(&own).with_context(|| own.display().to_string())?;
     println!("faults: seed {seed}, {} faults", plan.len());
     let witnesses = Box::pin(pass::run(seed, &plan, wanted.runs, &own)).await;
-    let report = Report {
+    let report = PassReport {
         seed,
         violations: check::judge(&witnesses),
-        reasons: counts::why_not(&witnesses, wanted),
+        reasons: pass_validity::shortfalls(&witnesses, wanted),
         witnesses: &witnesses,
     };
     report.write(&own, &folder)?;

@@ -5,11 +5,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::seed::Dice;
+use crate::seed::SeededRandom;
 
 /// A kind of fault, by its number in the list of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) enum Kind {
+pub(crate) enum FaultKind {
     /// kill -9 of one gateway.
     F1,
     /// A gateway dies at a named point.
@@ -80,9 +80,9 @@ pub(crate) enum Kind {
     F34,
 }
 
-impl Kind {
+impl FaultKind {
     /// The kinds of a short pass.
-    pub(crate) const SHORT: [Self; 11] = [
+    pub(crate) const SHORT_PASS: [Self; 11] = [
         Self::F1,
         Self::F2,
         Self::F5,
@@ -97,10 +97,10 @@ impl Kind {
     ];
 
     /// Those in which a program dies at a point, about as often as there are points of its kind.
-    pub(crate) const POINTS: [Self; 5] = [Self::F2, Self::F2, Self::F2, Self::F6, Self::F6];
+    pub(crate) const CRASH_POINT_PASS: [Self; 5] = [Self::F2, Self::F2, Self::F2, Self::F6, Self::F6];
 
     /// Every kind that can be struck.
-    pub(crate) const ALL: [Self; 34] = [
+    pub(crate) const ALL_KINDS: [Self; 34] = [
         Self::F1,
         Self::F2,
         Self::F3,
@@ -138,7 +138,7 @@ impl Kind {
     ];
 
     /// What it is, for people.
-    pub(crate) const fn about(self) -> &'static str {
+    pub(crate) const fn description(self) -> &'static str {
         match self {
             Self::F1 => "kill -9 of a gateway",
             Self::F2 => "a gateway dies at a point",
@@ -178,7 +178,7 @@ impl Kind {
     }
 
     /// The kinds of which two may be at work at the same time.
-    pub(crate) const TOGETHER: [Self; 13] = [
+    pub(crate) const COMBINABLE: [Self; 13] = [
         Self::F1,
         Self::F5,
         Self::F7,
@@ -219,28 +219,28 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FaultKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, formatter)
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for FaultKind {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|kind| kind.to_string() == name);
-        known.ok_or_else(|| format!("{name} is none of {}", Self::ALL.map(|kind| kind.to_string()).join(", ")))
+        let known = Self::ALL_KINDS.into_iter().find(|kind| kind.to_string() == name);
+        known.ok_or_else(|| format!("{name} is none of {}", Self::ALL_KINDS.map(|kind| kind.to_string()).join(", ")))
     }
 }
 
 /// One fault to be struck.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Planned {
+pub(crate) struct PlannedFault {
     /// Its place in the plan.
     pub(crate) number: usize,
     /// What it is.
-    pub(crate) kind: Kind,
+    pub(crate) kind: FaultKind,
     /// Milliseconds of quiet before it.
     pub(crate) pause_ms: u64,
     /// Milliseconds it lasts, where it lasts.
@@ -251,11 +251,11 @@ pub(crate) struct Planned {
     pub(crate) manner: u64,
 }
 
-impl Planned {
+impl PlannedFault {
     /// Two others that are struck at once in its place.
-    pub(crate) fn two(&self) -> [Self; 2] {
-        let mut dice = Dice::of(self.manner, "two");
-        let mut kinds = Kind::TOGETHER.to_vec();
+    pub(crate) fn split_in_two(&self) -> [Self; 2] {
+        let mut dice = SeededRandom::of(self.manner, "two");
+        let mut kinds = FaultKind::COMBINABLE.to_vec();
         dice.shuffle(&mut kinds);
         [kinds[0], kinds[1]].map(|kind| {
             let (least, most) = kind.lasts();
@@ -266,17 +266,17 @@ impl Planned {
 }
 
 /// The whole plan of a pass. Every kind comes equally often, in an order that the seed decides.
-pub(crate) fn plan(seed: u64, kinds: &[Kind], faults: usize) -> Vec<Planned> {
-    let mut dice = Dice::of(seed, "plan");
+pub(crate) fn plan(seed: u64, kinds: &[FaultKind], faults: usize) -> Vec<PlannedFault> {
+    let mut dice = SeededRandom::of(seed, "plan");
     let mut order = Vec::new();
     while order.len() < faults {
         let mut round = kinds.to_vec();
         dice.shuffle(&mut round);
         order.extend(round);
     }
-    let planned = |(number, kind): (usize, Kind)| {
+    let planned = |(number, kind): (usize, FaultKind)| {
         let (least, most) = kind.lasts();
-        Planned {
+        PlannedFault {
             number,
             kind,
             pause_ms: dice.within(300, 2500),
@@ -294,17 +294,17 @@ mod tests {
 
     #[test]
     fn one_seed_makes_one_plan_in_which_every_kind_comes_equally_often() {
-        let made = plan(42, &Kind::SHORT, 66);
-        assert_eq!(made, plan(42, &Kind::SHORT, 66));
-        assert_ne!(made, plan(43, &Kind::SHORT, 66));
-        for kind in Kind::SHORT {
+        let made = plan(42, &FaultKind::SHORT_PASS, 66);
+        assert_eq!(made, plan(42, &FaultKind::SHORT_PASS, 66));
+        assert_ne!(made, plan(43, &FaultKind::SHORT_PASS, 66));
+        for kind in FaultKind::SHORT_PASS {
             assert_eq!(made.iter().filter(|planned| planned.kind == kind).count(), 6, "{kind}");
         }
     }
 
     #[test]
     fn a_kind_that_is_none_is_refused_with_those_that_are() {
-        assert_eq!("F17".parse(), Ok(Kind::F17));
-        assert!("F99".parse::<Kind>().unwrap_err().contains("none of F1, F2"));
+        assert_eq!("F17".parse(), Ok(FaultKind::F17));
+        assert!("F99".parse::<FaultKind>().unwrap_err().contains("none of F1, F2"));
     }
 }

@@ -2,9 +2,9 @@
 
 /// A small generator (SplitMix64): not for secrets.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct SeededRandom(u64);
 
-impl Dice {
+impl SeededRandom {
     /// One of its own for each name, so that nobody's choices depend on how often somebody else chose.
     pub(crate) fn of(seed: u64, name: &str) -> Self {
         // FNV-1a: the same in every build, which the standard library's hashes do not promise.
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn one_seed_makes_the_same_choices_and_another_name_others() {
         let choices = |seed, name| {
-            let mut dice = Dice::of(seed, name);
+            let mut dice = SeededRandom::of(seed, name);
             (0..8).map(|_| dice.within(3, 40)).collect::<Vec<_>>()
         };
         assert_eq!(choices(7, "a"), choices(7, "a"));

@@ -9,19 +9,19 @@
 //!
 //! | part | what it does |
 //! |---|---|
-//! | [`site`] | three gateways on one PostgreSQL, the devices, the receiver of callbacks |
-//! | [`offered`] | submissions at the times at which they are due, whatever became of those before |
-//! | [`steady`] [`wake`] [`racers`] | the levels |
-//! | [`figures`] | what is measured, and what was wrong |
+//! | [`environment`] | three gateways on one PostgreSQL, the devices, the receiver of callbacks |
+//! | [`submissions`] | submissions at the times at which they are due, whatever became of those before |
+//! | [`steady_load`] [`device_wake`] [`races`] | the levels |
+//! | [`report`] | what is measured, and what was wrong |
 //!
 //! It runs on an island, because callbacks go to public addresses only, and each level ends by itself.
 
-mod figures;
-mod offered;
-mod racers;
-mod site;
-mod steady;
-mod wake;
+mod device_wake;
+mod environment;
+mod races;
+mod report;
+mod steady_load;
+mod submissions;
 
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -29,23 +29,23 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
-use deskgate_tests::island;
+use deskgate_tests::netns;
 use futures_util::FutureExt;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
 
-use figures::Report;
-use site::Site;
+use environment::LoadEnvironment;
+use report::LoadReport;
 
 /// Set inside of the island, to the folder of the report.
-const INSIDE: &str = "DESKGATE_LOAD_INSIDE";
+const INSIDE_ENV: &str = "DESKGATE_LOAD_INSIDE";
 
 /// Puts Deskgate under load; the report also goes to target/load.
 #[derive(Debug, Parser)]
 struct Options {
     /// What is tried, with commas
     #[arg(long, env = "LEVELS", value_delimiter = ',', value_enum, ignore_case = true, default_values = ["l1", "l3", "l4", "l6"])]
-    levels: Vec<Level>,
+    levels: Vec<Scenario>,
     /// How long L1 lasts; L4 lasts a third of it
     #[arg(long, env = "LOAD_SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=7200))]
     seconds: u32,
@@ -68,7 +68,7 @@ struct Options {
 
 /// What is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Level {
+enum Scenario {
     L1,
     L3,
     L4,
@@ -77,7 +77,7 @@ enum Level {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let done = match std::env::var_os(INSIDE) {
+    let done = match std::env::var_os(INSIDE_ENV) {
         Some(folder) => inside(&options, folder.into()),
         None => outside(),
     };
@@ -91,8 +91,8 @@ fn main() -> ExitCode {
 fn outside() -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe()?;
     let target = program.ancestors().nth(2).context("the program stands in no target folder")?;
-    let mut again = island::command(&program);
-    again.args(std::env::args_os().skip(1)).env(INSIDE, target.join("load"));
+    let mut again = netns::command(&program);
+    again.args(std::env::args_os().skip(1)).env(INSIDE_ENV, target.join("load"));
     let status = again.status().context("util-linux's unshare")?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
@@ -100,7 +100,7 @@ fn outside() -> anyhow::Result<ExitCode> {
 fn inside(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> {
     // Whoever ends the program outside ends this one.
     set_parent_process_death_signal(Some(Signal::TERM))?;
-    island::arrange();
+    netns::arrange();
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
@@ -117,18 +117,18 @@ fn inside(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> {
 }
 
 /// All levels, one after the other, on one site.
-async fn loaded(options: &Options) -> Report {
-    let mut report = Report::default();
-    let mut site = Site::open(options.devices as usize).await;
+async fn loaded(options: &Options) -> LoadReport {
+    let mut report = LoadReport::default();
+    let mut site = LoadEnvironment::open(options.devices as usize).await;
     for level in &options.levels {
         println!("load: {level:?}");
         report.begin(format!("{level:?}"), &site);
         let tried = async {
             match level {
-                Level::L1 => steady::beside_streams(&mut site, options, &mut report).await,
-                Level::L3 => wake::from_sleep(&mut site, options.runs, &mut report).await,
-                Level::L4 => steady::ten_times(&mut site, options, &mut report).await,
-                Level::L6 => racers::race(&mut site, options.racers as usize, &mut report).await,
+                Scenario::L1 => steady_load::beside_streams(&mut site, options, &mut report).await,
+                Scenario::L3 => device_wake::from_sleep(&mut site, options.runs, &mut report).await,
+                Scenario::L4 => steady_load::ten_times(&mut site, options, &mut report).await,
+                Scenario::L6 => races::race(&mut site, options.racers as usize, &mut report).await,
             }
         };
         // What it panics with has been printed; what was measured until then is kept.

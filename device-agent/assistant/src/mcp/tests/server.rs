@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// One request that came.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct SeenRequest {
     /// The head as it was sent, in lower case.
     pub(super) head: String,
     /// The protocol's method; empty without a body.
@@ -20,7 +20,7 @@ pub(super) struct Seen {
 }
 
 /// What becomes of a request.
-pub(super) enum Reply {
+pub(super) enum ServerReply {
     /// These bytes, and the end of the connection.
     Bytes(Vec<u8>),
     /// The connection ends without a word.
@@ -31,17 +31,17 @@ pub(super) enum Reply {
     Endless(&'static str),
 }
 
-type Play = Arc<dyn Fn(&Seen) -> Reply + Send + Sync>;
+type PlayFn = Arc<dyn Fn(&SeenRequest) -> ServerReply + Send + Sync>;
 
-pub(super) struct Server {
+pub(super) struct FakeMcpServer {
     pub(super) url: String,
     pub(super) certificate: reqwest::Certificate,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
     _serving: AbortOnDropHandle<()>,
 }
 
-impl Server {
-    pub(super) async fn start(play: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+impl FakeMcpServer {
+    pub(super) async fn start(play: impl Fn(&SeenRequest) -> ServerReply + Send + Sync + 'static) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
         let certificate = reqwest::Certificate::from_der(made.cert.der()).expect("a certificate");
@@ -51,7 +51,7 @@ impl Server {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("https://localhost:{}/mcp", listener.local_addr().expect("bound").port());
-        let (seen, play): (Arc<Mutex<Vec<Seen>>>, Play) = (Arc::default(), Arc::new(play));
+        let (seen, play): (Arc<Mutex<Vec<SeenRequest>>>, PlayFn) = (Arc::default(), Arc::new(play));
         let kept = Arc::clone(&seen);
         let serving = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
@@ -64,7 +64,7 @@ impl Server {
     }
 
     /// What came so far.
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    pub(super) fn seen(&self) -> Vec<SeenRequest> {
         self.seen.lock().expect("no panic").clone()
     }
 
@@ -75,19 +75,19 @@ impl Server {
 }
 
 /// One request on each connection.
-async fn serve(acceptor: TlsAcceptor, stream: TcpStream, seen: &Mutex<Vec<Seen>>, play: &Play) -> Option<()> {
+async fn serve(acceptor: TlsAcceptor, stream: TcpStream, seen: &Mutex<Vec<SeenRequest>>, play: &PlayFn) -> Option<()> {
     let mut stream = acceptor.accept(stream).await.ok()?;
     let request = read(&mut stream).await?;
     let reply = play(&request);
     seen.lock().expect("no panic").push(request);
     match reply {
-        Reply::Bytes(bytes) => stream.write_all(&bytes).await.ok()?,
-        Reply::Cut => return Some(()),
-        Reply::Nothing => {
+        ServerReply::Bytes(bytes) => stream.write_all(&bytes).await.ok()?,
+        ServerReply::Cut => return Some(()),
+        ServerReply::Nothing => {
             // Until the other side gives up.
             let _ = stream.read(&mut [0]).await;
         }
-        Reply::Endless(head) => {
+        ServerReply::Endless(head) => {
             stream.write_all(head.as_bytes()).await.ok()?;
             let piece = vec![b'x'; 1 << 20];
             while stream.write_all(&piece).await.is_ok() {}
@@ -96,7 +96,7 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream, seen: &Mutex<Vec<Seen>>
     stream.shutdown().await.ok()
 }
 
-async fn read(stream: &mut TlsStream<TcpStream>) -> Option<Seen> {
+async fn read(stream: &mut TlsStream<TcpStream>) -> Option<SeenRequest> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -112,25 +112,25 @@ async fn read(stream: &mut TlsStream<TcpStream>) -> Option<Seen> {
         stream.read_buf(&mut bytes).await.ok().filter(|read| *read > 0)?;
     }
     let body: Value = serde_json::from_slice(&bytes[end..]).unwrap_or_default();
-    Some(Seen { head, method: body["method"].as_str().unwrap_or_default().to_owned(), body })
+    Some(SeenRequest { head, method: body["method"].as_str().unwrap_or_default().to_owned(), body })
 }
 
 /// An HTTP answer with a body and further header lines.
-pub(super) fn http(status: &str, headers: &str, body: &str) -> Reply {
+pub(super) fn http(status: &str, headers: &str, body: &str) -> ServerReply {
     let length = body.len();
-    Reply::Bytes(
+    ServerReply::Bytes(
         format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}").into(),
     )
 }
 
 /// The result of a request.
-pub(super) fn result(seen: &Seen, result: Value) -> Reply {
+pub(super) fn result(seen: &SeenRequest, result: Value) -> ServerReply {
     let body = json!({ "jsonrpc": "2.0", "id": seen.body["id"], "result": result });
     http("200 OK", "content-type: application/json\r\nmcp-session-id: s-1\r\n", &body.to_string())
 }
 
 /// What a well-behaved server answers to everything but a call.
-pub(super) fn polite(seen: &Seen, tools: Value) -> Reply {
+pub(super) fn polite(seen: &SeenRequest, tools: Value) -> ServerReply {
     match seen.method.as_str() {
         "initialize" => {
             let info = json!({ "name": "played", "version": "1" });

@@ -7,28 +7,28 @@ use super::*;
 
 /// Everything that writes asks; nothing in `keys` is touched.
 fn held(on_denial: OnDenial) -> Turn {
-    let deny = Rule { action: Action::Deny, tool: "*".into(), path: Some("keys".into()) };
-    turn_under(9, Approvals { rules: vec![deny], on_denial, ..Approvals::default() })
+    let deny = Rule { action: RuleAction::Deny, tool: "*".into(), path: Some("keys".into()) };
+    turn_under(9, ApprovalPolicy { rules: vec![deny], on_denial, ..ApprovalPolicy::default() })
 }
 
-pub(super) fn asked() -> Event {
-    Event::Asked { approval_id: ApprovalId::new(), expires_at: Timestamp::now() }
+pub(super) fn asked() -> TurnEvent {
+    TurnEvent::Asked { approval_id: ApprovalId::new(), expires_at: Timestamp::now() }
 }
 
-pub(super) fn any_answer() -> impl Strategy<Value = Answer> {
+pub(super) fn any_answer() -> impl Strategy<Value = ApprovalAnswer> {
     let reasons = prop_oneof![Just(None), Just(Some("Not now.".to_owned()))];
     prop_oneof![
-        3 => Just(Answer::Once),
-        2 => Just(Answer::ForRun),
-        1 => reasons.prop_map(|reason| Answer::Denied { reason }),
-        1 => Just(Answer::Expired),
+        3 => Just(ApprovalAnswer::Once),
+        2 => Just(ApprovalAnswer::ForRun),
+        1 => reasons.prop_map(|reason| ApprovalAnswer::Denied { reason }),
+        1 => Just(ApprovalAnswer::Expired),
     ]
 }
 
 /// Up to the moment in which a person is asked about a write to `a.txt`.
 fn asking(on_denial: OnDenial) -> Turn {
     let mut turn = held(on_denial);
-    let asks = after(&mut turn, [Event::Started, says("I save it."), calls("Write"), ends()]);
+    let asks = after(&mut turn, [TurnEvent::Started, says("I save it."), calls("Write"), ends()]);
     assert_eq!(asks[2..], ["ask for Write because \"I save it.\""]);
     assert_eq!(after(&mut turn, [asked()]), ["call_2_1 Write held", "wait for an answer"]);
     turn
@@ -45,13 +45,13 @@ fn told(turn: &Turn) -> String {
 fn a_yes_lets_the_call_run_once_it_was_planned_anew_and_is_in_the_journal() {
     let mut turn = asking(OnDenial::TellAssistant);
     let one = |turn: &mut Turn, event| turn.on(event, SECOND).iter().map(words).collect::<Vec<_>>();
-    assert_eq!(one(&mut turn, Event::Answered(Answer::Once)), ["Approved", "plan Write"]);
-    assert_eq!(one(&mut turn, Event::Planned(Ok(plan("a.txt")))), ["begin Write by approval"]);
+    assert_eq!(one(&mut turn, TurnEvent::Answered(ApprovalAnswer::Once)), ["Approved", "plan Write"]);
+    assert_eq!(one(&mut turn, TurnEvent::Planned(Ok(plan("a.txt")))), ["begin Write by approval"]);
     assert_eq!(turn.effects, Effects::None, "it has not begun");
-    assert_eq!(one(&mut turn, Event::Begun), ["call_2_1 Write started", "run Write"]);
+    assert_eq!(one(&mut turn, TurnEvent::Begun), ["call_2_1 Write started", "run Write"]);
     assert_eq!(turn.effects, Effects::Possible);
     assert_eq!(one(&mut turn, answers("saved")), ["note true"]);
-    assert_eq!(one(&mut turn, Event::Noted), ["call_2_1 Write completed Ok", "call the model with 3 messages"]);
+    assert_eq!(one(&mut turn, TurnEvent::Noted), ["call_2_1 Write completed Ok", "call the model with 3 messages"]);
     assert_eq!(turn.effects, Effects::Known);
     // Once means once.
     let asks = after(&mut turn, [calls("Write"), ends()]);
@@ -61,13 +61,13 @@ fn a_yes_lets_the_call_run_once_it_was_planned_anew_and_is_in_the_journal() {
 #[test]
 fn what_would_do_something_else_by_now_than_what_was_seen_is_asked_again() {
     let mut turn = asking(OnDenial::TellAssistant);
-    turn.on(Event::Answered(Answer::Once), SECOND);
-    let asks = turn.on(Event::Planned(Ok(plan("b/a.txt"))), SECOND);
+    turn.on(TurnEvent::Answered(ApprovalAnswer::Once), SECOND);
+    let asks = turn.on(TurnEvent::Planned(Ok(plan("b/a.txt"))), SECOND);
     assert_eq!(asks.iter().map(words).collect::<Vec<_>>(), ["ask again for Write"]);
     // And what became something that is denied is not even asked.
     after(&mut turn, [asked()]);
-    turn.on(Event::Answered(Answer::Once), SECOND);
-    turn.on(Event::Planned(Ok(plan("keys/a.txt"))), SECOND);
+    turn.on(TurnEvent::Answered(ApprovalAnswer::Once), SECOND);
+    turn.on(TurnEvent::Planned(Ok(plan("keys/a.txt"))), SECOND);
     assert!(told(&turn).contains("rules"), "{}", told(&turn));
 }
 
@@ -75,21 +75,21 @@ fn what_would_do_something_else_by_now_than_what_was_seen_is_asked_again() {
 fn a_change_that_is_only_drawn_otherwise_is_not_asked_again_and_begins_as_it_was_seen() {
     let change = |before: &str, after: &str, diff: &str| {
         let of = |text: &str| deskgate_protocol::canonical::Sha256Digest::of(text.as_bytes());
-        let shown = Shown::Change { before: Some(of(before)), after: of(after), diff: diff.to_owned() };
+        let shown = PlanPreview::Change { before: Some(of(before)), after: of(after), diff: diff.to_owned() };
         Plan { place: Some("a.txt".into()), shown }
     };
     let seen = change("old", "new", "in few lines");
     let then = |plan: Plan| {
         let mut turn = held(OnDenial::TellAssistant);
-        after(&mut turn, [Event::Started, calls("Write")]);
+        after(&mut turn, [TurnEvent::Started, calls("Write")]);
         turn.on(ends(), SECOND);
-        turn.on(Event::Planned(Ok(seen.clone())), SECOND);
+        turn.on(TurnEvent::Planned(Ok(seen.clone())), SECOND);
         turn.on(asked(), SECOND);
-        turn.on(Event::Answered(Answer::Once), SECOND);
-        turn.on(Event::Planned(Ok(plan)), SECOND)
+        turn.on(TurnEvent::Answered(ApprovalAnswer::Once), SECOND);
+        turn.on(TurnEvent::Planned(Ok(plan)), SECOND)
     };
     match &then(change("old", "new", "in many lines"))[..] {
-        [Effect::Begin { call, basis: Basis::Approval(_) }] => assert_eq!(call.plan, seen),
+        [TurnEffect::Begin { call, basis: CallBasis::Approval(_) }] => assert_eq!(call.plan, seen),
         other => panic!("{other:?}"),
     }
     let elsewhere = Plan { place: Some("b.txt".into()), ..seen.clone() };
@@ -101,29 +101,29 @@ fn a_change_that_is_only_drawn_otherwise_is_not_asked_again_and_begins_as_it_was
 #[test]
 fn a_yes_for_the_run_is_about_one_tool_in_one_folder() {
     let mut turn = asking(OnDenial::TellAssistant);
-    assert_eq!(after(&mut turn, [Event::Answered(Answer::ForRun)])[2], "run Write");
+    assert_eq!(after(&mut turn, [TurnEvent::Answered(ApprovalAnswer::ForRun)])[2], "run Write");
     after(&mut turn, [answers("saved")]);
     let next = |turn: &mut Turn, place: &str| {
         after(turn, [says("."), calls("Write")]);
         turn.on(ends(), SECOND);
-        let effects = turn.on(Event::Planned(Ok(plan(place))), SECOND);
+        let effects = turn.on(TurnEvent::Planned(Ok(plan(place))), SECOND);
         effects.iter().map(words).collect::<Vec<_>>()
     };
     assert_eq!(next(&mut turn, "b.txt"), ["begin Write by a grant"]);
-    after(&mut turn, [Event::Begun, answers("saved")]);
+    after(&mut turn, [TurnEvent::Begun, answers("saved")]);
     assert_eq!(next(&mut turn, "docs/b.txt"), ["ask for Write because \".\""]);
-    after(&mut turn, [asked(), Event::Answered(Answer::Expired)]);
+    after(&mut turn, [asked(), TurnEvent::Answered(ApprovalAnswer::Expired)]);
     after(&mut turn, [calls("Write")]);
     turn.on(ends(), SECOND);
-    turn.on(Event::Planned(Ok(plan("keys"))), SECOND);
+    turn.on(TurnEvent::Planned(Ok(plan("keys"))), SECOND);
     assert!(told(&turn).contains("rules"), "a grant beats no deny");
 }
 
 /// Ends the call under way without anybody knowing how, and lets the model ask for the same once more.
 fn lost_and_repeated(turn: &mut Turn) -> Vec<String> {
-    let lost = Event::ToolFinished(Ok(ToolOutput::unknown("It may have happened.")));
+    let lost = TurnEvent::ToolFinished(Ok(ToolOutput::unknown("It may have happened.")));
     let effects = turn.on(lost, SECOND);
-    let noted = effects.iter().any(|effect| matches!(effect, Effect::Note { .. }));
+    let noted = effects.iter().any(|effect| matches!(effect, TurnEffect::Note { .. }));
     assert!(!noted, "nobody knows what to note: {effects:?}");
     assert!(told(turn).contains("may have happened"));
     assert_eq!(turn.effects, Effects::Possible);
@@ -133,17 +133,17 @@ fn lost_and_repeated(turn: &mut Turn) -> Vec<String> {
 #[test]
 fn a_call_that_may_have_happened_is_repeated_by_no_rule_and_no_grant_but_by_a_person() {
     let mut by_rule = turn(9);
-    after(&mut by_rule, [Event::Started, calls("Write"), ends()]);
+    after(&mut by_rule, [TurnEvent::Started, calls("Write"), ends()]);
     assert_eq!(lost_and_repeated(&mut by_rule).last().expect("asks"), "ask for Write because \"\"");
-    assert_eq!(after(&mut by_rule, [asked(), Event::Answered(Answer::Once)])[2], "run Write");
+    assert_eq!(after(&mut by_rule, [asked(), TurnEvent::Answered(ApprovalAnswer::Once)])[2], "run Write");
     // Another call is another matter.
     after(&mut by_rule, [answers("saved"), calls("Write")]);
     by_rule.on(ends(), SECOND);
-    let other = by_rule.on(Event::Planned(Ok(plan("b.txt"))), SECOND);
+    let other = by_rule.on(TurnEvent::Planned(Ok(plan("b.txt"))), SECOND);
     assert_eq!(other.iter().map(words).collect::<Vec<_>>(), ["begin Write by the rules"]);
 
     let mut by_grant = asking(OnDenial::TellAssistant);
-    assert_eq!(after(&mut by_grant, [Event::Answered(Answer::ForRun)])[2], "run Write");
+    assert_eq!(after(&mut by_grant, [TurnEvent::Answered(ApprovalAnswer::ForRun)])[2], "run Write");
     assert_eq!(lost_and_repeated(&mut by_grant).last().expect("asks"), "ask for Write because \"\"");
 }
 
@@ -151,77 +151,81 @@ fn a_call_that_may_have_happened_is_repeated_by_no_rule_and_no_grant_but_by_a_pe
 fn what_may_have_happened_in_an_earlier_attempt_is_asked_about_too_whatever_the_file_is_like_now() {
     let change = |before: &str| {
         let of = |text: &str| deskgate_protocol::canonical::Sha256Digest::of(text.as_bytes());
-        let shown = Shown::Change { before: Some(of(before)), after: of("new"), diff: format!("-{before}\n+new") };
+        let shown =
+            PlanPreview::Change { before: Some(of(before)), after: of("new"), diff: format!("-{before}\n+new") };
         Plan { place: Some("a.txt".into()), shown }
     };
     let (call_id, tool, arguments) = ("call_1_1".to_owned(), "Write".to_owned(), json!({}));
     let call = PlannedCall { call_id, tool, kind: ToolKind::Write, arguments, plan: change("old") };
     let mut turn = Turn::new(Setup { uncertain: vec![call.digest()], ..setup(9) });
-    after(&mut turn, [Event::Started, calls("Write")]);
+    after(&mut turn, [TurnEvent::Started, calls("Write")]);
     turn.on(ends(), SECOND);
-    let asks = turn.on(Event::Planned(Ok(change("new"))), SECOND);
+    let asks = turn.on(TurnEvent::Planned(Ok(change("new"))), SECOND);
     assert_eq!(asks.iter().map(words).collect::<Vec<_>>(), ["ask for Write because \"\""]);
 }
 
 #[test]
 fn a_call_that_the_journal_lets_only_a_person_begin_is_asked_about() {
     let mut turn = turn(9);
-    after(&mut turn, [Event::Started, says("I save it."), calls("Write")]);
+    after(&mut turn, [TurnEvent::Started, says("I save it."), calls("Write")]);
     turn.on(ends(), SECOND);
-    let begins = turn.on(Event::Planned(Ok(plan("a.txt"))), SECOND);
+    let begins = turn.on(TurnEvent::Planned(Ok(plan("a.txt"))), SECOND);
     assert_eq!(begins.iter().map(words).collect::<Vec<_>>(), ["begin Write by the rules"]);
-    assert_eq!(after(&mut turn, [Event::AsksFirst]), ["ask for Write because \"I save it.\""]);
+    assert_eq!(after(&mut turn, [TurnEvent::AsksFirst]), ["ask for Write because \"I save it.\""]);
     assert_eq!(turn.effects, Effects::None, "it has not begun");
-    assert_eq!(after(&mut turn, [asked(), Event::Answered(Answer::Once)])[2], "run Write");
+    assert_eq!(after(&mut turn, [asked(), TurnEvent::Answered(ApprovalAnswer::Once)])[2], "run Write");
 }
 
 #[test]
 fn a_no_is_told_to_the_assistant_with_the_owners_words_or_ends_the_run() {
-    let no = |reason: Option<&str>| Answer::Denied { reason: reason.map(str::to_owned) };
+    let no = |reason: Option<&str>| ApprovalAnswer::Denied { reason: reason.map(str::to_owned) };
     for (answer, word, code) in [
         (no(None), "did not allow", RunErrorCode::ApprovalDenied),
         (no(Some("Use the other file.")), "Use the other file.", RunErrorCode::ApprovalDenied),
-        (Answer::Expired, "Nobody decided", RunErrorCode::ApprovalExpired),
+        (ApprovalAnswer::Expired, "Nobody decided", RunErrorCode::ApprovalExpired),
     ] {
         let mut turn = asking(OnDenial::TellAssistant);
-        let effects = after(&mut turn, [Event::Answered(answer.clone())]);
+        let effects = after(&mut turn, [TurnEvent::Answered(answer.clone())]);
         assert_eq!(effects[1], "call the model with 3 messages");
         assert!(told(&turn).contains(word), "{}", told(&turn));
         assert_eq!((turn.effects, turn.usage.tool_calls), (Effects::None, 0));
         let mut turn = asking(OnDenial::EndRun);
-        assert_eq!(after(&mut turn, [Event::Answered(answer)])[1], format!("failed {code:?}"));
+        assert_eq!(after(&mut turn, [TurnEvent::Answered(answer)])[1], format!("failed {code:?}"));
     }
 }
 
 #[test]
 fn a_request_that_the_journal_cannot_settle_is_taken_back_and_ends_the_run() {
     let mut turn = asking(OnDenial::TellAssistant);
-    assert_eq!(after(&mut turn, [Event::NotWritten]), ["withdraw", "failed Internal"]);
+    assert_eq!(after(&mut turn, [TurnEvent::NotWritten]), ["withdraw", "failed Internal"]);
 }
 
 #[test]
 fn a_stop_takes_an_open_request_back_before_the_run_ends() {
     let mut turn = asking(OnDenial::TellAssistant);
-    assert_eq!(after(&mut turn, [Event::Stop]), ["withdraw", "cancelled None"]);
+    assert_eq!(after(&mut turn, [TurnEvent::Stop]), ["withdraw", "cancelled None"]);
 }
 
 #[test]
 fn what_cannot_be_written_down_is_not_done() {
     let mut turn = asking(OnDenial::TellAssistant);
-    turn.on(Event::Answered(Answer::Once), SECOND);
-    turn.on(Event::Planned(Ok(plan("a.txt"))), SECOND);
-    assert_eq!(after(&mut turn, [Event::NotWritten]), ["failed Internal"]);
+    turn.on(TurnEvent::Answered(ApprovalAnswer::Once), SECOND);
+    turn.on(TurnEvent::Planned(Ok(plan("a.txt"))), SECOND);
+    assert_eq!(after(&mut turn, [TurnEvent::NotWritten]), ["failed Internal"]);
     let mut turn = held(OnDenial::TellAssistant);
-    after(&mut turn, [Event::Started, calls("Write"), ends()]);
-    assert_eq!(after(&mut turn, [Event::NotWritten]), ["failed Internal"], "nor asked");
+    after(&mut turn, [TurnEvent::Started, calls("Write"), ends()]);
+    assert_eq!(after(&mut turn, [TurnEvent::NotWritten]), ["failed Internal"], "nor asked");
 }
 
 #[test]
 fn effects_of_an_earlier_attempt_are_not_forgotten() {
     let mut turn = turn(9);
     turn.effects = Effects::Known;
-    after(&mut turn, [Event::Started, calls("Write"), ends(), Event::ToolFinished(Ok(ToolOutput::error("no")))]);
-    assert_eq!(after(&mut turn, [Event::Stop]), ["cancelled Known"]);
+    after(
+        &mut turn,
+        [TurnEvent::Started, calls("Write"), ends(), TurnEvent::ToolFinished(Ok(ToolOutput::error("no")))],
+    );
+    assert_eq!(after(&mut turn, [TurnEvent::Stop]), ["cancelled Known"]);
 }
 
 proptest! {
@@ -236,42 +240,42 @@ proptest! {
         let (mut approved, mut granted) = (None, Vec::new());
         for event in events {
             let plans = match &event {
-                Event::Planned(Ok(plan)) => Some(plan.clone()),
-                Event::AsksFirst => begun.clone(),
+                TurnEvent::Planned(Ok(plan)) => Some(plan.clone()),
+                TurnEvent::AsksFirst => begun.clone(),
                 _ => None,
             };
             let answer = match &event {
-                Event::Answered(answer) => Some(answer.clone()),
+                TurnEvent::Answered(answer) => Some(answer.clone()),
                 _ => None,
             };
-            let begins = matches!(event, Event::Begun);
+            let begins = matches!(event, TurnEvent::Begun);
             for effect in turn.on(event, SECOND) {
                 match effect {
-                    Effect::Ask(request) => {
+                    TurnEffect::Ask(request) => {
                         prop_assert_eq!(Some(&request.call.plan), plans.as_ref());
                         requested = Some(request.call.plan);
                     }
-                    Effect::Emit(DeviceEvent::ApprovalResolved { resolution: ApprovalResolution::Approved, .. }) => {
-                        prop_assert!(matches!(answer, Some(Answer::Once | Answer::ForRun)));
+                    TurnEffect::Emit(DeviceEvent::ApprovalResolved { resolution: ApprovalResolution::Approved, .. }) => {
+                        prop_assert!(matches!(answer, Some(ApprovalAnswer::Once | ApprovalAnswer::ForRun)));
                         approved = requested.take();
-                        if answer == Some(Answer::ForRun) {
+                        if answer == Some(ApprovalAnswer::ForRun) {
                             let place = approved.as_ref().and_then(|plan: &Plan| plan.place.clone());
-                            granted.push(Scope::of("Write", place.as_deref()));
+                            granted.push(GrantScope::of("Write", place.as_deref()));
                         }
                     }
-                    Effect::Begin { call, basis } => {
+                    TurnEffect::Begin { call, basis } => {
                         prop_assert_eq!(Some(&call.plan), plans.as_ref(), "it was planned just now");
                         let place = call.plan.place.as_deref().unwrap_or_default();
                         prop_assert!(!place.starts_with("keys"), "a deny holds");
                         begun = Some(call.plan.clone());
                         match basis {
-                            Basis::Rules => prop_assert_eq!(call.tool.as_str(), "Read"),
-                            Basis::Approval(_) => prop_assert_eq!(Some(call.plan), approved.take()),
-                            Basis::Grant(_) => prop_assert!(granted.contains(&Scope::of("Write", Some(place)))),
+                            CallBasis::Rules => prop_assert_eq!(call.tool.as_str(), "Read"),
+                            CallBasis::Approval(_) => prop_assert_eq!(Some(call.plan), approved.take()),
+                            CallBasis::Grant(_) => prop_assert!(granted.contains(&GrantScope::of("Write", Some(place)))),
                         }
                         planned = Some(call.tool);
                     }
-                    Effect::RunTool { name, .. } => {
+                    TurnEffect::RunTool { name, .. } => {
                         prop_assert!(begins, "right behind its entry");
                         prop_assert_eq!(Some(name), planned.take());
                     }

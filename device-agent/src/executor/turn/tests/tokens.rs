@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn usage(input_tokens: u64, output_tokens: u64) -> Event {
-    Event::Model(ModelEvent::Usage(TokenUsage { input_tokens, output_tokens }))
+fn usage(input_tokens: u64, output_tokens: u64) -> TurnEvent {
+    TurnEvent::Model(ModelEvent::Usage(TokenUsage { input_tokens, output_tokens }))
 }
 
 fn user(text: &str) -> Message {
@@ -21,9 +21,9 @@ fn in_a_conversation(context_tokens: u64) -> Turn {
 }
 
 /// The request of the one call of the model among these effects.
-fn request(effects: Vec<Effect>) -> ModelRequest {
+fn request(effects: Vec<TurnEffect>) -> ModelRequest {
     let mut requests = effects.into_iter().filter_map(|effect| match effect {
-        Effect::CallModel(request) => Some(request),
+        TurnEffect::CallModel(request) => Some(request),
         _ => None,
     });
     requests.next().expect("a call of the model")
@@ -39,46 +39,46 @@ fn text_of(message: &Message) -> &str {
 #[test]
 fn each_call_may_write_what_the_calls_before_it_left() {
     let mut turn = Turn::new(Setup { max_output_tokens: Some(100), ..setup(9) });
-    assert_eq!(request(turn.on(Event::Started, SECOND)).max_output_tokens, Some(100));
+    assert_eq!(request(turn.on(TurnEvent::Started, SECOND)).max_output_tokens, Some(100));
     after(&mut turn, [usage(5, 30), calls("Read"), ends()]);
     assert_eq!(request(turn.on(answers("x"), SECOND)).max_output_tokens, Some(70));
     // Also what a call wrote that broke off; and a provider that counts nothing is counted by bytes.
     after(&mut turn, [usage(5, 20), fails(ErrorKind::Overloaded, true)]);
-    assert_eq!(request(turn.on(Event::RetryDue, SECOND)).max_output_tokens, Some(50));
+    assert_eq!(request(turn.on(TurnEvent::RetryDue, SECOND)).max_output_tokens, Some(50));
     after(&mut turn, [says(&"x".repeat(40)), fails(ErrorKind::Overloaded, true)]);
-    assert_eq!(request(turn.on(Event::RetryDue, SECOND)).max_output_tokens, Some(40));
+    assert_eq!(request(turn.on(TurnEvent::RetryDue, SECOND)).max_output_tokens, Some(40));
 }
 
 #[test]
 fn what_a_stopped_call_read_is_counted() {
     let mut turn = turn(9);
-    after(&mut turn, [Event::Started, usage(27, 0), says("Half an ans")]);
-    match &turn.on(Event::Stop, SECOND)[..] {
-        [Effect::Finish(Outcome::Cancelled { usage, .. })] => assert_eq!(usage.input_tokens, 27),
+    after(&mut turn, [TurnEvent::Started, usage(27, 0), says("Half an ans")]);
+    match &turn.on(TurnEvent::Stop, SECOND)[..] {
+        [TurnEffect::Finish(Outcome::Cancelled { usage, .. })] => assert_eq!(usage.input_tokens, 27),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn an_answer_at_the_limit_is_a_cut_answer_and_work_at_the_limit_is_a_failure() {
-    let length = || Event::Model(ModelEvent::End(StopReason::Length));
+    let length = || TurnEvent::Model(ModelEvent::End(StopReason::Length));
     let limited = || Turn::new(Setup { max_output_tokens: Some(10), ..setup(9) });
     let mut turn = limited();
-    after(&mut turn, [Event::Started, says("Half an ans"), usage(5, 10)]);
-    let Some(Effect::Finish(Outcome::Succeeded { result, .. })) = turn.on(length(), SECOND).pop() else { panic!() };
+    after(&mut turn, [TurnEvent::Started, says("Half an ans"), usage(5, 10)]);
+    let Some(TurnEffect::Finish(Outcome::Succeeded { result, .. })) = turn.on(length(), SECOND).pop() else { panic!() };
     assert_eq!(result.finish_reason, FinishReason::Length);
     // A call that nobody could make an answer of any more does not run.
-    let ended = after(&mut limited(), [Event::Started, calls("Write"), usage(5, 12), ends()]);
+    let ended = after(&mut limited(), [TurnEvent::Started, calls("Write"), usage(5, 12), ends()]);
     assert_eq!(ended, ["usage after 1 calls", "failed ModelError"]);
-    assert_eq!(after(&mut limited(), [Event::Started, usage(5, 10), length()])[1], "failed ModelError");
-    let failed = [Event::Started, usage(5, 10), fails(ErrorKind::Overloaded, true), Event::RetryDue];
+    assert_eq!(after(&mut limited(), [TurnEvent::Started, usage(5, 10), length()])[1], "failed ModelError");
+    let failed = [TurnEvent::Started, usage(5, 10), fails(ErrorKind::Overloaded, true), TurnEvent::RetryDue];
     assert_eq!(after(&mut limited(), failed), ["failed ModelError"], "asked again for nothing");
 }
 
 #[test]
 fn what_was_said_before_is_summed_up_when_the_window_is_nearly_full_and_the_request_stays_whole() {
     let mut turn = in_a_conversation(1024);
-    let asked = request(turn.on(Event::Started, SECOND));
+    let asked = request(turn.on(TurnEvent::Started, SECOND));
     assert!(asked.tools.is_empty() && asked.messages.len() == 1 && asked.max_output_tokens == Some(128));
     assert!(text_of(&asked.messages[0]).contains("Application: before"), "{:?}", asked.messages);
     let said = turn.on(usage(700, 9), SECOND);
@@ -103,10 +103,10 @@ fn what_was_said_before_is_summed_up_when_the_window_is_nearly_full_and_the_requ
 
 #[test]
 fn a_summary_that_fails_leaves_the_oldest_out_with_a_note_and_the_run_goes_on() {
-    let refuses = || Event::Model(ModelEvent::End(StopReason::Refused));
+    let refuses = || TurnEvent::Model(ModelEvent::End(StopReason::Refused));
     for failure in [vec![fails(ErrorKind::Model, false)], vec![ends()], vec![says("No."), refuses()]] {
         let mut turn = in_a_conversation(1024);
-        turn.on(Event::Started, SECOND);
+        turn.on(TurnEvent::Started, SECOND);
         assert_eq!(after(&mut turn, failure), ["usage after 1 calls", "call the model with 3 messages"]);
         assert!(text_of(&conversation(&turn)[0]).contains("left out here"));
         assert_eq!(text_of(&conversation(&turn)[2]), "now");
@@ -117,31 +117,31 @@ fn a_summary_that_fails_leaves_the_oldest_out_with_a_note_and_the_run_goes_on() 
 fn a_summary_that_fails_in_passing_is_tried_again_and_then_the_call_itself_has_all_its_attempts() {
     let overloaded = || fails(ErrorKind::Overloaded, true);
     let mut turn = in_a_conversation(1024);
-    turn.on(Event::Started, SECOND);
+    turn.on(TurnEvent::Started, SECOND);
     assert_eq!(after(&mut turn, [overloaded()]), ["retry in 250 ms"]);
     // What it had said by then does not count.
-    let asked = request(turn.on(Event::RetryDue, SECOND));
+    let asked = request(turn.on(TurnEvent::RetryDue, SECOND));
     assert!(asked.tools.is_empty(), "it is summed up again");
-    assert_eq!(after(&mut turn, [says("Half a"), Event::ModelClosed]), ["retry in 500 ms"]);
-    let said = after(&mut turn, [Event::RetryDue, says("They agreed."), ends()]);
+    assert_eq!(after(&mut turn, [says("Half a"), TurnEvent::ModelClosed]), ["retry in 500 ms"]);
+    let said = after(&mut turn, [TurnEvent::RetryDue, says("They agreed."), ends()]);
     assert_eq!(said[2], "call the model with 3 messages");
     assert!(text_of(&conversation(&turn)[0]).ends_with(":]\nThey agreed."));
     assert_eq!(after(&mut turn, [overloaded()]), ["retry in 250 ms"]);
-    assert_eq!(after(&mut turn, [Event::RetryDue]), ["call the model with 3 messages"]);
+    assert_eq!(after(&mut turn, [TurnEvent::RetryDue]), ["call the model with 3 messages"]);
     assert_eq!(turn.usage.model_calls, 5);
 }
 
 #[test]
 fn a_run_whose_work_nobody_sums_up_still_knows_what_it_wrote() {
     let mut turn = Turn::new(Setup { context_tokens: Some(4096), ..setup(9) });
-    after(&mut turn, [Event::Started, says("First I save."), calls("Write"), ends()]);
+    after(&mut turn, [TurnEvent::Started, says("First I save."), calls("Write"), ends()]);
     after(&mut turn, [answers("invoice.txt was created."), calls("Read"), ends(), answers(&"1".repeat(9000))]);
     after(&mut turn, [says("Next."), calls("Read"), ends()]);
     assert_eq!(after(&mut turn, [answers(&"2".repeat(4000))])[1], "call the model with 1 messages", "to sum up");
     let mut told = after(&mut turn, [fails(ErrorKind::Overloaded, true)]);
-    for _ in 1..ATTEMPTS {
+    for _ in 1..MAX_MODEL_ATTEMPTS {
         assert!(told[0].starts_with("retry in"), "{told:?}");
-        told = after(&mut turn, [Event::RetryDue, fails(ErrorKind::Overloaded, true)]);
+        told = after(&mut turn, [TurnEvent::RetryDue, fails(ErrorKind::Overloaded, true)]);
     }
     assert_eq!(told[1], "call the model with 3 messages");
     let (work, last) = (text_of(&conversation(&turn)[1]), text_of(&conversation(&turn)[2]));
@@ -157,7 +157,7 @@ fn a_run_whose_work_nobody_sums_up_still_knows_what_it_wrote() {
 #[test]
 fn older_work_of_a_long_run_is_summed_up_and_the_last_results_stay_whole() {
     let mut turn = Turn::new(Setup { context_tokens: Some(4096), ..setup(9) });
-    after(&mut turn, [Event::Started, says("First."), calls("Read"), ends()]);
+    after(&mut turn, [TurnEvent::Started, says("First."), calls("Read"), ends()]);
     after(&mut turn, [answers(&"1".repeat(6000)), calls("Read"), ends(), answers(&"2".repeat(4000))]);
     after(&mut turn, [calls("Read"), ends()]);
     // By its bytes alone it would fit; the provider counts otherwise.
@@ -176,18 +176,18 @@ fn older_work_of_a_long_run_is_summed_up_and_the_last_results_stay_whole() {
 fn a_conversation_that_the_model_calls_too_long_is_shortened_once_and_then_it_is_a_failure() {
     let too_long = || fails(ErrorKind::TooLong, false);
     let mut turn = in_a_conversation(1_000_000);
-    assert_eq!(after(&mut turn, [Event::Started]), ["call the model with 3 messages"]);
+    assert_eq!(after(&mut turn, [TurnEvent::Started]), ["call the model with 3 messages"]);
     assert_eq!(after(&mut turn, [too_long()]), ["call the model with 1 messages"]);
     assert_eq!(after(&mut turn, [says("Short."), ends()])[2], "call the model with 3 messages");
     assert_eq!(after(&mut turn, [too_long()]), ["failed ModelError"]);
     // Where nothing can give way it is one at once.
-    assert_eq!(after(&mut super::turn(9), [Event::Started, too_long()]), ["failed ModelError"]);
+    assert_eq!(after(&mut super::turn(9), [TurnEvent::Started, too_long()]), ["failed ModelError"]);
 }
 
 #[test]
 fn a_window_that_was_found_smaller_than_told_is_kept_in_mind() {
     let mut turn = in_a_conversation(1_000_000);
-    after(&mut turn, [Event::Started, fails(ErrorKind::TooLong, false), says("Short."), ends()]);
+    after(&mut turn, [TurnEvent::Started, fails(ErrorKind::TooLong, false), says("Short."), ends()]);
     after(&mut turn, [calls("Read"), ends(), answers(&"x".repeat(2000)), calls("Read"), ends()]);
     assert_eq!(after(&mut turn, [answers(&"y".repeat(900))])[1], "call the model with 1 messages", "to sum up");
 }
@@ -197,7 +197,7 @@ fn what_is_summed_up_at_once_is_bounded_and_its_newest_part_stays() {
     let earlier = (0..100).flat_map(|n| [user(&format!("question {n}")), assistant(&"a".repeat(30_000))]);
     let messages = earlier.chain([user("now")]).collect();
     let mut turn = Turn::new(Setup { messages, context_tokens: Some(20_000), ..setup(9) });
-    let asked = request(turn.on(Event::Started, SECOND));
+    let asked = request(turn.on(TurnEvent::Started, SECOND));
     let text = text_of(&asked.messages[0]);
     assert!(
         text.len() <= 40_100 && text.contains("question 99") && text.starts_with("[What stood before"),

@@ -8,11 +8,11 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use super::*;
 
 /// What an attempt prints when it succeeded; a success is also every word of [`SECRET`].
-const ESCAPED: &str = "ESCAPED";
+const ESCAPED_WORD: &str = "ESCAPED";
 
 /// Attempts in a shell: each is a condition that is true when it succeeded. OUT, OWN and PID stand for somebody
 /// else's folder, the agent's, and the agent's process.
-const SHELL: [(&str, &str); 50] = [
+const SHELL_ATTEMPTS: [(&str, &str); 50] = [
     ("an absolute path", "cat OUT/file"),
     ("a path through the parent", "cat ../out/file"),
     ("many parents", "cat ../../../../../../../../../../../OUT/file"),
@@ -85,7 +85,7 @@ const SHELL: [(&str, &str); 50] = [
 
 /// Attempts by system call, in Python: each sets `escaped`. `call` makes a system call by its x86-64 number and is 0 or
 /// more when that succeeded.
-const CALLS: [(&str, &str); 29] = [
+const SYSCALL_ATTEMPTS: [(&str, &str); 29] = [
     ("ptrace of the first process", "escaped = call(101, 16, 1, 0, 0) >= 0"),
     ("ptrace of itself by a child", "escaped = call(101, 0, 0, 0, 0) >= 0"),
     ("memory of another process", "escaped = call(310, 1, 0, 0, 0, 0, 0) >= 0"),
@@ -124,7 +124,7 @@ try: fcntl.ioctl(side, 0x5412, b'x'); escaped = True
 except PermissionError: escaped = False"),
 ];
 
-const PYTHON: &str = "
+const PYTHON_PRELUDE: &str = "
 import ctypes, fcntl, os, socket
 libc = ctypes.CDLL(None, use_errno=True)
 def call(number, *arguments):
@@ -138,17 +138,17 @@ print('ESCAPED' if escaped else 'refused')
 ";
 
 /// The site with everything that attempts are directed at.
-struct Target {
-    site: Site,
+struct EscapeTarget {
+    site: SandboxSite,
     sandbox: Sandbox,
     port: u16,
     name: String,
     _servers: (std::net::TcpListener, UnixListener, UnixListener),
 }
 
-impl Target {
+impl EscapeTarget {
     fn new() -> Self {
-        let site = Site::new();
+        let site = SandboxSite::new();
         for folder in ["in/sub/.git/hooks", "in/guarded"] {
             std::fs::create_dir_all(site.path(folder)).expect("creates");
         }
@@ -200,18 +200,18 @@ impl Target {
     fn fails(&self, what: &str, command: &str) {
         let (said, ending) = run(&self.sandbox, command);
         let clean = said.replace(&self.name, "");
-        assert!(!clean.contains(ESCAPED) && !clean.contains(SECRET), "{what}: {said}");
+        assert!(!clean.contains(ESCAPED_WORD) && !clean.contains(SECRET_TEXT), "{what}: {said}");
         assert!(said.contains("refused"), "{what} was not tried to its end: {ending:?}: {said}");
     }
 }
 
 #[test]
 fn no_attempt_of_a_shell_gets_out() {
-    let target = Target::new();
+    let target = EscapeTarget::new();
     let before = target.outside();
-    for (what, attempt) in SHELL {
+    for (what, attempt) in SHELL_ATTEMPTS {
         let attempt = target.fill(attempt);
-        target.fails(what, &format!("if ( {attempt} ); then echo {ESCAPED}; else echo refused; fi 2>&1"));
+        target.fails(what, &format!("if ( {attempt} ); then echo {ESCAPED_WORD}; else echo refused; fi 2>&1"));
         assert_eq!(target.outside(), before, "{what}");
     }
 }
@@ -219,11 +219,11 @@ fn no_attempt_of_a_shell_gets_out() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn no_attempt_by_system_call_gets_out() {
-    let target = Target::new();
+    let target = EscapeTarget::new();
     let before = target.outside();
-    for (what, attempt) in CALLS {
+    for (what, attempt) in SYSCALL_ATTEMPTS {
         let attempt = target.fill(attempt).trim_start().replace('\n', "\n    ");
-        let program = PYTHON.replace("ATTEMPT", &attempt);
+        let program = PYTHON_PRELUDE.replace("ATTEMPT", &attempt);
         target.fails(what, &format!("cat >/tmp/attempt.py <<'END'\n{program}\nEND\npython3 /tmp/attempt.py 2>&1"));
         assert_eq!(target.outside(), before, "{what}");
     }
@@ -232,13 +232,13 @@ fn no_attempt_by_system_call_gets_out() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn calls_of_another_kind_end_the_process() {
-    let target = Target::new();
+    let target = EscapeTarget::new();
     // getpid as x32 knows it; and by the gate of 32-bit programs.
     let x32 = "call(0x40000000 | 39)";
     let old = "import mmap; page = mmap.mmap(-1, 4096, prot=7); page.write(bytes.fromhex('b814000000cd80c3'))
     ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()";
     for attempt in [x32, old] {
-        let program = PYTHON.replace("ATTEMPT", &format!("{attempt}; escaped = True"));
+        let program = PYTHON_PRELUDE.replace("ATTEMPT", &format!("{attempt}; escaped = True"));
         let command = format!("cat >/tmp/attempt.py <<'END'\n{program}\nEND\npython3 /tmp/attempt.py; echo status $?");
         let said = ok(&target.sandbox, &command);
         assert!(said.contains("status 159"), "ended by SIGSYS: {said}");
@@ -247,7 +247,7 @@ fn calls_of_another_kind_end_the_process() {
 
 #[test]
 fn what_a_command_leaves_behind_leads_no_later_tool_out() {
-    let target = Target::new();
+    let target = EscapeTarget::new();
     let plant = target.fill(
         "ln -s OUT/file link; ln -s OUT folder; mkfifo pipe; ln -s /proc/self/root/OUT/file proc
          printf 'echo ESCAPED' >/tmp/.bashrc; cp /tmp/.bashrc /tmp/.profile; cp /tmp/.bashrc /tmp/.bash_profile
@@ -256,17 +256,17 @@ fn what_a_command_leaves_behind_leads_no_later_tool_out() {
     ok(&target.sandbox, &plant);
     assert_eq!(ok(&target.sandbox, "echo later $LD_PRELOAD$BASH_ENV"), "later\n");
     let (directory, own) = (target.site.path("in"), target.site.path("own"));
-    let ground = Ground { directory: &directory, own: &own, protected: &[], network: Network::None };
+    let ground = WorkspaceOptions { directory: &directory, own_folder: &own, protected: &[], network: Network::None };
     let workspace = Workspace::open(ground).expect("opens");
     for planted in ["link", "folder/file", "pipe", "proc"] {
-        let opened = workspace.open_file(Path::new(planted), crate::engine::workspace::Links::Inside);
+        let opened = workspace.open_file(Path::new(planted), crate::engine::workspace::LinkPolicy::Inside);
         assert!(opened.is_err(), "{planted}");
     }
 }
 
 #[test]
 fn a_repository_at_the_top_can_be_read_and_not_changed() {
-    let site = Site::new();
+    let site = SandboxSite::new();
     std::fs::create_dir_all(site.path("in/.git/hooks")).expect("creates");
     std::fs::write(site.path("in/.git/config"), "as it was").expect("writes");
     let sandbox = site.usual();

@@ -11,24 +11,24 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 use super::*;
-use crate::engine::workspace::Ground;
+use crate::engine::workspace::WorkspaceOptions;
 
 /// What stands in every file that no command may read.
-const SECRET: &str = "SECRET-OF-SOMEBODY-ELSE";
+const SECRET_TEXT: &str = "SECRET-OF-SOMEBODY-ELSE";
 
 /// A working directory `in`, the agent's folder `own` and somebody else's folder `out` beside it.
-struct Site {
+struct SandboxSite {
     folder: TempDir,
 }
 
-impl Site {
+impl SandboxSite {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         for name in ["in", "own", "out"] {
             std::fs::create_dir(folder.path().join(name)).expect("creates");
         }
         for name in ["own/key", "out/file"] {
-            std::fs::write(folder.path().join(name), SECRET).expect("writes");
+            std::fs::write(folder.path().join(name), SECRET_TEXT).expect("writes");
         }
         Self { folder }
     }
@@ -37,40 +37,40 @@ impl Site {
         self.folder.path().join(name)
     }
 
-    fn open(&self, directory: &Path, network: Network, limits: Limits) -> Result<Sandbox, Unavailable> {
+    fn open(&self, directory: &Path, network: Network, limits: CommandLimits) -> Result<Sandbox, SandboxError> {
         let own = self.path("own");
-        let ground = Ground { directory, own: &own, protected: &["guarded".to_owned()], network };
+        let ground = WorkspaceOptions { directory, own_folder: &own, protected: &["guarded".to_owned()], network };
         Sandbox::open(Arc::new(Workspace::open(ground).expect("opens")), &own, network, limits)
     }
 
-    fn sandbox(&self, network: Network, limits: Limits) -> Sandbox {
+    fn sandbox(&self, network: Network, limits: CommandLimits) -> Sandbox {
         let opened = self.open(&self.path("in"), network, limits);
         opened.expect("bubblewrap is installed and user namespaces are allowed")
     }
 
     fn usual(&self) -> Sandbox {
-        self.sandbox(Network::None, Limits::default())
+        self.sandbox(Network::None, CommandLimits::default())
     }
 }
 
 /// Enough for every command of a test that ends by itself.
-const TIME: Duration = Duration::from_secs(60);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn run(sandbox: &Sandbox, command: &str) -> (String, Ending) {
-    let (said, ending) = sandbox.run(command, TIME, &CancellationToken::new()).expect("a sandbox stands");
+fn run(sandbox: &Sandbox, command: &str) -> (String, CommandEnd) {
+    let (said, ending) = sandbox.run(command, COMMAND_TIMEOUT, &CancellationToken::new()).expect("a sandbox stands");
     (said.text(), ending)
 }
 
 /// What a command says that must succeed.
 fn ok(sandbox: &Sandbox, command: &str) -> String {
     let (said, ending) = run(sandbox, command);
-    assert!(matches!(ending, Ending::Finished(status) if status.success()), "{command}: {ending:?}: {said}");
+    assert!(matches!(ending, CommandEnd::Finished(status) if status.success()), "{command}: {ending:?}: {said}");
     said
 }
 
 #[test]
 fn a_command_works_in_the_working_directory_and_its_changes_stay() {
-    let site = Site::new();
+    let site = SandboxSite::new();
     std::fs::write(site.path("in/a.txt"), "one\n").expect("writes");
     let sandbox = site.usual();
     let said = ok(&sandbox, "pwd; cat a.txt; echo two >>a.txt; mkdir sub && cd sub && echo three >b.txt; echo err >&2");
@@ -84,7 +84,7 @@ fn a_command_works_in_the_working_directory_and_its_changes_stay() {
 
 #[test]
 fn a_call_is_a_fresh_shell_and_shares_only_the_temporary_folder() {
-    let site = Site::new();
+    let site = SandboxSite::new();
     let sandbox = site.usual();
     ok(&sandbox, "cd /tmp; x=1; export x; echo kept >note; mkdir deep; chmod 0 deep");
     assert_eq!(ok(&sandbox, "echo $x; pwd; cat /tmp/note"), format!("\n{}\nkept\n", site.path("in").display()));
@@ -95,40 +95,41 @@ fn a_call_is_a_fresh_shell_and_shares_only_the_temporary_folder() {
 
 #[test]
 fn the_environment_is_ours_alone_and_nobody_waits_for_input() {
-    let site = Site::new();
+    let site = SandboxSite::new();
     let said = ok(&site.usual(), "env | cut -d= -f1 | sort | tr '\\n' ' '; cat; echo; id -u; hostname");
     assert_eq!(said, "HOME LANG LOGNAME PATH PWD SHELL SHLVL TERM TMPDIR USER _ \n1000\nsandbox\n");
 }
 
 #[test]
 fn the_working_directory_is_the_one_that_was_opened_whatever_bears_its_name_now() {
-    let site = Site::new();
+    let site = SandboxSite::new();
     let sandbox = site.usual();
     std::fs::rename(site.path("in"), site.path("moved")).expect("moves");
     std::os::unix::fs::symlink(site.path("out"), site.path("in")).expect("links");
-    match sandbox.run("cat file; echo changed >file; ls", TIME, &CancellationToken::new()) {
-        Ok((said, _)) => assert!(!said.text().contains(SECRET)),
-        Err(error) => assert!(matches!(error, Unavailable::Refused(_)), "{error}"),
+    match sandbox.run("cat file; echo changed >file; ls", COMMAND_TIMEOUT, &CancellationToken::new()) {
+        Ok((said, _)) => assert!(!said.text().contains(SECRET_TEXT)),
+        Err(error) => assert!(matches!(error, SandboxError::Refused(_)), "{error}"),
     }
-    assert_eq!(std::fs::read_to_string(site.path("out/file")).expect("stands"), SECRET);
+    assert_eq!(std::fs::read_to_string(site.path("out/file")).expect("stands"), SECRET_TEXT);
 }
 
 #[test]
 fn the_agents_folder_and_a_working_directory_around_it_do_not_go_together() {
-    let site = Site::new();
+    let site = SandboxSite::new();
     let (directory, own) = (site.folder.path(), site.path("own"));
-    let ground = Ground { directory, own: &own, protected: &[], network: Network::None };
+    let ground = WorkspaceOptions { directory, own_folder: &own, protected: &[], network: Network::None };
     let workspace = Arc::new(Workspace::open(ground).expect("opens"));
-    let refused = Sandbox::open(workspace, &own, Network::None, Limits::default());
-    assert!(matches!(refused, Err(Unavailable::OwnFolder)));
+    let refused = Sandbox::open(workspace, &own, Network::None, CommandLimits::default());
+    assert!(matches!(refused, Err(SandboxError::OwnFolder)));
 }
 
 #[test]
 fn every_attempt_of_the_self_test_fails_with_and_without_a_network() {
-    let site = Site::new();
+    let site = SandboxSite::new();
     let (directory, own) = (site.path("in"), site.path("own"));
     for network in [Network::None, Network::Host] {
-        let attempts = probe(Ground { directory: &directory, own: &own, protected: &[], network }).expect("confines");
+        let attempts = probe(WorkspaceOptions { directory: &directory, own_folder: &own, protected: &[], network })
+            .expect("confines");
         assert!(attempts >= 25, "{attempts} attempts");
     }
     assert_eq!(std::fs::read_dir(own.join("scratch")).expect("made").count(), 0, "nothing is left of it");
@@ -136,7 +137,7 @@ fn every_attempt_of_the_self_test_fails_with_and_without_a_network() {
 
 #[test]
 fn with_the_hosts_network_a_server_can_be_reached_and_no_unix_socket() {
-    let site = Site::new();
+    let site = SandboxSite::new();
     let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = server.local_addr().expect("bound").port();
     let command = format!(
@@ -144,5 +145,8 @@ fn with_the_hosts_network_a_server_can_be_reached_and_no_unix_socket() {
          python3 -c 'import socket; socket.socket(socket.AF_UNIX)' 2>&1 | grep -o PermissionError
          python3 -c 'import socket; socket.socketpair(); print(\"a pair\")'"
     );
-    assert_eq!(ok(&site.sandbox(Network::Host, Limits::default()), &command), "reached\nPermissionError\na pair\n");
+    assert_eq!(
+        ok(&site.sandbox(Network::Host, CommandLimits::default()), &command),
+        "reached\nPermissionError\na pair\n"
+    );
 }

@@ -3,13 +3,13 @@
 
 use super::*;
 
-fn text(site: &Site, name: &str) -> String {
+fn text(site: &SandboxSite, name: &str) -> String {
     std::fs::read_to_string(site.path(name)).expect("stands")
 }
 
 #[test]
 fn what_is_protected_below_a_subfolder_stays_where_it_is_and_as_it_is() {
-    let site = Site::new();
+    let site = SandboxSite::new();
     for place in ["in/deep/er/guarded", "in/vendor/lib/.git"] {
         std::fs::create_dir_all(site.path(place)).expect("creates");
         std::fs::write(site.path(place).join("file"), "as it was").expect("writes");
@@ -32,11 +32,11 @@ fn what_is_protected_below_a_subfolder_stays_where_it_is_and_as_it_is() {
 
 #[test]
 fn below_tmp_no_command_leaves_a_link_that_leads_the_next_sandbox_out() {
-    let site = Site::new();
+    let site = SandboxSite::new();
     let folder = tempfile::tempdir_in("/tmp").expect("a folder");
     let directory = folder.path().join("deep/in");
     std::fs::create_dir_all(&directory).expect("creates");
-    let sandbox = site.open(&directory, Network::None, Limits::default()).expect("a sandbox stands");
+    let sandbox = site.open(&directory, Network::None, CommandLimits::default()).expect("a sandbox stands");
     // Where bubblewrap has the computer's own files while it mounts.
     let outside = format!("/oldroot{}", site.path("out").display());
     let folder = folder.path().display();
@@ -44,7 +44,7 @@ fn below_tmp_no_command_leaves_a_link_that_leads_the_next_sandbox_out() {
         "mv {folder}/deep {folder}/old; ln -s {outside} {folder}/deep; mv {folder} /tmp/old; ln -s {outside} {folder}; true"
     );
     ok(&sandbox, &plant);
-    let _ = sandbox.run("true", TIME, &CancellationToken::new());
+    let _ = sandbox.run("true", COMMAND_TIMEOUT, &CancellationToken::new());
     let left: Vec<_> =
         std::fs::read_dir(site.path("out")).expect("stands").map(|e| e.expect("stands").file_name()).collect();
     assert_eq!(left, ["file"]);
@@ -57,7 +57,7 @@ fn below_tmp_no_command_leaves_a_link_that_leads_the_next_sandbox_out() {
 
 #[test]
 fn many_repositories_below_are_all_protected_and_too_many_are_a_reason_to_run_nothing() {
-    let site = Site::new();
+    let site = SandboxSite::new();
     let add = |number: usize| std::fs::create_dir_all(site.path(&format!("in/{number}/.git"))).expect("creates");
     (0..256).for_each(add);
     assert_eq!(
@@ -65,6 +65,6 @@ fn many_repositories_below_are_all_protected_and_too_many_are_a_reason_to_run_no
         "256\n"
     );
     add(256);
-    let opened = site.open(&site.path("in"), Network::None, Limits::default());
-    assert!(matches!(opened, Err(Unavailable::ManyPlaces(_))));
+    let opened = site.open(&site.path("in"), Network::None, CommandLimits::default());
+    assert!(matches!(opened, Err(SandboxError::ManyPlaces(_))));
 }

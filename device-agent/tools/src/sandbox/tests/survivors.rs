@@ -31,7 +31,7 @@ fn what_was_left_in_the_background_ends_with_its_call() {
         "(trap '' TERM HUP INT; sleep NUMBER >/dev/null 2>&1 &)",
         "sleep NUMBER & kill -STOP $!",
     ];
-    let site = Site::new();
+    let site = SandboxSite::new();
     let sandbox = site.usual();
     for (at, way) in ways.into_iter().enumerate() {
         let number = format!("31415{at}");
@@ -54,14 +54,14 @@ sh /tmp/tree 5";
 
 #[test]
 fn a_stop_in_the_middle_of_five_generations_leaves_nothing_within_three_seconds() {
-    let site = Site::new();
+    let site = SandboxSite::new();
     let sandbox = site.usual();
     let kinds = [("", "", "161801"), ("trap '' TERM", "", "161802"), ("", "[ $1 -lt 5 ] && kill -STOP $$", "161803")];
     for (trap, stop_itself, number) in kinds {
         let command = GENERATIONS.replace("TRAP", trap).replace("STOP", stop_itself).replace("NUMBER", number);
         let stop = CancellationToken::new();
         std::thread::scope(|scope| {
-            let call = scope.spawn(|| sandbox.run(&command, TIME, &stop));
+            let call = scope.spawn(|| sandbox.run(&command, COMMAND_TIMEOUT, &stop));
             // A generation that has stopped itself sleeps nowhere.
             let generations = |number: &str| with_argument("/tmp/tree").len().max(with_argument(number).len());
             wait_for("five generations stand", || generations(number) >= 5);
@@ -69,7 +69,7 @@ fn a_stop_in_the_middle_of_five_generations_leaves_nothing_within_three_seconds(
             stop.cancel();
             let (_, ending) = call.join().expect("no panic").expect("stands");
             assert!(asked.elapsed() < Duration::from_secs(3), "{trap:?}: {:?}", asked.elapsed());
-            assert_eq!(ending, Ending::Ended(Reason::Stopped));
+            assert_eq!(ending, CommandEnd::Ended(KillReason::Stopped));
             assert!(with_argument(number).is_empty() && with_argument("/tmp/tree").is_empty(), "{trap:?}");
         });
     }
@@ -77,19 +77,19 @@ fn a_stop_in_the_middle_of_five_generations_leaves_nothing_within_three_seconds(
 
 #[test]
 fn time_ends_a_command_that_closed_its_output_and_goes_on() {
-    let site = Site::new();
+    let site = SandboxSite::new();
     let sandbox = site.usual();
     let command = "echo begun; exec >&- 2>&-; sleep 577215";
     let (said, ending) = sandbox.run(command, Duration::from_millis(500), &CancellationToken::new()).expect("stands");
-    assert_eq!((said.text().as_str(), ending), ("begun\n", Ending::Ended(Reason::Time)));
+    assert_eq!((said.text().as_str(), ending), ("begun\n", CommandEnd::Ended(KillReason::Time)));
     assert!(with_argument("577215").is_empty());
 }
 
 #[test]
 fn a_command_that_is_asked_to_end_may_tidy_up() {
-    let site = Site::new();
+    let site = SandboxSite::new();
     let command = "trap 'echo tidied; exit' TERM; while :; do sleep 0.1; done";
     let (said, ending) =
         site.usual().run(command, Duration::from_millis(500), &CancellationToken::new()).expect("stands");
-    assert_eq!((said.text().lines().last(), ending), (Some("tidied"), Ending::Ended(Reason::Time)));
+    assert_eq!((said.text().lines().last(), ending), (Some("tidied"), CommandEnd::Ended(KillReason::Time)));
 }

@@ -4,10 +4,10 @@ use super::*;
 
 #[test]
 fn one_command_at_a_time_works_in_a_folder_and_whoever_waits_can_be_stopped_and_has_a_time() {
-    let (site, elsewhere) = (Site::new(), Site::new());
+    let (site, elsewhere) = (SandboxSite::new(), SandboxSite::new());
     std::fs::create_dir(site.path("in/inner")).expect("creates");
     let (one, other) = (site.usual(), site.usual());
-    let inner = site.open(&site.path("in/inner"), Network::None, Limits::default()).expect("a sandbox stands");
+    let inner = site.open(&site.path("in/inner"), Network::None, CommandLimits::default()).expect("a sandbox stands");
     let long = "echo one begins >>log; until [ -e go ]; do sleep 0.02; done; echo one ends >>log";
     std::thread::scope(|scope| {
         scope.spawn(|| ok(&one, long));
@@ -16,9 +16,9 @@ fn one_command_at_a_time_works_in_a_folder_and_whoever_waits_can_be_stopped_and_
         stopped.cancel();
         for waits in [&other, &inner] {
             let busy = waits.run("echo early >>log", Duration::from_millis(200), &CancellationToken::new());
-            assert!(matches!(busy, Err(Unavailable::Busy)));
-            let (said, ending) = waits.run("echo early >>log", TIME, &stopped).expect("it waits");
-            assert_eq!((said.text().as_str(), ending), ("", Ending::Ended(Reason::Stopped)));
+            assert!(matches!(busy, Err(SandboxError::Busy)));
+            let (said, ending) = waits.run("echo early >>log", COMMAND_TIMEOUT, &stopped).expect("it waits");
+            assert_eq!((said.text().as_str(), ending), ("", CommandEnd::Ended(KillReason::Stopped)));
         }
         ok(&elsewhere.usual(), "true");
         drop(site.usual());

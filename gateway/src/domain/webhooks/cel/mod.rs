@@ -20,11 +20,11 @@ mod parse;
 mod token;
 mod value;
 
-use super::Event;
+use super::WebhookEvent;
 use parse::Node;
 
 /// Bytes of a condition.
-const LONGEST: usize = 2048;
+const MAX_CONDITION_BYTES: usize = 2048;
 
 /// A condition that was read.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub struct Condition(Node);
 /// Why a text is no condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it cannot be read at character {at}: {why}")]
-pub struct WrongCondition {
+pub struct InvalidCondition {
     /// Counted from 1.
     at: usize,
     why: String,
@@ -41,7 +41,7 @@ pub struct WrongCondition {
 
 /// Why a condition has no answer for an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoAnswer {
+pub enum EvalError {
     /// A field that is not there.
     #[error("there is no {0:?}; ask with has(…) first")]
     NoField(String),
@@ -66,10 +66,13 @@ impl Condition {
     /// Reads a condition.
     ///
     /// # Errors
-    /// See [`WrongCondition`].
-    pub fn parse(text: &str) -> Result<Self, WrongCondition> {
-        if text.len() > LONGEST {
-            return Err(WrongCondition { at: LONGEST, why: format!("it is longer than {LONGEST} bytes") });
+    /// See [`InvalidCondition`].
+    pub fn parse(text: &str) -> Result<Self, InvalidCondition> {
+        if text.len() > MAX_CONDITION_BYTES {
+            return Err(InvalidCondition {
+                at: MAX_CONDITION_BYTES,
+                why: format!("it is longer than {MAX_CONDITION_BYTES} bytes"),
+            });
         }
         parse::parse(token::tokens(text)?).map(Self)
     }
@@ -77,8 +80,8 @@ impl Condition {
     /// Whether it holds for an event.
     ///
     /// # Errors
-    /// See [`NoAnswer`].
-    pub fn holds(&self, event: &Event) -> Result<bool, NoAnswer> {
+    /// See [`EvalError`].
+    pub fn holds(&self, event: &WebhookEvent) -> Result<bool, EvalError> {
         eval::eval(&self.0, event)
     }
 }

@@ -1,15 +1,15 @@
 //! From words to an expression. Its size and depth are bounded, and with them the stack that reading, evaluating and
 //! dropping it take.
 
-use super::WrongCondition;
-use super::token::{Kind, Token};
+use super::InvalidCondition;
+use super::token::{Token, TokenKind};
 
 /// Parts of an expression.
-const MOST_NODES: usize = 256;
+const MAX_NODES: usize = 256;
 /// Brackets, calls and negations inside each other.
-const DEEPEST: usize = 24;
+const MAX_DEPTH: usize = 24;
 /// Macros inside each other.
-const MOST_MACROS: usize = 3;
+const MAX_MACRO_DEPTH: usize = 3;
 
 /// An expression.
 #[derive(Clone, Debug)]
@@ -25,16 +25,16 @@ pub(super) enum Node {
     Index(Box<Node>, Box<Node>),
     Not(Box<Node>),
     Negative(Box<Node>),
-    Binary(Binary, Box<Node>, Box<Node>),
+    Binary(BinaryOperator, Box<Node>, Box<Node>),
     Choice(Box<(Node, Node, Node)>),
     Has(Box<Node>, String),
     Size(Box<Node>),
-    Call(Call, Box<(Node, Node)>),
-    Each { each: Each, of: Box<Node>, name: String, test: Box<Node> },
+    Call(StringFunction, Box<(Node, Node)>),
+    Each { each: ComprehensionMacro, of: Box<Node>, name: String, test: Box<Node> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Binary {
+pub(super) enum BinaryOperator {
     Or,
     And,
     Equal,
@@ -52,42 +52,42 @@ pub(super) enum Binary {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum StringFunction {
     StartsWith,
     EndsWith,
     Contains,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Each {
+pub(super) enum ComprehensionMacro {
     All,
     Exists,
     ExistsOne,
 }
 
 /// Operators, loosest first. Those of the third level do not chain in a way that anybody means, as in CEL they do.
-const LEVELS: [&[(&str, Binary)]; 5] = [
-    &[("||", Binary::Or)],
-    &[("&&", Binary::And)],
+const PRECEDENCE_LEVELS: [&[(&str, BinaryOperator)]; 5] = [
+    &[("||", BinaryOperator::Or)],
+    &[("&&", BinaryOperator::And)],
     &[
-        ("==", Binary::Equal),
-        ("!=", Binary::Unequal),
-        ("<=", Binary::AtMost),
-        ("<", Binary::Less),
-        (">=", Binary::AtLeast),
-        (">", Binary::Greater),
-        ("in", Binary::In),
+        ("==", BinaryOperator::Equal),
+        ("!=", BinaryOperator::Unequal),
+        ("<=", BinaryOperator::AtMost),
+        ("<", BinaryOperator::Less),
+        (">=", BinaryOperator::AtLeast),
+        (">", BinaryOperator::Greater),
+        ("in", BinaryOperator::In),
     ],
-    &[("+", Binary::Plus), ("-", Binary::Minus)],
-    &[("*", Binary::Times), ("/", Binary::By), ("%", Binary::Rest)],
+    &[("+", BinaryOperator::Plus), ("-", BinaryOperator::Minus)],
+    &[("*", BinaryOperator::Times), ("/", BinaryOperator::By), ("%", BinaryOperator::Rest)],
 ];
 
 /// The expression that the tokens are.
-pub(super) fn parse(tokens: Vec<Token>) -> Result<Node, WrongCondition> {
+pub(super) fn parse(tokens: Vec<Token>) -> Result<Node, InvalidCondition> {
     let mut parser = Parser { tokens, next: 0, nodes: 0, depth: 0, macros: 0, names: Vec::new() };
     let node = parser.choice()?;
     match parser.peek() {
-        Kind::End => Ok(node),
+        TokenKind::End => Ok(node),
         _ => Err(parser.wrong("nothing more belongs here")),
     }
 }
@@ -102,45 +102,45 @@ struct Parser {
     names: Vec<String>,
 }
 
-type Parsed = Result<Node, WrongCondition>;
+type ParseResult = Result<Node, InvalidCondition>;
 
 impl Parser {
-    fn peek(&self) -> &Kind {
+    fn peek(&self) -> &TokenKind {
         // There is an end behind the last, and nobody steps over it.
         &self.tokens[self.next].kind
     }
 
-    fn take(&mut self) -> Kind {
+    fn take(&mut self) -> TokenKind {
         let kind = self.peek().clone();
         self.next = (self.next + 1).min(self.tokens.len() - 1);
         kind
     }
 
     fn is(&mut self, sign: &str) -> bool {
-        let there = matches!(self.peek(), Kind::Sign(found) if *found == sign);
+        let there = matches!(self.peek(), TokenKind::Sign(found) if *found == sign);
         if there {
             self.take();
         }
         there
     }
 
-    fn need(&mut self, sign: &str) -> Result<(), WrongCondition> {
+    fn need(&mut self, sign: &str) -> Result<(), InvalidCondition> {
         if self.is(sign) { Ok(()) } else { Err(self.wrong(&format!("{sign} is missing"))) }
     }
 
-    fn wrong(&self, why: &str) -> WrongCondition {
-        WrongCondition { at: self.tokens[self.next].at, why: why.to_owned() }
+    fn wrong(&self, why: &str) -> InvalidCondition {
+        InvalidCondition { at: self.tokens[self.next].at, why: why.to_owned() }
     }
 
-    fn made(&mut self, node: Node) -> Parsed {
+    fn made(&mut self, node: Node) -> ParseResult {
         self.nodes += 1;
-        if self.nodes > MOST_NODES { Err(self.wrong("the condition has too many parts")) } else { Ok(node) }
+        if self.nodes > MAX_NODES { Err(self.wrong("the condition has too many parts")) } else { Ok(node) }
     }
 
     /// `a ? b : c`, or what binds closer.
-    fn choice(&mut self) -> Parsed {
+    fn choice(&mut self) -> ParseResult {
         self.depth += 1;
-        if self.depth > DEEPEST {
+        if self.depth > MAX_DEPTH {
             return Err(self.wrong("the condition is nested too deep"));
         }
         let node = self.binary(0)?;
@@ -156,8 +156,8 @@ impl Parser {
         Ok(node)
     }
 
-    fn binary(&mut self, level: usize) -> Parsed {
-        let Some(operators) = LEVELS.get(level) else { return self.unary() };
+    fn binary(&mut self, level: usize) -> ParseResult {
+        let Some(operators) = PRECEDENCE_LEVELS.get(level) else { return self.unary() };
         let mut left = self.binary(level + 1)?;
         while let Some(operator) = self.operator(operators) {
             let right = self.binary(level + 1)?;
@@ -166,10 +166,10 @@ impl Parser {
         Ok(left)
     }
 
-    fn operator(&mut self, operators: &[(&str, Binary)]) -> Option<Binary> {
+    fn operator(&mut self, operators: &[(&str, BinaryOperator)]) -> Option<BinaryOperator> {
         let word = match self.peek() {
-            Kind::Sign(sign) => sign,
-            Kind::Name(name) => name.as_str(),
+            TokenKind::Sign(sign) => sign,
+            TokenKind::Name(name) => name.as_str(),
             _ => return None,
         };
         let found = operators.iter().find(|(sign, _)| *sign == word).map(|(_, operator)| *operator);
@@ -179,11 +179,11 @@ impl Parser {
         found
     }
 
-    fn unary(&mut self) -> Parsed {
+    fn unary(&mut self) -> ParseResult {
         let sign = ["!", "-"].into_iter().find(|sign| self.is(sign));
         let Some(sign) = sign else { return self.member() };
         self.depth += 1;
-        if self.depth > DEEPEST {
+        if self.depth > MAX_DEPTH {
             return Err(self.wrong("the condition is nested too deep"));
         }
         let node = Box::new(self.unary()?);
@@ -192,7 +192,7 @@ impl Parser {
     }
 
     /// A value with its fields, indices and methods.
-    fn member(&mut self) -> Parsed {
+    fn member(&mut self) -> ParseResult {
         let mut node = self.primary()?;
         loop {
             if self.is("[") {
@@ -200,7 +200,7 @@ impl Parser {
                 self.need("]")?;
                 node = self.made(Node::Index(Box::new(node), Box::new(index)))?;
             } else if self.is(".") {
-                let Kind::Name(name) = self.take() else { return Err(self.wrong("a name follows a dot")) };
+                let TokenKind::Name(name) = self.take() else { return Err(self.wrong("a name follows a dot")) };
                 node = if self.is("(") {
                     self.method(node, &name)?
                 } else {
@@ -212,11 +212,11 @@ impl Parser {
         }
     }
 
-    fn method(&mut self, of: Node, name: &str) -> Parsed {
+    fn method(&mut self, of: Node, name: &str) -> ParseResult {
         let each = match name {
-            "all" => Some(Each::All),
-            "exists" => Some(Each::Exists),
-            "exists_one" | "existsOne" => Some(Each::ExistsOne),
+            "all" => Some(ComprehensionMacro::All),
+            "exists" => Some(ComprehensionMacro::Exists),
+            "exists_one" | "existsOne" => Some(ComprehensionMacro::ExistsOne),
             _ => None,
         };
         if let Some(each) = each {
@@ -227,9 +227,9 @@ impl Parser {
                 self.need(")")?;
                 return self.made(Node::Size(Box::new(of)));
             }
-            "startsWith" => Call::StartsWith,
-            "endsWith" => Call::EndsWith,
-            "contains" => Call::Contains,
+            "startsWith" => StringFunction::StartsWith,
+            "endsWith" => StringFunction::EndsWith,
+            "contains" => StringFunction::Contains,
             _ => return Err(self.wrong(&format!("there is no method {name:?} here"))),
         };
         let argument = self.choice()?;
@@ -237,12 +237,12 @@ impl Parser {
         self.made(Node::Call(call, Box::new((of, argument))))
     }
 
-    fn each(&mut self, each: Each, of: Node) -> Parsed {
+    fn each(&mut self, each: ComprehensionMacro, of: Node) -> ParseResult {
         self.macros += 1;
-        if self.macros > MOST_MACROS {
+        if self.macros > MAX_MACRO_DEPTH {
             return Err(self.wrong("too many macros stand inside each other"));
         }
-        let Kind::Name(name) = self.take() else { return Err(self.wrong("a name for the element is missing")) };
+        let TokenKind::Name(name) = self.take() else { return Err(self.wrong("a name for the element is missing")) };
         self.need(",")?;
         self.names.push(name.clone());
         let test = self.choice()?;
@@ -252,23 +252,23 @@ impl Parser {
         self.made(Node::Each { each, of: Box::new(of), name, test: Box::new(test) })
     }
 
-    fn primary(&mut self) -> Parsed {
+    fn primary(&mut self) -> ParseResult {
         let node = match self.peek().clone() {
-            Kind::Sign("(") => {
+            TokenKind::Sign("(") => {
                 self.take();
                 let node = self.choice()?;
                 self.need(")")?;
                 return Ok(node);
             }
-            Kind::Sign("[") => {
+            TokenKind::Sign("[") => {
                 self.take();
                 Node::List(self.values("]")?)
             }
-            Kind::Int(number) => Node::Int(number),
-            Kind::Double(number) => Node::Double(number),
-            Kind::Text(text) => Node::Text(text),
-            Kind::Name(name) => return self.named(&name),
-            Kind::Sign(_) | Kind::End => return Err(self.wrong("a value is missing")),
+            TokenKind::Int(number) => Node::Int(number),
+            TokenKind::Double(number) => Node::Double(number),
+            TokenKind::Text(text) => Node::Text(text),
+            TokenKind::Name(name) => return self.named(&name),
+            TokenKind::Sign(_) | TokenKind::End => return Err(self.wrong("a value is missing")),
         };
         if !matches!(node, Node::List(_)) {
             self.take();
@@ -276,13 +276,13 @@ impl Parser {
         self.made(node)
     }
 
-    fn named(&mut self, name: &str) -> Parsed {
+    fn named(&mut self, name: &str) -> ParseResult {
         let known = |parser: &Self| ["payload", "event"].contains(&name) || parser.names.iter().any(|own| own == name);
         let node = match name {
             "true" => Node::Bool(true),
             "false" => Node::Bool(false),
             "null" => Node::Null,
-            "has" | "size" if self.tokens[self.next + 1].kind == Kind::Sign("(") => {
+            "has" | "size" if self.tokens[self.next + 1].kind == TokenKind::Sign("(") => {
                 self.take();
                 self.take();
                 let argument = self.choice()?;
@@ -301,7 +301,7 @@ impl Parser {
     }
 
     /// Values with commas between, up to a closing sign; a comma may stand behind the last.
-    fn values(&mut self, end: &str) -> Result<Vec<Node>, WrongCondition> {
+    fn values(&mut self, end: &str) -> Result<Vec<Node>, InvalidCondition> {
         let mut values = Vec::new();
         while !self.is(end) {
             values.push(self.choice()?);

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn asked(condition: &str, payload: Value) -> Result<bool, NoAnswer> {
-    let event = Event { id: "evt_1".to_owned(), kind: Some("issues".to_owned()), payload };
+fn asked(condition: &str, payload: Value) -> Result<bool, EvalError> {
+    let event = WebhookEvent { id: "evt_1".to_owned(), kind: Some("issues".to_owned()), payload };
     Condition::parse(condition).unwrap_or_else(|error| panic!("{condition}: {error}")).holds(&event)
 }
 
@@ -59,7 +59,7 @@ fn conditions_that_hold() {
 
 #[test]
 fn conditions_without_an_answer() {
-    use NoAnswer::*;
+    use EvalError::*;
     for (condition, why) in [
         ("payload.missing == 1", NoField("missing".to_owned())),
         ("payload['missing'] == 1", NoField("missing".to_owned())),
@@ -140,10 +140,13 @@ fn what_would_cost_much_is_refused_before_it_does() {
     let many: Vec<u32> = (0..20_000).collect();
     let payload = json!({ "many": many });
     let quadratic = "payload.many.all(x, payload.many.exists(y, x + y < 0))";
-    assert_eq!(asked(quadratic, payload.clone()), Err(NoAnswer::TooMuch));
-    assert_eq!(asked("payload.many.exists(x, payload.many == payload.many && false)", payload), Err(NoAnswer::TooMuch));
+    assert_eq!(asked(quadratic, payload.clone()), Err(EvalError::TooMuch));
+    assert_eq!(
+        asked("payload.many.exists(x, payload.many == payload.many && false)", payload),
+        Err(EvalError::TooMuch)
+    );
     let long = json!({ "text": "x".repeat(250_000), "many": vec![0; 1000] });
-    assert_eq!(asked("payload.many.all(x, !payload.text.contains('y'))", long), Err(NoAnswer::TooMuch));
+    assert_eq!(asked("payload.many.all(x, !payload.text.contains('y'))", long), Err(EvalError::TooMuch));
 }
 
 #[test]
@@ -152,7 +155,7 @@ fn a_list_of_lists_of_lists_is_not_copied_for_each_of_its_names() {
     let (a, b, c, d) = (list("1"), list("a"), list("b"), list("c"));
     let nested = |test: &str| format!("[{a}].all(a, [{b}].all(b, [{c}].all(c, {test})))");
     assert_eq!(asked(&nested(&format!("size({d}) == 58")), json!({})), Ok(true));
-    assert_eq!(asked(&nested("c == c"), json!({})), Err(NoAnswer::TooMuch));
+    assert_eq!(asked(&nested("c == c"), json!({})), Err(EvalError::TooMuch));
 }
 
 proptest! {
@@ -168,7 +171,7 @@ proptest! {
             "'t'", ",", "0.5", "null", "event",
         ]), 0..40)) {
         if let Ok(condition) = Condition::parse(&words.join(" ")) {
-            let event = Event { id: String::new(), kind: None, payload: json!({ "a": [1, { "a": "t" }] }) };
+            let event = WebhookEvent { id: String::new(), kind: None, payload: json!({ "a": [1, { "a": "t" }] }) };
             let _ = condition.holds(&event);
         }
     }

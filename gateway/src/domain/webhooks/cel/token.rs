@@ -1,16 +1,16 @@
 //! Words, numbers and signs of an expression.
 
-use super::WrongCondition;
+use super::InvalidCondition;
 
 /// A part of the text, and where it begins.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Token {
     pub(super) at: usize,
-    pub(super) kind: Kind,
+    pub(super) kind: TokenKind,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum TokenKind {
     Name(String),
     Text(String),
     Int(i64),
@@ -20,12 +20,12 @@ pub(super) enum Kind {
 }
 
 /// Longer ones first, so that none is taken for two.
-const SIGNS: [&str; 22] = [
+const OPERATOR_SIGNS: [&str; 22] = [
     "&&", "||", "==", "!=", "<=", ">=", "<", ">", "!", "+", "-", "*", "/", "%", "(", ")", "[", "]", ",", ".", "?", ":",
 ];
 
 /// The tokens of a text, with an end behind them.
-pub(super) fn tokens(text: &str) -> Result<Vec<Token>, WrongCondition> {
+pub(super) fn tokens(text: &str) -> Result<Vec<Token>, InvalidCondition> {
     let (mut tokens, mut rest) = (Vec::new(), text);
     loop {
         rest = rest.trim_start_matches([' ', '\t', '\n', '\r', '\u{c}']);
@@ -35,8 +35,8 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, WrongCondition> {
         }
         let at = text[..text.len() - rest.len()].chars().count() + 1;
         let kind;
-        (kind, rest) = token(rest).map_err(|why| WrongCondition { at, why: why.to_owned() })?;
-        let ended = kind == Kind::End;
+        (kind, rest) = token(rest).map_err(|why| InvalidCondition { at, why: why.to_owned() })?;
+        let ended = kind == TokenKind::End;
         tokens.push(Token { at, kind });
         if ended {
             return Ok(tokens);
@@ -44,8 +44,8 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, WrongCondition> {
     }
 }
 
-fn token(text: &str) -> Result<(Kind, &str), &'static str> {
-    let Some(first) = text.chars().next() else { return Ok((Kind::End, "")) };
+fn token(text: &str) -> Result<(TokenKind, &str), &'static str> {
+    let Some(first) = text.chars().next() else { return Ok((TokenKind::End, "")) };
     match first {
         '\'' | '"' => quoted(&text[1..], first),
         '0'..='9' => number(text),
@@ -55,21 +55,21 @@ fn token(text: &str) -> Result<(Kind, &str), &'static str> {
             if text[end..].starts_with(['\'', '"']) {
                 return Err("texts with a letter before them are not known here");
             }
-            Ok((Kind::Name(text[..end].to_owned()), &text[end..]))
+            Ok((TokenKind::Name(text[..end].to_owned()), &text[end..]))
         }
         _ => {
-            let sign = SIGNS.into_iter().find(|sign| text.starts_with(sign)).ok_or("this is not known")?;
-            Ok((Kind::Sign(sign), &text[sign.len()..]))
+            let sign = OPERATOR_SIGNS.into_iter().find(|sign| text.starts_with(sign)).ok_or("this is not known")?;
+            Ok((TokenKind::Sign(sign), &text[sign.len()..]))
         }
     }
 }
 
-fn number(text: &str) -> Result<(Kind, &str), &'static str> {
-    const WRONG: &str = "this number cannot be read";
+fn number(text: &str) -> Result<(TokenKind, &str), &'static str> {
+    const NUMBER_ERROR: &str = "this number cannot be read";
     if let Some(digits) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         let end = digits.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(digits.len());
-        let number = i64::from_str_radix(&digits[..end], 16).map_err(|_| WRONG)?;
-        return Ok((Kind::Int(number), &digits[end..]));
+        let number = i64::from_str_radix(&digits[..end], 16).map_err(|_| NUMBER_ERROR)?;
+        return Ok((TokenKind::Int(number), &digits[end..]));
     }
     let mut end = 0;
     let bytes = text.as_bytes();
@@ -83,25 +83,25 @@ fn number(text: &str) -> Result<(Kind, &str), &'static str> {
     }
     let (digits, rest) = text.split_at(end);
     if rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {
-        return Err(WRONG);
+        return Err(NUMBER_ERROR);
     }
     let whole = digits.bytes().all(|byte| byte.is_ascii_digit());
     let kind = match whole {
-        true => digits.parse().map(Kind::Int).ok(),
-        false => digits.parse().map(Kind::Double).ok().filter(|_| !digits.ends_with('.')),
+        true => digits.parse().map(TokenKind::Int).ok(),
+        false => digits.parse().map(TokenKind::Double).ok().filter(|_| !digits.ends_with('.')),
     };
-    Ok((kind.ok_or(WRONG)?, rest))
+    Ok((kind.ok_or(NUMBER_ERROR)?, rest))
 }
 
 /// What stands before the closing quote.
-fn quoted(text: &str, quote: char) -> Result<(Kind, &str), &'static str> {
-    const WRONG: &str = "what follows a backslash is not known";
+fn quoted(text: &str, quote: char) -> Result<(TokenKind, &str), &'static str> {
+    const ESCAPE_ERROR: &str = "what follows a backslash is not known";
     let (mut said, mut rest) = (String::new(), text.chars());
     while let Some(c) = rest.next() {
         match c {
-            c if c == quote => return Ok((Kind::Text(said), rest.as_str())),
+            c if c == quote => return Ok((TokenKind::Text(said), rest.as_str())),
             '\n' | '\r' => break,
-            '\\' => match rest.next().ok_or(WRONG)? {
+            '\\' => match rest.next().ok_or(ESCAPE_ERROR)? {
                 c @ ('\\' | '?' | '"' | '\'' | '`') => said.push(c),
                 'n' => said.push('\n'),
                 'r' => said.push('\r'),
@@ -114,10 +114,10 @@ fn quoted(text: &str, quote: char) -> Result<(Kind, &str), &'static str> {
                     };
                     let digits = rest.as_str().get(..length).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
                     let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
-                    said.push(code.and_then(char::from_u32).ok_or(WRONG)?);
+                    said.push(code.and_then(char::from_u32).ok_or(ESCAPE_ERROR)?);
                     rest = rest.as_str()[length..].chars();
                 }
-                _ => return Err(WRONG),
+                _ => return Err(ESCAPE_ERROR),
             },
             c => said.push(c),
         }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use serde_json::Value as Json;
 
-use super::NoAnswer;
+use super::EvalError;
 
 #[derive(Clone, Debug)]
 pub(super) enum Value<'a> {
@@ -44,14 +44,14 @@ pub(super) struct Fuel(pub(super) u32);
 
 impl Fuel {
     /// Takes so many steps.
-    pub(super) fn burn(&mut self, steps: usize) -> Result<(), NoAnswer> {
+    pub(super) fn burn(&mut self, steps: usize) -> Result<(), EvalError> {
         let steps = u32::try_from(steps).unwrap_or(u32::MAX);
-        self.0 = self.0.checked_sub(steps).ok_or(NoAnswer::TooMuch)?;
+        self.0 = self.0.checked_sub(steps).ok_or(EvalError::TooMuch)?;
         Ok(())
     }
 
     /// Reads so many bytes.
-    pub(super) fn read(&mut self, bytes: usize) -> Result<(), NoAnswer> {
+    pub(super) fn read(&mut self, bytes: usize) -> Result<(), EvalError> {
         self.burn(1 + bytes / 64)
     }
 }
@@ -71,7 +71,7 @@ impl<'a> Value<'a> {
     }
 
     /// Whether two values are the same. Values of different kinds are not.
-    pub(super) fn same(&self, other: &Self, fuel: &mut Fuel) -> Result<bool, NoAnswer> {
+    pub(super) fn same(&self, other: &Self, fuel: &mut Fuel) -> Result<bool, EvalError> {
         fuel.burn(1)?;
         Ok(match (self, other) {
             (Self::Null, Self::Null) | (Self::Event, Self::Event) => true,
@@ -110,14 +110,14 @@ impl<'a> Value<'a> {
     }
 
     /// The elements of a list, paid for.
-    pub(super) fn counted(&self, fuel: &mut Fuel) -> Result<Vec<Value<'a>>, NoAnswer> {
+    pub(super) fn counted(&self, fuel: &mut Fuel) -> Result<Vec<Value<'a>>, EvalError> {
         let length = match self {
             Self::Array(values) => values.len(),
             Self::List(values) => values.len(),
             _ => 0,
         };
         fuel.burn(length)?;
-        self.elements().ok_or(NoAnswer::NoSuch("going through a list"))
+        self.elements().ok_or(EvalError::NoSuch("going through a list"))
     }
 
     fn is_number(&self) -> bool {
@@ -125,7 +125,7 @@ impl<'a> Value<'a> {
     }
 
     /// Which of two comes first; none where a number is not one.
-    pub(super) fn order(&self, other: &Self, fuel: &mut Fuel) -> Result<Option<Ordering>, NoAnswer> {
+    pub(super) fn order(&self, other: &Self, fuel: &mut Fuel) -> Result<Option<Ordering>, EvalError> {
         Ok(match (self, other) {
             (Self::Bool(one), Self::Bool(other)) => Some(one.cmp(other)),
             (Self::Int(one), Self::Int(other)) => Some(one.cmp(other)),
@@ -136,21 +136,21 @@ impl<'a> Value<'a> {
                 fuel.read(one.len().min(other.len()))?;
                 Some(one.cmp(other))
             }
-            _ => return Err(NoAnswer::NoSuch("comparing")),
+            _ => return Err(EvalError::NoSuch("comparing")),
         })
     }
 }
 
 /// Exact, also where a double has no room for all digits.
 fn mixed(whole: i64, other: f64) -> Option<Ordering> {
-    const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+    const INT_UPPER_BOUND: f64 = 9_223_372_036_854_775_808.0;
     if other.is_nan() {
         return None;
     }
-    if other >= BEYOND {
+    if other >= INT_UPPER_BOUND {
         return Some(Ordering::Less);
     }
-    if other < -BEYOND {
+    if other < -INT_UPPER_BOUND {
         return Some(Ordering::Greater);
     }
     // Within range, so only the fraction is cut off.

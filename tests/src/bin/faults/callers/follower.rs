@@ -5,27 +5,28 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
-use super::{Caller, SUBJECT, Stage};
-use crate::history::{Connection, Event, Followed, Record};
-use crate::scene::REPLICAS;
-use crate::scene::secrets::Place;
+use super::{Caller, PassStage, SUBJECT};
+use crate::history::{FollowRecord, HistoryRecord, StoredEvent, StreamConnection};
+use crate::testbed::REPLICA_COUNT;
+use crate::testbed::leak_scan::LeakSource;
 
 /// A comment comes every 15 seconds, so a longer silence is a broken line.
-const SILENCE: Duration = Duration::from_secs(20);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Follows a run to its end, which is an operation.
 pub(crate) async fn follow(caller: &mut Caller, desk: usize, run_id: &str) {
     let operation = caller.next_operation();
     let begun = caller.business.scene.clock.now();
-    let mut followed = Followed { caller: caller.name.clone(), run_id: run_id.to_owned(), ..Followed::default() };
+    let mut followed =
+        FollowRecord { caller: caller.name.clone(), run_id: run_id.to_owned(), ..FollowRecord::default() };
     let (mut after, mut tries, mut is_over) = (0, 0, false);
     while !followed.is_whole && !caller.business.is_closed() {
         tries += 1;
-        let mut connection = Connection { after, ..Connection::default() };
+        let mut connection = StreamConnection { after, ..StreamConnection::default() };
         let mut stage = caller.business.stage.clone();
         let was_closed = tokio::select! {
             ended = once(caller, desk, run_id, &mut connection) => ended.is_ok(),
-            _ = stage.wait_for(|stage| *stage == Stage::Closed) => false,
+            _ = stage.wait_for(|stage| *stage == PassStage::Closed) => false,
         };
         if let Some(last) = connection.events.last() {
             (after, is_over) = (last.sequence, last.is_final());
@@ -38,25 +39,25 @@ pub(crate) async fn follow(caller: &mut Caller, desk: usize, run_id: &str) {
         }
     }
     caller.done("follow", operation, begun, tries, followed.is_whole, Some(run_id.to_owned()));
-    caller.business.histories.note(&caller.name, Record::Followed(followed));
+    caller.business.histories.note(&caller.name, HistoryRecord::Followed(followed));
 }
 
 /// One connection, until the gateway closes it; whatever broke it is an error. Some are left by the caller itself.
-async fn once(caller: &mut Caller, desk: usize, run_id: &str, connection: &mut Connection) -> anyhow::Result<()> {
+async fn once(caller: &mut Caller, desk: usize, run_id: &str, connection: &mut StreamConnection) -> anyhow::Result<()> {
     let leaves_behind = caller.dice.percent(20).then(|| caller.dice.below(3) + 1);
-    let address = caller.business.scene.address(caller.dice.below(REPLICAS));
+    let address = caller.business.scene.address(caller.dice.below(REPLICA_COUNT));
     let url = format!("http://{address}/api/v1/runs/{run_id}/events");
     let request = caller.business.http.get(url).bearer_auth(&caller.service(desk).key);
     let request = request.header("X-Gateway-Subject", SUBJECT).header("Accept", "text/event-stream");
     // A stream has no end that could be waited for.
-    let request = request.header("Last-Event-ID", connection.after.to_string()).timeout(SILENCE * 30);
-    let mut response = timeout(SILENCE, request.send()).await??.error_for_status()?;
+    let request = request.header("Last-Event-ID", connection.after.to_string()).timeout(SILENCE_TIMEOUT * 30);
+    let mut response = timeout(SILENCE_TIMEOUT, request.send()).await??.error_for_status()?;
     let mut text = String::new();
     connection.was_open = true;
-    while let Some(piece) = timeout(SILENCE, response.chunk()).await?? {
+    while let Some(piece) = timeout(SILENCE_TIMEOUT, response.chunk()).await?? {
         text.push_str(std::str::from_utf8(&piece)?);
         while let Some((block, rest)) = text.split_once("\n\n") {
-            caller.business.scene.secrets.look(Place::Answer, "a stream", block);
+            caller.business.scene.secrets.look(LeakSource::Answer, "a stream", block);
             connection.was_told |= block.contains("event: stream.closing");
             connection.events.extend(stored(block));
             text = rest.to_owned();
@@ -68,10 +69,10 @@ async fn once(caller: &mut Caller, desk: usize, run_id: &str, connection: &mut C
 }
 
 /// The stored event of a block, if it is one.
-fn stored(block: &str) -> Option<Event> {
+fn stored(block: &str) -> Option<StoredEvent> {
     let line = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     let id: u64 = line("id")?.parse().ok()?;
-    let event = Event::read(&serde_json::from_str::<Value>(line("data")?).ok()?)?;
+    let event = StoredEvent::read(&serde_json::from_str::<Value>(line("data")?).ok()?)?;
     (event.sequence == id).then_some(event)
 }
 

@@ -1,17 +1,17 @@
 //! The callers: each a business system with choices of its own, that repeats what failed and writes down all of it.
 
-pub(crate) mod clerk;
-pub(crate) mod cut;
+pub(crate) mod converser;
+pub(crate) mod cut_off;
+pub(crate) mod event_sender;
 pub(crate) mod follower;
-pub(crate) mod guest;
+pub(crate) mod key_holder;
 pub(crate) mod owner;
 pub(crate) mod prober;
 pub(crate) mod publisher;
-pub(crate) mod racer;
-pub(crate) mod sender;
-pub(crate) mod stale;
+pub(crate) mod reset_racer;
+pub(crate) mod stale_finisher;
 pub(crate) mod submitter;
-pub(crate) mod talker;
+pub(crate) mod tool_caller;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,26 +23,26 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::history::{Asked, Call, Done, Histories, Record, Seen, digest};
-use crate::scene::desk::Service;
-use crate::scene::secrets::Place;
-use crate::scene::{REPLICAS, Scene};
-use crate::seed::Dice;
+use crate::history::{AnswerContent, CallAction, CallRecord, Histories, HistoryRecord, OperationRecord, digest};
+use crate::seed::SeededRandom;
+use crate::testbed::desktop::ServiceAccess;
+use crate::testbed::leak_scan::LeakSource;
+use crate::testbed::{REPLICA_COUNT, Testbed};
 
 /// How long one operation is repeated.
-const INSISTS: Duration = Duration::from_secs(60);
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long one try may take: longer than any wait that is asked for.
-const ONE_TRY: Duration = Duration::from_secs(12);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(12);
 /// How long a connection is kept that nobody uses: shorter than the pause before it is looked how many are open.
-const IDLE: Duration = Duration::from_secs(5);
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a read waits for a change, in seconds.
-pub(crate) const WAIT: u32 = 5;
+pub(crate) const READ_WAIT_SECONDS: u32 = 5;
 /// On whose behalf all of it is asked.
 pub(crate) const SUBJECT: &str = "customer-1";
 
 /// How far the pass is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
+pub(crate) enum PassStage {
     /// New operations are begun.
     Open,
     /// What was begun is brought to its end.
@@ -52,30 +52,30 @@ pub(crate) enum Stage {
 }
 
 /// What all callers share.
-pub(crate) struct Business {
-    pub(crate) scene: Arc<Scene>,
+pub(crate) struct CallerContext {
+    pub(crate) scene: Arc<Testbed>,
     pub(crate) seed: u64,
     pub(crate) histories: Histories,
-    pub(crate) stage: watch::Receiver<Stage>,
+    pub(crate) stage: watch::Receiver<PassStage>,
     http: Client,
     jobs: AtomicU64,
 }
 
-impl Business {
-    pub(crate) fn new(scene: Arc<Scene>, seed: u64, histories: Histories, stage: watch::Receiver<Stage>) -> Self {
-        let http = deskgate_tests::backend::client().timeout(ONE_TRY).pool_idle_timeout(IDLE);
+impl CallerContext {
+    pub(crate) fn new(scene: Arc<Testbed>, seed: u64, histories: Histories, stage: watch::Receiver<PassStage>) -> Self {
+        let http = deskgate_tests::backend::client().timeout(REQUEST_TIMEOUT).pool_idle_timeout(POOL_IDLE_TIMEOUT);
         let http = http.build().expect("a client without TLS");
         Self { scene, seed, histories, stage, http, jobs: AtomicU64::new(1) }
     }
 
     /// Whether new operations are begun.
     pub(crate) fn is_open(&self) -> bool {
-        *self.stage.borrow() == Stage::Open
+        *self.stage.borrow() == PassStage::Open
     }
 
     /// Whether everything is to be given up.
     pub(crate) fn is_closed(&self) -> bool {
-        *self.stage.borrow() == Stage::Closed
+        *self.stage.borrow() == PassStage::Closed
     }
 
     /// The name of a job that nobody has used before.
@@ -85,7 +85,7 @@ impl Business {
 
     /// A caller with choices and a history of its own.
     pub(crate) fn caller(self: &Arc<Self>, name: &str) -> Caller {
-        let dice = Dice::of(self.seed, name);
+        let dice = SeededRandom::of(self.seed, name);
         Caller { name: name.to_owned(), dice, operations: 0, business: self.clone() }
     }
 }
@@ -93,16 +93,16 @@ impl Business {
 /// One caller.
 pub(crate) struct Caller {
     pub(crate) name: String,
-    pub(crate) dice: Dice,
+    pub(crate) dice: SeededRandom,
     operations: u64,
-    pub(crate) business: Arc<Business>,
+    pub(crate) business: Arc<CallerContext>,
 }
 
 /// A request that may be made several times.
 #[derive(Clone)]
-pub(crate) struct Request {
+pub(crate) struct ApiRequest {
     pub(crate) name: &'static str,
-    pub(crate) asked: Asked,
+    pub(crate) asked: CallAction,
     pub(crate) desk: usize,
     pub(crate) method: Method,
     pub(crate) path: String,
@@ -113,13 +113,13 @@ pub(crate) struct Request {
 }
 
 /// A whole answer.
-pub(crate) struct Reply {
+pub(crate) struct ApiReply {
     pub(crate) status: u16,
     pub(crate) body: Value,
-    pub(crate) seen: Seen,
+    pub(crate) seen: AnswerContent,
 }
 
-impl Reply {
+impl ApiReply {
     pub(crate) fn is_good(&self) -> bool {
         self.status < 300
     }
@@ -127,7 +127,7 @@ impl Reply {
     /// The run it names.
     pub(crate) fn run_id(&self) -> Option<String> {
         match &self.seen {
-            Seen::Run { run_id, .. } | Seen::Became { run_id } => Some(run_id.clone()),
+            AnswerContent::Run { run_id, .. } | AnswerContent::Became { run_id } => Some(run_id.clone()),
             _ => None,
         }
     }
@@ -135,9 +135,9 @@ impl Reply {
 
 impl Caller {
     /// A caller who goes on beside this one.
-    pub(crate) fn beside(&mut self, what: &str) -> Caller {
+    pub(crate) fn fork(&mut self, what: &str) -> Caller {
         self.operations += 1;
-        let dice = Dice::of(self.dice.any(), what);
+        let dice = SeededRandom::of(self.dice.any(), what);
         // It writes into a history with its like, and its operations are told apart by what they are about.
         Caller { name: format!("{}-{what}", self.name), dice, operations: self.operations << 20, ..self.with_same() }
     }
@@ -147,11 +147,11 @@ impl Caller {
     }
 
     /// The service of a desk.
-    pub(crate) fn service(&self, desk: usize) -> &Service {
+    pub(crate) fn service(&self, desk: usize) -> &ServiceAccess {
         self.business.scene.desks[desk].service()
     }
 
-    fn build(&self, request: &Request, replica: usize) -> RequestBuilder {
+    fn build(&self, request: &ApiRequest, replica: usize) -> RequestBuilder {
         let url = format!("http://{}/api/v1{}", self.business.scene.address(replica), request.path);
         let service = self.service(request.desk);
         let mut built = self.business.http.request(request.method.clone(), url);
@@ -171,7 +171,7 @@ impl Caller {
     }
 
     /// Asks one replica once, and writes it down. None when no whole answer came.
-    pub(crate) async fn ask(&self, operation: u64, request: &Request, replica: usize) -> Option<Reply> {
+    pub(crate) async fn ask(&self, operation: u64, request: &ApiRequest, replica: usize) -> Option<ApiReply> {
         let clock = self.business.scene.clock;
         let begun = clock.now();
         let answered = async {
@@ -180,7 +180,7 @@ impl Caller {
             Ok::<_, reqwest::Error>((status, retry_after, response.bytes().await?))
         };
         let answered = answered.await.ok();
-        let mut call = Call {
+        let mut call = CallRecord {
             caller: self.name.clone(),
             operation,
             asked: request.asked.clone(),
@@ -188,19 +188,23 @@ impl Caller {
             replica,
             begun,
             ended: clock.now(),
-            ..Call::default()
+            ..CallRecord::default()
         };
         let reply = answered.map(|(status, retry_after, body)| {
             let secrets = &self.business.scene.secrets;
-            secrets.look(Place::Answer, &format!("an answer to {}", request.name), &String::from_utf8_lossy(&body));
+            secrets.look(
+                LeakSource::Answer,
+                &format!("an answer to {}", request.name),
+                &String::from_utf8_lossy(&body),
+            );
             let body: Value = serde_json::from_slice(&body).unwrap_or_default();
             let seen = see(&request.asked, status, &body);
             body["code"].as_str().unwrap_or_default().clone_into(&mut call.code);
             call.version = body["endpoint_version"].as_u64().unwrap_or_default();
             (call.status, call.retry_after, call.seen) = (Some(status), retry_after, seen.clone());
-            Reply { status, body, seen }
+            ApiReply { status, body, seen }
         });
-        self.business.histories.note(&self.name, Record::Call(call));
+        self.business.histories.note(&self.name, HistoryRecord::Call(call));
         reply
     }
 
@@ -212,14 +216,14 @@ impl Caller {
 
     /// Asks until there is an answer that repeating would not change, each time at some replica, and writes down what
     /// came of it. None if there was none.
-    pub(crate) async fn insist(&mut self, request: &Request) -> Option<Reply> {
+    pub(crate) async fn retry(&mut self, request: &ApiRequest) -> Option<ApiReply> {
         let operation = self.next_operation();
         let clock = self.business.scene.clock;
-        let (begun, deadline, mut tries) = (clock.now(), Instant::now() + INSISTS, 0);
-        let mut replica = self.dice.below(REPLICAS);
+        let (begun, deadline, mut tries) = (clock.now(), Instant::now() + OPERATION_TIMEOUT, 0);
+        let mut replica = self.dice.below(REPLICA_COUNT);
         let reply = loop {
             // As what stands before them does: another one after one that did not answer.
-            replica = (replica + 1 + self.dice.below(REPLICAS - 1)) % REPLICAS;
+            replica = (replica + 1 + self.dice.below(REPLICA_COUNT - 1)) % REPLICA_COUNT;
             tries += 1;
             let reply = self.ask(operation, request, replica).await;
             match reply {
@@ -230,9 +234,9 @@ impl Caller {
             }
         };
         // A refusal that names the state of things is an answer, and what is forged is to be refused.
-        let wanted = if matches!(request.asked, Asked::Event { forged: true, .. }) { 401 } else { 409 };
+        let wanted = if matches!(request.asked, CallAction::Event { forged: true, .. }) { 401 } else { 409 };
         let succeeded = reply.as_ref().is_some_and(|reply| reply.is_good() || reply.status == wanted);
-        let run_id = reply.as_ref().and_then(Reply::run_id);
+        let run_id = reply.as_ref().and_then(ApiReply::run_id);
         self.done(request.name, operation, begun, tries, succeeded, run_id);
         reply
     }
@@ -249,21 +253,21 @@ impl Caller {
     ) {
         let ended = self.business.scene.clock.now();
         let (caller, name) = (self.name.clone(), name.to_owned());
-        let done = Done { caller, operation, name, begun, ended, tries, succeeded, run_id };
-        self.business.histories.note(&self.name, Record::Done(done));
+        let done = OperationRecord { caller, operation, name, begun, ended, tries, succeeded, run_id };
+        self.business.histories.note(&self.name, HistoryRecord::Done(done));
     }
 
     /// Reads a run once, at some replica; with `wait`, when something changed.
-    pub(crate) async fn read(&mut self, operation: u64, desk: usize, run_id: &str, wait: u32) -> Option<Reply> {
-        let replica = self.dice.below(REPLICAS);
+    pub(crate) async fn read(&mut self, operation: u64, desk: usize, run_id: &str, wait: u32) -> Option<ApiReply> {
+        let replica = self.dice.below(REPLICA_COUNT);
         self.ask(operation, &read(desk, run_id, wait), replica).await
     }
 
     /// Asks for a run's stop.
-    pub(crate) async fn stop(&mut self, desk: usize, run_id: &str) -> Option<Reply> {
-        let request = Request {
+    pub(crate) async fn stop(&mut self, desk: usize, run_id: &str) -> Option<ApiReply> {
+        let request = ApiRequest {
             name: "stop",
-            asked: Asked::Stop { run_id: run_id.to_owned() },
+            asked: CallAction::Stop { run_id: run_id.to_owned() },
             desk,
             method: Method::POST,
             path: format!("/runs/{run_id}/stop"),
@@ -271,17 +275,17 @@ impl Caller {
             body: Some(serde_json::json!({})),
             signed: None,
         };
-        self.insist(&request).await
+        self.retry(&request).await
     }
 
     /// Waits until an operation is completed or failed, which is an operation itself.
-    pub(crate) async fn completed(&mut self, desk: usize, operation_id: &str) -> Option<Reply> {
+    pub(crate) async fn completed(&mut self, desk: usize, operation_id: &str) -> Option<ApiReply> {
         let number = self.next_operation();
         let clock = self.business.scene.clock;
         let (begun, mut tries) = (clock.now(), 0);
-        let request = Request {
+        let request = ApiRequest {
             name: "complete",
-            asked: Asked::Operation { operation_id: operation_id.to_owned() },
+            asked: CallAction::Operation { operation_id: operation_id.to_owned() },
             desk,
             method: Method::GET,
             path: format!("/control-operations/{operation_id}"),
@@ -291,9 +295,9 @@ impl Caller {
         };
         let reply = loop {
             tries += 1;
-            let replica = self.dice.below(REPLICAS);
+            let replica = self.dice.below(REPLICA_COUNT);
             let reply = self.ask(number, &request, replica).await;
-            let is_over = |reply: &Reply| matches!(&reply.seen, Seen::Operation { state, .. } if state == "completed" || state == "failed");
+            let is_over = |reply: &ApiReply| matches!(&reply.seen, AnswerContent::Operation { state, .. } if state == "completed" || state == "failed");
             match reply {
                 Some(reply) if is_over(&reply) => break Some(reply),
                 _ if self.business.is_closed() => break None,
@@ -306,10 +310,10 @@ impl Caller {
 }
 
 /// A read of a run.
-pub(crate) fn read(desk: usize, run_id: &str, wait: u32) -> Request {
-    Request {
+pub(crate) fn read(desk: usize, run_id: &str, wait: u32) -> ApiRequest {
+    ApiRequest {
         name: "read",
-        asked: Asked::Read { run_id: run_id.to_owned() },
+        asked: CallAction::Read { run_id: run_id.to_owned() },
         desk,
         method: Method::GET,
         path: format!("/runs/{run_id}?wait={wait}"),
@@ -320,15 +324,15 @@ pub(crate) fn read(desk: usize, run_id: &str, wait: u32) -> Request {
 }
 
 /// A submission of a job to the service of a desk.
-pub(crate) fn submission(caller: &Caller, desk: usize, job: &str, text: &str, changed: bool) -> Request {
+pub(crate) fn submission(caller: &Caller, desk: usize, job: &str, text: &str, changed: bool) -> ApiRequest {
     submission_to(&caller.service(desk).endpoint_id, desk, job, text, changed)
 }
 
 /// A submission of a job to an endpoint of a desk.
-fn submission_to(endpoint_id: &str, desk: usize, job: &str, text: &str, changed: bool) -> Request {
-    Request {
+fn submission_to(endpoint_id: &str, desk: usize, job: &str, text: &str, changed: bool) -> ApiRequest {
+    ApiRequest {
         name: "submit",
-        asked: Asked::Submit { job: job.to_owned(), changed },
+        asked: CallAction::Submit { job: job.to_owned(), changed },
         desk,
         method: Method::POST,
         path: format!("/agent-endpoints/{endpoint_id}/runs"),
@@ -339,31 +343,33 @@ fn submission_to(endpoint_id: &str, desk: usize, job: &str, text: &str, changed:
 }
 
 /// What an answer says of things that can be judged.
-fn see(asked: &Asked, status: u16, body: &Value) -> Seen {
+fn see(asked: &CallAction, status: u16, body: &Value) -> AnswerContent {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    if let (Asked::Say { conversation, .. } | Asked::Reset { conversation, .. }, Some(generation)) =
+    if let (CallAction::Say { conversation, .. } | CallAction::Reset { conversation, .. }, Some(generation)) =
         (asked, body["current_generation"].as_u64())
     {
-        return Seen::Generation { conversation: conversation.clone(), generation };
+        return AnswerContent::Generation { conversation: conversation.clone(), generation };
     }
     if status >= 300 {
-        return Seen::Nothing;
+        return AnswerContent::Nothing;
     }
     if body["operation_id"].is_string() {
-        return Seen::Operation {
+        return AnswerContent::Operation {
             operation_id: text(&body["operation_id"]),
             state: text(&body["state"]),
             code: text(&body["outcome"]["code"]),
             new_generation: body["outcome"]["new_generation"].as_u64(),
         };
     }
-    if matches!(asked, Asked::Event { .. }) {
-        return body["run_id"].as_str().map_or(Seen::Nothing, |run_id| Seen::Became { run_id: run_id.to_owned() });
+    if matches!(asked, CallAction::Event { .. }) {
+        return body["run_id"]
+            .as_str()
+            .map_or(AnswerContent::Nothing, |run_id| AnswerContent::Became { run_id: run_id.to_owned() });
     }
     if body["run_id"].is_string() {
         let outcome: Value =
             ["state", "result", "error", "finished_at"].iter().map(|name| body[*name].clone()).collect();
-        return Seen::Run {
+        return AnswerContent::Run {
             run_id: text(&body["run_id"]),
             phase: text(&body["phase"]),
             state: text(&body["state"]),
@@ -372,12 +378,12 @@ fn see(asked: &Asked, status: u16, body: &Value) -> Seen {
         };
     }
     match body["conversation_id"].as_str() {
-        Some(conversation) => Seen::Conversation {
+        Some(conversation) => AnswerContent::Conversation {
             conversation: conversation.to_owned(),
             generation: body["generation"].as_u64().unwrap_or_default(),
             state: text(&body["state"]),
             active: body["active_run_id"].as_str().map(str::to_owned),
         },
-        None => Seen::Nothing,
+        None => AnswerContent::Nothing,
     }
 }

@@ -6,43 +6,43 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::{Business, Stage};
-use crate::history::{Decided, Matter, Record};
-use crate::seed::Dice;
+use super::{CallerContext, PassStage};
+use crate::history::{DecisionRecord, DecisionTopic, HistoryRecord};
+use crate::seed::SeededRandom;
 
 /// How often the owner looks.
-const LOOKS: Duration = Duration::from_millis(1500);
+const DECISION_INTERVAL: Duration = Duration::from_millis(1500);
 
 /// Decides until the pass is closed.
-pub(crate) async fn work(business: Arc<Business>, desk: usize) {
+pub(crate) async fn work(business: Arc<CallerContext>, desk: usize) {
     let name = format!("owner-{desk}");
-    let mut dice = Dice::of(business.seed, &name);
+    let mut dice = SeededRandom::of(business.seed, &name);
     let mut stage = business.stage.clone();
     loop {
         tokio::select! {
-            _ = stage.wait_for(|stage| *stage == Stage::Closed) => return,
-            () = sleep(LOOKS) => {}
+            _ = stage.wait_for(|stage| *stage == PassStage::Closed) => return,
+            () = sleep(DECISION_INTERVAL) => {}
         }
         let device = business.scene.desks[desk].device.read().await;
-        let mut decide = async |run_id: &str, matter: Matter, share: u64, yes: &[&str], no: &[&str]| {
+        let mut decide = async |run_id: &str, matter: DecisionTopic, share: u64, yes: &[&str], no: &[&str]| {
             let is_yes = dice.percent(share);
             let said = device.cli(if is_yes { yes } else { no }).await;
             let at = business.scene.clock.now();
-            let decided = Decided { run_id: run_id.to_owned(), at, matter, is_yes, is_taken: said.exit == 0 };
-            business.histories.note(&name, Record::Decided(decided));
+            let decided = DecisionRecord { run_id: run_id.to_owned(), at, matter, is_yes, is_taken: said.exit == 0 };
+            business.histories.note(&name, HistoryRecord::Decided(decided));
         };
         let said = device.cli(&["status"]).await.value;
         for run in rows(&said["work"]["runs"]).iter().filter(|run| run["standing"] == "awaiting_reconciliation") {
             let id = text(run, "run_id");
             let reconcile = ["runs", "reconcile", id];
             let (again, finished) = ([&reconcile[..], &["--run-again"]], [&reconcile[..], &["--finished"]]);
-            decide(id, Matter::RunAgain, 50, &again.concat(), &finished.concat()).await;
+            decide(id, DecisionTopic::RunAgain, 50, &again.concat(), &finished.concat()).await;
         }
         for request in rows(&device.cli(&["approvals", "list"]).await.value["approvals"]) {
             let id = text(request, "approval_id");
             decide(
                 text(request, "run_id"),
-                Matter::Call,
+                DecisionTopic::Call,
                 80,
                 &["approvals", "approve", id],
                 &["approvals", "deny", id],

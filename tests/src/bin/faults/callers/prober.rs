@@ -8,15 +8,15 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::{Business, Caller, Reply, SUBJECT, submission, submitter, talker};
-use crate::history::{Probed, Record, Seen};
-use crate::scene::REPLICAS;
+use super::{ApiReply, Caller, CallerContext, SUBJECT, converser, submission, submitter};
+use crate::history::{AnswerContent, HistoryRecord, ProbeRecord};
+use crate::testbed::REPLICA_COUNT;
 
 /// Another subject of the same application.
-const OTHER: &str = "customer-2";
+const OTHER_SUBJECT: &str = "customer-2";
 
 /// What is somebody's.
-struct Theirs {
+struct ProbeTarget {
     desk: usize,
     job: String,
     run_id: String,
@@ -25,7 +25,7 @@ struct Theirs {
 }
 
 /// A question about it.
-struct Question {
+struct ProbeRequest {
     method: Method,
     /// Before and behind the identifier.
     path: (String, &'static str),
@@ -35,23 +35,23 @@ struct Question {
 }
 
 /// Has jobs of its own, and asks for them as somebody else, while the business is open.
-pub(crate) async fn work(business: Arc<Business>, name: String, desk: usize) {
+pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize) {
     let mut caller = business.caller(&name);
-    let Some(conversation) = talker::open(&mut caller, desk, "nobody else's").await else { return };
+    let Some(conversation) = converser::open(&mut caller, desk, "nobody else's").await else { return };
     let [near, far] = business.scene.desks[desk].ways_beside();
     while business.is_open() {
         let job = business.fresh_job();
         let text = format!("job={job} plan=peek delay=0 near={near} far={far}");
         let request = submission(&caller, desk, &job, &text, false);
-        let Some(run_id) = caller.insist(&request).await.as_ref().and_then(Reply::run_id) else { continue };
+        let Some(run_id) = caller.retry(&request).await.as_ref().and_then(ApiReply::run_id) else { continue };
         let operation = if caller.dice.percent(30) { caller.stop(desk, &run_id).await } else { None };
         let operation_id = operation.and_then(|reply| match reply.seen {
-            Seen::Operation { operation_id, .. } => Some(operation_id),
+            AnswerContent::Operation { operation_id, .. } => Some(operation_id),
             _ => None,
         });
-        let theirs = Theirs { desk, job, run_id, conversation: conversation.clone(), operation_id };
+        let theirs = ProbeTarget { desk, job, run_id, conversation: conversation.clone(), operation_id };
         probe(&mut caller, &theirs).await;
-        submitter::ends(&mut caller.beside("wait"), desk, &theirs.run_id, theirs.operation_id.is_some()).await;
+        submitter::ends(&mut caller.fork("wait"), desk, &theirs.run_id, theirs.operation_id.is_some()).await;
         if let Some(operation_id) = &theirs.operation_id {
             caller.completed(desk, operation_id).await;
         }
@@ -60,19 +60,19 @@ pub(crate) async fn work(business: Arc<Business>, name: String, desk: usize) {
 }
 
 /// Asks everything once as another subject, and once as another application.
-async fn probe(caller: &mut Caller, theirs: &Theirs) {
+async fn probe(caller: &mut Caller, theirs: &ProbeTarget) {
     let service = caller.service(theirs.desk).clone();
     for (by, key, subject) in
-        [("another subject", &service.key, OTHER), ("another application", &service.strangers_key, SUBJECT)]
+        [("another subject", &service.key, OTHER_SUBJECT), ("another application", &service.strangers_key, SUBJECT)]
     {
         let mut questions = questions(theirs);
         if subject == SUBJECT {
             let path = ("/agent-endpoints/".to_owned(), "/runs");
             let body = Some(json!({ "input": { "text": "let me" } }));
-            questions.push(Question { method: Method::POST, path, id: Some(service.endpoint_id.clone()), body });
+            questions.push(ProbeRequest { method: Method::POST, path, id: Some(service.endpoint_id.clone()), body });
         }
         for question in questions {
-            let replica = caller.dice.below(REPLICAS);
+            let replica = caller.dice.below(REPLICA_COUNT);
             let Some((status, body)) = ask(caller, replica, key, subject, &question, question.id.as_deref()).await
             else {
                 continue;
@@ -81,7 +81,7 @@ async fn probe(caller: &mut Caller, theirs: &Theirs) {
                 Some(id) => ask(caller, replica, key, subject, &question, Some(&nobodys(id))).await,
                 None => None,
             };
-            let probed = Probed {
+            let probed = ProbeRecord {
                 caller: caller.name.clone(),
                 at: caller.business.scene.clock.now(),
                 by: by.to_owned(),
@@ -92,19 +92,19 @@ async fn probe(caller: &mut Caller, theirs: &Theirs) {
                 shows: shows(theirs, &question, &body),
                 twin: twin.map(|(status, body)| (status, code(&body))),
             };
-            caller.business.histories.note(&caller.name, Record::Probed(probed));
+            caller.business.histories.note(&caller.name, HistoryRecord::Probed(probed));
         }
     }
 }
 
-fn questions(theirs: &Theirs) -> Vec<Question> {
-    let one = |method: Method, before: &str, id: &str, behind: &'static str, body: Option<Value>| Question {
+fn questions(theirs: &ProbeTarget) -> Vec<ProbeRequest> {
+    let one = |method: Method, before: &str, id: &str, behind: &'static str, body: Option<Value>| ProbeRequest {
         method,
         path: (before.to_owned(), behind),
         id: Some(id.to_owned()),
         body,
     };
-    let list = |path: String| Question { method: Method::GET, path: (path, ""), id: None, body: None };
+    let list = |path: String| ProbeRequest { method: Method::GET, path: (path, ""), id: None, body: None };
     let (run, talk) = (&theirs.run_id, &theirs.conversation);
     let message = json!({ "expected_generation": 1, "input": { "text": "let me" } });
     let mut questions = vec![
@@ -125,7 +125,7 @@ fn questions(theirs: &Theirs) -> Vec<Question> {
     questions
 }
 
-fn path(question: &Question, id: Option<&str>) -> String {
+fn path(question: &ProbeRequest, id: Option<&str>) -> String {
     let (before, behind) = &question.path;
     format!("{before}{}{behind}", id.unwrap_or_default())
 }
@@ -136,7 +136,7 @@ async fn ask(
     replica: usize,
     key: &str,
     subject: &str,
-    question: &Question,
+    question: &ProbeRequest,
     id: Option<&str>,
 ) -> Option<(u16, String)> {
     let url = format!("http://{}/api/v1{}", caller.business.scene.address(replica), path(question, id));
@@ -157,7 +157,7 @@ fn code(body: &str) -> String {
 }
 
 /// What of theirs an answer names that the question did not.
-fn shows(theirs: &Theirs, question: &Question, body: &str) -> Vec<String> {
+fn shows(theirs: &ProbeTarget, question: &ProbeRequest, body: &str) -> Vec<String> {
     let asked = path(question, question.id.as_deref());
     let names = [Some(&theirs.run_id), Some(&theirs.conversation), Some(&theirs.job), theirs.operation_id.as_ref()];
     let is_named = |name: &str| body.contains(&format!("\"{name}\"")) || body.contains(&format!("={name} "));
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_names_what_was_not_asked_for_shows_it() {
-        let theirs = Theirs {
+        let theirs = ProbeTarget {
             desk: 0,
             job: "job-1".to_owned(),
             run_id: "run_1".to_owned(),

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Business, Stage};
-use crate::history::{Published, Record};
-use crate::seed::Dice;
+use super::{CallerContext, PassStage};
+use crate::history::{HistoryRecord, PublicationRecord};
+use crate::seed::SeededRandom;
 
 /// Publishes until nothing new is begun.
-pub(crate) async fn work(business: Arc<Business>, desk: usize) {
+pub(crate) async fn work(business: Arc<CallerContext>, desk: usize) {
     let name = format!("publisher-{desk}");
-    let mut dice = Dice::of(business.seed, &name);
+    let mut dice = SeededRandom::of(business.seed, &name);
     let mut stage = business.stage.clone();
     for release in 1.. {
         tokio::select! {
-            _ = stage.wait_for(|stage| *stage != Stage::Open) => return,
+            _ = stage.wait_for(|stage| *stage != PassStage::Open) => return,
             () = sleep(Duration::from_millis(dice.within(5000, 12_000))) => {}
         }
         let desk_of = &business.scene.desks[desk];
@@ -37,7 +37,7 @@ pub(crate) async fn work(business: Arc<Business>, desk: usize) {
         }
         // One of which nobody knows whether it was published is not judged.
         if let Some(version) = version {
-            business.histories.note(&name, Record::Published(Published { desk, version, release }));
+            business.histories.note(&name, HistoryRecord::Published(PublicationRecord { desk, version, release }));
         }
     }
 }

@@ -8,17 +8,17 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::{Business, Caller, Reply, WAIT, follower, submission};
-use crate::history::Seen;
-use crate::scene::{INPUT, REPLICAS};
+use super::{ApiReply, Caller, CallerContext, READ_WAIT_SECONDS, follower, submission};
+use crate::history::AnswerContent;
+use crate::testbed::{CALLER_INPUT, REPLICA_COUNT};
 
 /// Runs of one submitter that are under way at once.
-const UNDER_WAY: usize = 6;
+const MAX_RUNS_IN_FLIGHT: usize = 6;
 
 /// Submits while the business is open, and returns when everything it began is over.
-pub(crate) async fn work(business: Arc<Business>, name: String, desk: usize) {
+pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize) {
     let mut caller = business.caller(&name);
-    let room = Arc::new(Semaphore::new(UNDER_WAY));
+    let room = Arc::new(Semaphore::new(MAX_RUNS_IN_FLIGHT));
     let mut runs = JoinSet::new();
     while business.is_open() {
         let permit = room.clone().acquire_owned().await.expect("nobody closes it");
@@ -30,8 +30,7 @@ pub(crate) async fn work(business: Arc<Business>, name: String, desk: usize) {
         let Some(run_id) = submit(&mut caller, desk, &job, &text).await else { continue };
         let is_stopped = caller.dice.percent(8);
         let is_followed = caller.dice.percent(35);
-        let (mut stream, mut stopping, mut wait) =
-            (caller.beside("stream"), caller.beside("stop"), caller.beside("wait"));
+        let (mut stream, mut stopping, mut wait) = (caller.fork("stream"), caller.fork("stop"), caller.fork("wait"));
         runs.spawn(async move {
             tokio::join!(
                 async {
@@ -63,7 +62,7 @@ pub(crate) fn text(caller: &mut Caller, job: &str) -> String {
         _ => "write-twice",
     };
     let delay = if caller.dice.percent(20) { caller.dice.within(400, 1500) } else { caller.dice.within(0, 60) };
-    format!("job={job} plan={plan} delay={delay} note={INPUT}")
+    format!("job={job} plan={plan} delay={delay} note={CALLER_INPUT}")
 }
 
 /// Submits one job until it is accepted. Returns its run.
@@ -72,12 +71,12 @@ async fn submit(caller: &mut Caller, desk: usize, job: &str, text: &str) -> Opti
     if caller.dice.percent(15) {
         // All at once under one key, as a backend does whose own callers are impatient.
         let operation = caller.next_operation();
-        join_all((0..REPLICAS).map(|replica| caller.ask(operation, &request, replica))).await;
+        join_all((0..REPLICA_COUNT).map(|replica| caller.ask(operation, &request, replica))).await;
     }
-    let run_id = caller.insist(&request).await.as_ref().and_then(Reply::run_id);
+    let run_id = caller.retry(&request).await.as_ref().and_then(ApiReply::run_id);
     if run_id.is_some() && caller.dice.percent(8) {
         let other = submission(caller, desk, job, &format!("{text} and more"), true);
-        caller.insist(&other).await;
+        caller.retry(&other).await;
     }
     run_id
 }
@@ -88,11 +87,11 @@ pub(crate) async fn ends(caller: &mut Caller, desk: usize, run_id: &str, is_stop
     let (begun, mut tries) = (caller.business.scene.clock.now(), 0);
     let state = loop {
         tries += 1;
-        let reply = caller.read(operation, desk, run_id, WAIT).await;
+        let reply = caller.read(operation, desk, run_id, READ_WAIT_SECONDS).await;
         match reply.map(|reply| reply.seen) {
-            Some(Seen::Run { phase, state, .. }) if phase == "final" => break Some(state),
+            Some(AnswerContent::Run { phase, state, .. }) if phase == "final" => break Some(state),
             _ if caller.business.is_closed() => break None,
-            Some(Seen::Run { .. }) => {}
+            Some(AnswerContent::Run { .. }) => {}
             _ => sleep(Duration::from_millis(150)).await,
         }
     };
@@ -106,7 +105,7 @@ pub(crate) async fn stop(caller: &mut Caller, desk: usize, run_id: &str) {
     let most = if caller.dice.percent(40) { 600 } else { 7000 };
     sleep(Duration::from_millis(caller.dice.within(0, most))).await;
     let asked = caller.stop(desk, run_id).await;
-    if let Some(Seen::Operation { operation_id, .. }) = asked.map(|reply| reply.seen) {
+    if let Some(AnswerContent::Operation { operation_id, .. }) = asked.map(|reply| reply.seen) {
         caller.completed(desk, &operation_id).await;
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{Violation, Witnesses};
-use crate::history::Matter;
+use super::{Observations, Violation};
+use crate::history::DecisionTopic;
 
-pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
-    let approved = witnesses.decided.iter().filter(|decided| decided.matter == Matter::Call && decided.is_yes);
+pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
+    let approved = witnesses.decided.iter().filter(|decided| decided.matter == DecisionTopic::Call && decided.is_yes);
     let approved: BTreeSet<_> = approved.map(|decided| decided.run_id.as_str()).collect();
     let runs = witnesses.runs_of_jobs();
     let mut violations = Vec::new();
@@ -21,9 +21,9 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::{call, calls, run, submit, texts};
+    use super::super::samples::{call, calls, run, submit, texts};
     use super::*;
-    use crate::history::Decided;
+    use crate::history::DecisionRecord;
 
     #[test]
     fn a_call_that_was_denied_and_ran_is_found() {
@@ -31,7 +31,13 @@ mod tests {
             let mut witnesses = calls(&[call("a", 0, submit("j"), run("r", "queued"))]);
             witnesses.written.insert("j".to_owned());
             let run_id = "r".to_owned();
-            witnesses.decided.push(Decided { run_id, at: 5, matter: Matter::Call, is_yes, is_taken: true });
+            witnesses.decided.push(DecisionRecord {
+                run_id,
+                at: 5,
+                matter: DecisionTopic::Call,
+                is_yes,
+                is_taken: true,
+            });
             witnesses
         };
         assert_eq!(check(&told(true)), []);

@@ -4,15 +4,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{Violation, Witnesses, goes_back, stale};
-use crate::scene::model::Turn;
+use super::{Observations, Violation, goes_back, stale_finishes};
+use crate::testbed::fake_model::ModelTurn;
 
-pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
-    let mut turns: BTreeMap<&str, Vec<&Turn>> = BTreeMap::new();
+pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
+    let mut turns: BTreeMap<&str, Vec<&ModelTurn>> = BTreeMap::new();
     for turn in &witnesses.turns {
         turns.entry(&turn.job).or_default().push(turn);
     }
-    let mut violations = stale::check(witnesses);
+    let mut violations = stale_finishes::check(witnesses);
     for (job, turns) in turns {
         for (one, other) in overlaps(&turns) {
             let text = format!("{job} asked its model twice at once: turns {} and {}", one.place, other.place);
@@ -32,7 +32,7 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
 
 /// What devices wrote down when they began to execute. Its order is that of the log: a device's clock may be wrong, and a run
 /// is one device's.
-fn executed(witnesses: &Witnesses) -> Vec<Violation> {
+fn executed(witnesses: &Observations) -> Vec<Violation> {
     let mut begun: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for execution in &witnesses.evidence.executions {
         begun.entry(&execution.run_id).or_default().push(execution.attempt);
@@ -56,7 +56,7 @@ fn executed(witnesses: &Witnesses) -> Vec<Violation> {
 }
 
 /// Pairs of turns that were under way at the same time.
-pub(super) fn overlaps<'a>(turns: &[&'a Turn]) -> Vec<(&'a Turn, &'a Turn)> {
+pub(super) fn overlaps<'a>(turns: &[&'a ModelTurn]) -> Vec<(&'a ModelTurn, &'a ModelTurn)> {
     let mut sorted = turns.to_vec();
     sorted.sort_by_key(|turn| turn.begun);
     let pairs = sorted.windows(2).map(|pair| (pair[0], pair[1]));
@@ -65,15 +65,15 @@ pub(super) fn overlaps<'a>(turns: &[&'a Turn]) -> Vec<(&'a Turn, &'a Turn)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::{call, calls, read, run, texts};
+    use super::super::samples::{call, calls, read, run, texts};
     use super::*;
     use crate::evidence::Execution;
-    use crate::history::Seen;
+    use crate::history::AnswerContent;
 
     #[test]
     fn two_turns_of_one_job_at_once_are_found() {
-        let turn = |begun, ended| Turn { job: "j".to_owned(), begun, ended, ..Turn::default() };
-        let told = |turns: &[Turn]| Witnesses { turns: turns.to_vec(), ..Witnesses::default() };
+        let turn = |begun, ended| ModelTurn { job: "j".to_owned(), begun, ended, ..ModelTurn::default() };
+        let told = |turns: &[ModelTurn]| Observations { turns: turns.to_vec(), ..Observations::default() };
         assert_eq!(check(&told(&[turn(0, 5), turn(5, 9)])), []);
         assert!(texts(&check(&told(&[turn(0, 5), turn(4, 9)]))).contains("twice at once"));
     }
@@ -81,8 +81,8 @@ mod tests {
     #[test]
     fn an_attempt_that_goes_back_is_found() {
         let attempt = |number| match run("run_1", "running") {
-            Seen::Run { run_id, phase, state, digest, .. } => {
-                Seen::Run { run_id, phase, state, attempt: number, digest }
+            AnswerContent::Run { run_id, phase, state, digest, .. } => {
+                AnswerContent::Run { run_id, phase, state, attempt: number, digest }
             }
             other => other,
         };
@@ -99,8 +99,8 @@ mod tests {
     fn an_attempt_that_is_executed_twice_or_is_not_the_one_that_counts_is_found() {
         let told = |attempts: &[u64], succeeded: u64| {
             let seen = match run("run_1", "succeeded") {
-                Seen::Run { run_id, phase, state, digest, .. } => {
-                    Seen::Run { run_id, phase, state, attempt: succeeded, digest }
+                AnswerContent::Run { run_id, phase, state, digest, .. } => {
+                    AnswerContent::Run { run_id, phase, state, attempt: succeeded, digest }
                 }
                 other => other,
             };

@@ -3,39 +3,39 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Violation, Witnesses};
+use super::{Observations, Violation};
 use crate::evidence::bare;
-use crate::plan::Kind;
-use crate::scene::office::Receipt;
+use crate::plan::FaultKind;
+use crate::testbed::fake_receiver::ReceivedCallback;
 
 /// What can lose the outcome of an attempt between the answer and its commit.
-const LOSES: [Kind; 18] = [
-    Kind::F1,
-    Kind::F2,
-    Kind::F3,
-    Kind::F4,
-    Kind::F7,
-    Kind::F9,
-    Kind::F10,
-    Kind::F11,
-    Kind::F12,
-    Kind::F13,
-    Kind::F14,
-    Kind::F15,
+const OUTCOME_LOSING_FAULTS: [FaultKind; 18] = [
+    FaultKind::F1,
+    FaultKind::F2,
+    FaultKind::F3,
+    FaultKind::F4,
+    FaultKind::F7,
+    FaultKind::F9,
+    FaultKind::F10,
+    FaultKind::F11,
+    FaultKind::F12,
+    FaultKind::F13,
+    FaultKind::F14,
+    FaultKind::F15,
     // A gateway is stopped and started, as by F4.
-    Kind::F22,
-    Kind::F29,
-    Kind::F26,
-    Kind::F32,
-    Kind::F33,
-    Kind::F34,
+    FaultKind::F22,
+    FaultKind::F29,
+    FaultKind::F26,
+    FaultKind::F32,
+    FaultKind::F33,
+    FaultKind::F34,
 ];
 /// Around an attempt, microseconds in which its outcome is on its way.
-const AROUND: u64 = 3_000_000;
+const ATTEMPT_MARGIN_US: u64 = 3_000_000;
 
-pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
+pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let mut by_event: BTreeMap<&str, Vec<&Receipt>> = BTreeMap::new();
+    let mut by_event: BTreeMap<&str, Vec<&ReceivedCallback>> = BTreeMap::new();
     let mut events_of: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
     for receipt in &witnesses.receipts {
         by_event.entry(&receipt.event_id).or_default().push(receipt);
@@ -68,28 +68,32 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
     violations
 }
 
-fn confirms(receipt: &Receipt) -> bool {
+fn confirms(receipt: &ReceivedCallback) -> bool {
     receipt.answered.is_some_and(|status| (200..300).contains(&status))
 }
 
 /// A callback that came again although it was confirmed, and nothing can have lost that.
-fn again(witnesses: &Witnesses, event: &str, one: &Receipt, other: &Receipt) -> Option<Violation> {
+fn again(witnesses: &Observations, event: &str, one: &ReceivedCallback, other: &ReceivedCallback) -> Option<Violation> {
     let is_explained = !confirms(one)
         || one.manner != "Confirms"
-        || witnesses.was_disturbed(&LOSES, one.at.saturating_sub(AROUND), one.answered_at + AROUND);
+        || witnesses.was_disturbed(
+            &OUTCOME_LOSING_FAULTS,
+            one.at.saturating_sub(ATTEMPT_MARGIN_US),
+            one.answered_at + ATTEMPT_MARGIN_US,
+        );
     let text = || format!("{event} of {} was confirmed and came again, without a reason", one.run_id);
     (!is_explained).then(|| Violation::of("I9", other.at, text()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::{call, calls, read, run, texts};
+    use super::super::samples::{call, calls, read, run, texts};
     use super::*;
-    use crate::plan::Planned;
-    use crate::strikes::Strike;
+    use crate::injection::InjectedFault;
+    use crate::plan::PlannedFault;
 
-    fn receipt(at: u64, answered: Option<u16>) -> Receipt {
-        Receipt {
+    fn receipt(at: u64, answered: Option<u16>) -> ReceivedCallback {
+        ReceivedCallback {
             at,
             answered_at: at + 1,
             answered,
@@ -98,13 +102,13 @@ mod tests {
             run_id: "r".to_owned(),
             is_genuine: true,
             manner: "Confirms".to_owned(),
-            ..Receipt::default()
+            ..ReceivedCallback::default()
         }
     }
 
-    fn told(receipts: &[Receipt]) -> Witnesses {
+    fn told(receipts: &[ReceivedCallback]) -> Observations {
         let ended = calls(&[call("a", 0, read("r"), run("r", "succeeded"))]);
-        Witnesses { receipts: receipts.to_vec(), ..ended }
+        Observations { receipts: receipts.to_vec(), ..ended }
     }
 
     #[test]
@@ -116,9 +120,9 @@ mod tests {
 
     #[test]
     fn a_signature_that_is_not_valid_and_a_second_identifier_are_found() {
-        let forged = Receipt { is_genuine: false, ..receipt(1, Some(204)) };
+        let forged = ReceivedCallback { is_genuine: false, ..receipt(1, Some(204)) };
         assert!(texts(&check(&told(&[forged]))).contains("without a valid signature"));
-        let other = Receipt { event_id: "evt_2".to_owned(), ..receipt(5, Some(204)) };
+        let other = ReceivedCallback { event_id: "evt_2".to_owned(), ..receipt(5, Some(204)) };
         assert!(texts(&check(&told(&[receipt(1, Some(204)), other]))).contains("came as"));
     }
 
@@ -135,8 +139,8 @@ mod tests {
     fn a_repetition_needs_a_reason() {
         let mut twice = told(&[receipt(100, Some(204)), receipt(40_000_000, Some(204))]);
         assert!(texts(&check(&twice)).contains("without a reason"));
-        let planned = Planned { number: 0, kind: Kind::F1, pause_ms: 0, lasts_ms: 0, target: 0, manner: 0 };
-        twice.strikes.push(Strike {
+        let planned = PlannedFault { number: 0, kind: FaultKind::F1, pause_ms: 0, lasts_ms: 0, target: 0, manner: 0 };
+        twice.strikes.push(InjectedFault {
             planned,
             begun: 102,
             healed: 900,

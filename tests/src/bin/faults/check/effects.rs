@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Violation, Witnesses};
+use super::{Observations, Violation};
 
-pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
+pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     let runs = witnesses.runs_of_jobs();
     let count = |job: &str, counted: &dyn Fn(&str) -> usize| -> usize {
         runs.get(job).into_iter().flatten().map(|run_id| counted(run_id)).sum()
@@ -57,24 +57,24 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::{call, calls, events, run, submit, texts};
+    use super::super::samples::{call, calls, events, run, submit, texts};
     use super::*;
-    use crate::history::{Decided, Matter};
-    use crate::scene::ledger::Effect;
-    use crate::scene::model::Turn;
+    use crate::history::{DecisionRecord, DecisionTopic};
+    use crate::testbed::effect_log::Effect;
+    use crate::testbed::fake_model::ModelTurn;
 
-    fn told(effects: usize, turns: usize, kinds: &[&str]) -> Witnesses {
+    fn told(effects: usize, turns: usize, kinds: &[&str]) -> Observations {
         let mut witnesses = calls(&[call("a", 0, submit("j"), run("run_1", "queued"))]);
         witnesses.effects = vec![Effect { job: "j".to_owned(), call: 0, at: 5 }; effects];
-        let turn = Turn { job: "j".to_owned(), served: "whole".to_owned(), ..Turn::default() };
+        let turn = ModelTurn { job: "j".to_owned(), served: "whole".to_owned(), ..ModelTurn::default() };
         witnesses.turns = vec![turn; turns];
         witnesses.evidence.events.insert("run_1".to_owned(), events(kinds));
         witnesses
     }
 
-    fn decided(mut witnesses: Witnesses) -> Witnesses {
-        let (run_id, matter) = ("run_1".to_owned(), Matter::RunAgain);
-        witnesses.decided.push(Decided { run_id, at: 3, matter, is_yes: true, is_taken: true });
+    fn decided(mut witnesses: Observations) -> Observations {
+        let (run_id, matter) = ("run_1".to_owned(), DecisionTopic::RunAgain);
+        witnesses.decided.push(DecisionRecord { run_id, at: 3, matter, is_yes: true, is_taken: true });
         witnesses
     }
 

@@ -2,19 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Violation, Witnesses};
-use crate::history::{Asked, Seen};
+use super::{Observations, Violation};
+use crate::history::{AnswerContent, CallAction};
 
-pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
+pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut became: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut forged = BTreeSet::new();
     for call in &witnesses.calls {
         match (&call.asked, &call.seen) {
-            (Asked::Event { job, forged: false }, Seen::Became { run_id }) => {
+            (CallAction::Event { job, forged: false }, AnswerContent::Became { run_id }) => {
                 became.entry(job).or_default().insert(run_id);
             }
-            (Asked::Event { job, forged: true }, _) => {
+            (CallAction::Event { job, forged: true }, _) => {
                 forged.insert(job.as_str());
                 if call.status.is_some_and(|status| status < 300) {
                     violations.push(Violation::of("I10", call.begun, format!("{job} was forged, and accepted")));
@@ -35,14 +35,14 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::{call, calls, texts};
+    use super::super::samples::{call, calls, texts};
     use super::*;
-    use crate::history::Call;
-    use crate::scene::model::Turn;
+    use crate::history::CallRecord;
+    use crate::testbed::fake_model::ModelTurn;
 
-    fn event(forged: bool, run_id: &str) -> Call {
-        let asked = Asked::Event { job: "j".to_owned(), forged };
-        call("a", 0, asked, Seen::Became { run_id: run_id.to_owned() })
+    fn event(forged: bool, run_id: &str) -> CallRecord {
+        let asked = CallAction::Event { job: "j".to_owned(), forged };
+        call("a", 0, asked, AnswerContent::Became { run_id: run_id.to_owned() })
     }
 
     #[test]
@@ -53,10 +53,10 @@ mod tests {
 
     #[test]
     fn a_forged_event_that_is_accepted_or_runs_is_found() {
-        let refused = Call { status: Some(401), seen: Seen::Nothing, ..event(true, "") };
+        let refused = CallRecord { status: Some(401), seen: AnswerContent::Nothing, ..event(true, "") };
         let mut witnesses = calls(&[refused]);
         assert_eq!(check(&witnesses), []);
-        witnesses.turns.push(Turn { job: "j".to_owned(), ..Turn::default() });
+        witnesses.turns.push(ModelTurn { job: "j".to_owned(), ..ModelTurn::default() });
         assert!(texts(&check(&witnesses)).contains("j was forged, and ran"));
         assert!(texts(&check(&calls(&[event(true, "r1")]))).contains("j was forged, and accepted"));
     }

@@ -6,32 +6,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Violation, Witnesses, goes_back, registers};
-use crate::history::{Asked, Call, Seen};
+use super::{Observations, Violation, goes_back, linearizability};
+use crate::history::{AnswerContent, CallAction, CallRecord};
 
 /// By conversation and generation.
-type ByValue<'a, T> = BTreeMap<(&'a str, u64), T>;
+type ByGeneration<'a, T> = BTreeMap<(&'a str, u64), T>;
 
 /// A generation as an answer showed it.
 #[derive(Debug)]
-struct Value<'a> {
-    call: &'a Call,
+struct ObservedGeneration<'a> {
+    call: &'a CallRecord,
     generation: u64,
 }
 
-pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
+pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let mut values: BTreeMap<&str, Vec<Value<'_>>> = BTreeMap::new();
-    let mut asked: ByValue<'_, u64> = BTreeMap::new();
+    let mut values: BTreeMap<&str, Vec<ObservedGeneration<'_>>> = BTreeMap::new();
+    let mut asked: ByGeneration<'_, u64> = BTreeMap::new();
     let mut resets: BTreeMap<&str, (&str, u64)> = BTreeMap::new();
     for call in &witnesses.calls {
         if let Some((conversation, generation)) = value(call) {
-            values.entry(conversation).or_default().push(Value { call, generation });
+            values.entry(conversation).or_default().push(ObservedGeneration { call, generation });
         }
-        if let Asked::Reset { conversation, generation } = &call.asked {
+        if let CallAction::Reset { conversation, generation } = &call.asked {
             let first = asked.entry((conversation, *generation)).or_insert(call.begun);
             *first = call.begun.min(*first);
-            if let Seen::Operation { operation_id, .. } = &call.seen {
+            if let AnswerContent::Operation { operation_id, .. } = &call.seen {
                 resets.insert(operation_id, (conversation, *generation));
             }
         }
@@ -52,26 +52,28 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
     }
     violations.extend(made(witnesses, &resets));
     violations.extend(messages(witnesses));
-    violations.extend(registers::check(witnesses));
+    violations.extend(linearizability::check(witnesses));
     violations
 }
 
 /// The generation that an answer says the conversation is in.
-fn value(call: &Call) -> Option<(&str, u64)> {
+fn value(call: &CallRecord) -> Option<(&str, u64)> {
     match (&call.asked, &call.seen) {
-        (_, Seen::Conversation { conversation, generation, .. } | Seen::Generation { conversation, generation }) => {
-            Some((conversation, *generation))
-        }
+        (
+            _,
+            AnswerContent::Conversation { conversation, generation, .. }
+            | AnswerContent::Generation { conversation, generation },
+        ) => Some((conversation, *generation)),
         _ => None,
     }
 }
 
 /// What completed resets made.
-fn made(witnesses: &Witnesses, resets: &BTreeMap<&str, (&str, u64)>) -> Vec<Violation> {
+fn made(witnesses: &Observations, resets: &BTreeMap<&str, (&str, u64)>) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let mut by_value: ByValue<'_, BTreeSet<&str>> = BTreeMap::new();
+    let mut by_value: ByGeneration<'_, BTreeSet<&str>> = BTreeMap::new();
     for call in &witnesses.calls {
-        let Seen::Operation { operation_id, new_generation: Some(made), .. } = &call.seen else { continue };
+        let AnswerContent::Operation { operation_id, new_generation: Some(made), .. } = &call.seen else { continue };
         let Some((conversation, from)) = resets.get(operation_id.as_str()) else { continue };
         by_value.entry((conversation, *made)).or_default().insert(operation_id);
         if *made != from + 1 {
@@ -87,7 +89,7 @@ fn made(witnesses: &Witnesses, resets: &BTreeMap<&str, (&str, u64)>) -> Vec<Viol
 }
 
 /// Whether the model saw messages of other generations beside an accepted one.
-fn messages(witnesses: &Witnesses) -> Vec<Violation> {
+fn messages(witnesses: &Observations) -> Vec<Violation> {
     let mixed = witnesses.turns.iter().filter(|turn| turn.generations.windows(2).any(|pair| pair[0] != pair[1]));
     let text = |job: &str, generations: &[u64]| format!("{job} ran among messages of the generations {generations:?}");
     mixed.map(|turn| Violation::of("I6", turn.begun, text(&turn.job, &turn.generations))).collect()
@@ -95,21 +97,30 @@ fn messages(witnesses: &Witnesses) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::{call, calls, texts};
+    use super::super::samples::{call, calls, texts};
     use super::*;
-    use crate::scene::model::Turn;
+    use crate::testbed::fake_model::ModelTurn;
 
-    fn look(at: u64, generation: u64) -> Call {
-        let asked = Asked::Look { conversation: "c".to_owned() };
-        let seen =
-            Seen::Conversation { conversation: "c".to_owned(), generation, state: "idle".to_owned(), active: None };
+    fn look(at: u64, generation: u64) -> CallRecord {
+        let asked = CallAction::Look { conversation: "c".to_owned() };
+        let seen = AnswerContent::Conversation {
+            conversation: "c".to_owned(),
+            generation,
+            state: "idle".to_owned(),
+            active: None,
+        };
         call("a", at, asked, seen)
     }
 
-    fn reset(at: u64, from: u64, operation_id: &str, made: Option<u64>) -> Call {
-        let asked = Asked::Reset { conversation: "c".to_owned(), generation: from };
+    fn reset(at: u64, from: u64, operation_id: &str, made: Option<u64>) -> CallRecord {
+        let asked = CallAction::Reset { conversation: "c".to_owned(), generation: from };
         let (operation_id, state) = (operation_id.to_owned(), "completed".to_owned());
-        call("a", at, asked, Seen::Operation { operation_id, state, code: "reset".to_owned(), new_generation: made })
+        call(
+            "a",
+            at,
+            asked,
+            AnswerContent::Operation { operation_id, state, code: "reset".to_owned(), new_generation: made },
+        )
     }
 
     #[test]
@@ -135,8 +146,8 @@ mod tests {
     #[test]
     fn a_message_that_runs_among_those_of_another_generation_is_found() {
         let told = |generations: &[u64]| {
-            let turn = Turn { job: "j".to_owned(), generations: generations.to_vec(), ..Turn::default() };
-            Witnesses { turns: vec![turn], ..Witnesses::default() }
+            let turn = ModelTurn { job: "j".to_owned(), generations: generations.to_vec(), ..ModelTurn::default() };
+            Observations { turns: vec![turn], ..Observations::default() }
         };
         assert_eq!(check(&told(&[2, 2])), []);
         assert!(texts(&check(&told(&[2, 1]))).contains("among messages of the generations [2, 1]"));

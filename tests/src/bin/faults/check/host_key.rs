@@ -1,9 +1,9 @@
 //! A device proves itself to no server whose host key it was not told: neither in the place of a pinned one, nor where none is
 //! known.
 
-use super::{Violation, Witnesses};
+use super::{Observations, Violation};
 
-pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
+pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     let let_in = witnesses.evidence.impostor.iter();
     let_in
         .map(|line| Violation::of("host key", None, format!("a device went to a server that is not its own: {line}")))
@@ -12,12 +12,12 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::texts;
+    use super::super::samples::texts;
     use super::*;
 
     #[test]
     fn a_device_that_goes_to_another_server_is_found() {
-        let mut witnesses = Witnesses::default();
+        let mut witnesses = Observations::default();
         assert_eq!(check(&witnesses), []);
         witnesses.evidence.impostor.push("Accepted publickey".to_owned());
         assert!(texts(&check(&witnesses)).contains("not its own: Accepted publickey"));

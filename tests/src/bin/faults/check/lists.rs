@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Violation, Witnesses};
+use super::{Observations, Violation};
 
-pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
+pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     let mut violations = Vec::new();
     let accepted: BTreeSet<_> = witnesses.jobs_of_runs().into_keys().collect();
     let desks = witnesses.desks_of_runs();
@@ -23,10 +23,10 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::{call, calls, run, submit, texts};
+    use super::super::samples::{call, calls, run, submit, texts};
     use super::*;
 
-    fn told(listed: &[&str]) -> Witnesses {
+    fn told(listed: &[&str]) -> Observations {
         let mut witnesses =
             calls(&[call("a", 0, submit("j1"), run("r1", "queued")), call("a", 5, submit("j2"), run("r2", "queued"))]);
         witnesses.evidence.listed.insert(0, listed.iter().map(|run_id| (*run_id).to_owned()).collect());

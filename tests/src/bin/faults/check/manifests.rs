@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Violation, Witnesses};
+use super::{Observations, Violation};
 
-pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
+pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     let releases: BTreeMap<_, _> =
         witnesses.published.iter().map(|published| ((published.desk, published.version), published.release)).collect();
     let mut accepted: BTreeMap<&str, BTreeSet<(usize, u64)>> = BTreeMap::new();
@@ -39,21 +39,21 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::{call, calls, run, submit, texts};
+    use super::super::samples::{call, calls, run, submit, texts};
     use super::*;
-    use crate::history::Published;
-    use crate::scene::model::Turn;
+    use crate::history::PublicationRecord;
+    use crate::testbed::fake_model::ModelTurn;
 
-    fn told(versions: &[u64], release: u64) -> Witnesses {
+    fn told(versions: &[u64], release: u64) -> Observations {
         let shown = versions.iter().map(|version| {
             let mut call = call("a", *version, submit("j"), run("run_1", "queued"));
             call.version = *version;
             call
         });
-        let published = [(1, 10), (2, 20)].map(|(version, release)| Published { desk: 0, version, release });
-        let turn = Turn { job: "j".to_owned(), release: Some(release), ..Turn::default() };
+        let published = [(1, 10), (2, 20)].map(|(version, release)| PublicationRecord { desk: 0, version, release });
+        let turn = ModelTurn { job: "j".to_owned(), release: Some(release), ..ModelTurn::default() };
         let shown: Vec<_> = shown.collect();
-        Witnesses { published: published.to_vec(), turns: vec![turn], ..calls(&shown) }
+        Observations { published: published.to_vec(), turns: vec![turn], ..calls(&shown) }
     }
 
     #[test]

@@ -4,71 +4,74 @@
 //! The witnesses are the callers' histories, the model's journal, the ledgers of the tools and the receiver's journal.
 //! What the product's tables say is compared with them and never believed against them.
 
-mod accepted;
+mod acceptances;
 mod approvals;
 mod attempts;
-pub(crate) mod bounds;
 mod callbacks;
-mod confined;
-pub(crate) mod counts;
+mod confinement;
+mod conversations;
+mod database_integrity;
 mod effects;
 mod events;
+mod fault_expectations;
 mod generations;
-mod honesty;
 mod host_key;
-mod keys;
+mod idempotency_keys;
+mod isolation;
+mod linearizability;
 mod lists;
 mod manifests;
 mod outcomes;
+pub(crate) mod pass_validity;
 mod progress;
-mod promised;
-mod registers;
-mod revoked;
-mod secrets;
-mod stale;
-mod stops;
-mod store;
-mod strangers;
-mod streams;
-mod talks;
+mod refusals;
+pub(crate) mod resource_bounds;
+mod revocation;
 #[cfg(test)]
-mod told;
+mod samples;
+mod secrets;
+mod stale_finishes;
+mod stops;
+mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Evidence;
-use crate::history::{Asked, Call, Decided, Done, Followed, Matter, Probed, Published, Record, Revoked, Seen, Stale};
-use crate::scene::book::Note;
-use crate::scene::ledger::Effect;
-use crate::scene::levels::Level;
-use crate::scene::model::Turn;
-use crate::scene::office::Receipt;
-use crate::strikes::Strike;
+use crate::history::{
+    AnswerContent, CallAction, CallRecord, DecisionRecord, DecisionTopic, FollowRecord, HistoryRecord, OperationRecord,
+    ProbeRecord, PublicationRecord, RevocationRecord, StaleFinishRecord,
+};
+use crate::injection::InjectedFault;
+use crate::testbed::effect_log::Effect;
+use crate::testbed::fake_model::ModelTurn;
+use crate::testbed::fake_receiver::ReceivedCallback;
+use crate::testbed::fake_tool_server::NoteCall;
+use crate::testbed::resource_usage::UsageSample;
 
 /// Everything that is judged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Witnesses {
-    pub(crate) calls: Vec<Call>,
-    pub(crate) done: Vec<Done>,
-    pub(crate) followed: Vec<Followed>,
-    pub(crate) decided: Vec<Decided>,
-    pub(crate) probed: Vec<Probed>,
-    pub(crate) stale: Vec<Stale>,
-    pub(crate) revoked: Vec<Revoked>,
-    pub(crate) published: Vec<Published>,
-    pub(crate) turns: Vec<Turn>,
+pub(crate) struct Observations {
+    pub(crate) calls: Vec<CallRecord>,
+    pub(crate) done: Vec<OperationRecord>,
+    pub(crate) followed: Vec<FollowRecord>,
+    pub(crate) decided: Vec<DecisionRecord>,
+    pub(crate) probed: Vec<ProbeRecord>,
+    pub(crate) stale: Vec<StaleFinishRecord>,
+    pub(crate) revoked: Vec<RevocationRecord>,
+    pub(crate) published: Vec<PublicationRecord>,
+    pub(crate) turns: Vec<ModelTurn>,
     pub(crate) effects: Vec<Effect>,
     /// The calls that the book saw.
-    pub(crate) notes: Vec<Note>,
+    pub(crate) notes: Vec<NoteCall>,
     /// The jobs that wrote what their owner was asked about.
     pub(crate) written: BTreeSet<String>,
-    pub(crate) receipts: Vec<Receipt>,
-    pub(crate) strikes: Vec<Strike>,
+    pub(crate) receipts: Vec<ReceivedCallback>,
+    pub(crate) strikes: Vec<InjectedFault>,
     pub(crate) evidence: Evidence,
     /// What each program had, again and again.
-    pub(crate) levels: Vec<Level>,
+    pub(crate) levels: Vec<UsageSample>,
     /// From when to when nothing was broken, and work went on; the last one when nothing was broken any more.
     pub(crate) calm: Vec<(u64, u64)>,
 }
@@ -89,67 +92,71 @@ impl Violation {
 }
 
 /// One invariant, or a part of one.
-type Check = fn(&Witnesses) -> Vec<Violation>;
+type InvariantCheck = fn(&Observations) -> Vec<Violation>;
 
 /// The invariants that are judged, with what each says for people.
-pub(crate) const CHECKS: [(&str, &str, Check); 30] = [
-    ("I1", "every accepted run is readable from every replica", accepted::check),
+pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 30] = [
+    ("I1", "every accepted run is readable from every replica", acceptances::check),
     ("I2", "one final state, which never changes", outcomes::check),
     ("I3", "no effect twice without a decision", effects::check),
-    ("I4", "one key, one run", keys::check),
+    ("I4", "one key, one run", idempotency_keys::check),
     ("I5", "one live attempt", attempts::check),
     ("I6", "a generation is a register with compare-and-set", generations::check),
-    ("I7", "one unfinished run per conversation", talks::check),
+    ("I7", "one unfinished run per conversation", conversations::check),
     ("I8", "events are dense, and each is seen once", streams::check),
     ("I9", "every selected event is delivered, signed", callbacks::check),
     ("I10", "one event, one run; forged and stale ones, none", events::check),
-    ("I11", "what was revoked is of no use", revoked::check),
+    ("I11", "what was revoked is of no use", revocation::check),
     ("I12", "no call begins behind a completed stop", stops::check),
-    ("I13", "nobody learns of what is another application's or subject's", strangers::check),
+    ("I13", "nobody learns of what is another application's or subject's", isolation::check),
     ("I14", "no secret is where it may not be", secrets::check),
     ("I15", "no call runs that its owner did not approve", approvals::check),
     ("I16", "a run executes only under the manifest it was accepted for", manifests::check),
-    ("I17", "memory, files, threads, tasks and queues are bounded", bounds::check),
+    ("I17", "memory, files, threads, tasks and queues are bounded", resource_bounds::check),
     ("I18", "work goes on 10 s after the last fault", progress::check),
-    ("I19", "the database is whole", store::check),
-    ("I20", "refusals are honest", honesty::check),
-    ("folder", "no tool sees what lies beside its folder", confined::check),
+    ("I19", "the database is whole", database_integrity::check),
+    ("I20", "refusals are honest", refusals::check),
+    ("folder", "no tool sees what lies beside its folder", confinement::check),
     ("host key", "no device says anything to a server that it does not know", host_key::check),
-    ("F1", "the other gateways serve within a second", promised::others_serve),
-    ("F3", "a first submission is accepted five seconds after all gateways started", promised::starts_at_once),
+    ("F1", "the other gateways serve within a second", fault_expectations::others_serve),
+    (
+        "F3",
+        "a first submission is accepted five seconds after all gateways started",
+        fault_expectations::starts_at_once,
+    ),
     (
         "F4",
         "a rolling restart fails no submission that is tried twice, and closes streams with a word",
-        promised::rolls,
+        fault_expectations::rolls,
     ),
-    ("F11", "a database that stands still is answered for within three seconds", promised::nobody_hangs),
-    ("F12", "readiness says that no connection is left", promised::readiness_says_so),
-    ("F15", "nothing is accepted that is not on the disk", promised::nothing_unsynced_is_accepted),
-    ("F17", "both ends notice a silent line within three heartbeats", promised::silence_is_noticed),
-    ("F25", "a call that may have happened is told as one", promised::an_untold_call_is_told_as_one),
+    ("F11", "a database that stands still is answered for within three seconds", fault_expectations::nobody_hangs),
+    ("F12", "readiness says that no connection is left", fault_expectations::readiness_says_so),
+    ("F15", "nothing is accepted that is not on the disk", fault_expectations::nothing_unsynced_is_accepted),
+    ("F17", "both ends notice a silent line within three heartbeats", fault_expectations::silence_is_noticed),
+    ("F25", "a call that may have happened is told as one", fault_expectations::an_untold_call_is_told_as_one),
 ];
 
 /// Judges everything.
-pub(crate) fn judge(witnesses: &Witnesses) -> Vec<Violation> {
+pub(crate) fn judge(witnesses: &Observations) -> Vec<Violation> {
     CHECKS.iter().flat_map(|(_, _, check)| check(witnesses)).collect()
 }
 
-impl Witnesses {
+impl Observations {
     /// Takes the histories apart.
-    pub(crate) fn of_histories(records: Vec<Record>) -> Self {
+    pub(crate) fn of_histories(records: Vec<HistoryRecord>) -> Self {
         let mut witnesses = Self::default();
         for record in records {
             match record {
-                Record::Call(call) => witnesses.calls.push(call),
+                HistoryRecord::Call(call) => witnesses.calls.push(call),
                 // Auditors begin when nothing is broken any more; that they succeed says nothing.
-                Record::Done(done) if done.caller.starts_with("auditor") => {}
-                Record::Done(done) => witnesses.done.push(done),
-                Record::Followed(followed) => witnesses.followed.push(followed),
-                Record::Decided(decided) => witnesses.decided.push(decided),
-                Record::Probed(probed) => witnesses.probed.push(probed),
-                Record::Stale(stale) => witnesses.stale.push(stale),
-                Record::Revoked(revoked) => witnesses.revoked.push(revoked),
-                Record::Published(published) => witnesses.published.push(published),
+                HistoryRecord::Done(done) if done.caller.starts_with("auditor") => {}
+                HistoryRecord::Done(done) => witnesses.done.push(done),
+                HistoryRecord::Followed(followed) => witnesses.followed.push(followed),
+                HistoryRecord::Decided(decided) => witnesses.decided.push(decided),
+                HistoryRecord::Probed(probed) => witnesses.probed.push(probed),
+                HistoryRecord::Stale(stale) => witnesses.stale.push(stale),
+                HistoryRecord::Revoked(revoked) => witnesses.revoked.push(revoked),
+                HistoryRecord::Published(published) => witnesses.published.push(published),
             }
         }
         witnesses
@@ -160,7 +167,7 @@ impl Witnesses {
         let mut runs: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for call in &self.calls {
             let Some(job) = call.asked.job() else { continue };
-            if let Seen::Run { run_id, .. } | Seen::Became { run_id } = &call.seen {
+            if let AnswerContent::Run { run_id, .. } | AnswerContent::Became { run_id } = &call.seen {
                 runs.entry(job).or_default().insert(run_id);
             }
         }
@@ -169,7 +176,7 @@ impl Witnesses {
 
     /// The jobs that came as events.
     fn events(&self) -> BTreeSet<&str> {
-        let events = self.calls.iter().filter(|call| matches!(&call.asked, Asked::Event { .. }));
+        let events = self.calls.iter().filter(|call| matches!(&call.asked, CallAction::Event { .. }));
         events.filter_map(|call| call.asked.job()).collect()
     }
 
@@ -177,7 +184,7 @@ impl Witnesses {
     fn desks_of_runs(&self) -> BTreeMap<&str, usize> {
         let mut desks = BTreeMap::new();
         for call in &self.calls {
-            if let Seen::Run { run_id, .. } = &call.seen {
+            if let AnswerContent::Run { run_id, .. } = &call.seen {
                 desks.insert(run_id.as_str(), call.desk);
             }
         }
@@ -191,11 +198,11 @@ impl Witnesses {
     }
 
     /// Everything that was seen of each run, by the time at which it was asked for.
-    fn seen_of_runs(&self) -> BTreeMap<&str, Vec<Sight<'_>>> {
-        let mut seen: BTreeMap<&str, Vec<Sight<'_>>> = BTreeMap::new();
+    fn seen_of_runs(&self) -> BTreeMap<&str, Vec<RunObservation<'_>>> {
+        let mut seen: BTreeMap<&str, Vec<RunObservation<'_>>> = BTreeMap::new();
         for call in &self.calls {
-            if let Seen::Run { run_id, phase, state, attempt, digest } = &call.seen {
-                let sight = Sight { call, phase, state, attempt: *attempt, digest: *digest };
+            if let AnswerContent::Run { run_id, phase, state, attempt, digest } = &call.seen {
+                let sight = RunObservation { call, phase, state, attempt: *attempt, digest: *digest };
                 seen.entry(run_id).or_default().push(sight);
             }
         }
@@ -207,8 +214,9 @@ impl Witnesses {
 
     /// How often the owner decided that a run runs again. Whether that was taken is not always known.
     fn count_again(&self, run_id: &str) -> usize {
-        let is_one =
-            |decided: &&Decided| decided.run_id == run_id && decided.matter == Matter::RunAgain && decided.is_yes;
+        let is_one = |decided: &&DecisionRecord| {
+            decided.run_id == run_id && decided.matter == DecisionTopic::RunAgain && decided.is_yes
+        };
         self.decided.iter().filter(is_one).count()
     }
 
@@ -219,15 +227,15 @@ impl Witnesses {
     }
 
     /// Whether one of these kinds of faults was at work at some time between two.
-    fn was_disturbed(&self, kinds: &[crate::plan::Kind], from: u64, to: u64) -> bool {
+    fn was_disturbed(&self, kinds: &[crate::plan::FaultKind], from: u64, to: u64) -> bool {
         self.strikes.iter().any(|strike| kinds.contains(&strike.kind()) && strike.begun <= to && strike.healed >= from)
     }
 }
 
 /// A run as somebody saw it.
 #[derive(Clone, Copy, Debug)]
-struct Sight<'a> {
-    call: &'a Call,
+struct RunObservation<'a> {
+    call: &'a CallRecord,
     phase: &'a str,
     state: &'a str,
     attempt: u64,

@@ -1,8 +1,8 @@
 //! I2: every accepted run comes to one final state, which never changes on any replica; a phase never goes back.
 
-use super::{Violation, Witnesses, goes_back};
+use super::{Observations, Violation, goes_back};
 
-pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
+pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     let mut violations = Vec::new();
     let seen = witnesses.seen_of_runs();
     for run_id in witnesses.jobs_of_runs().into_keys() {
@@ -42,11 +42,11 @@ fn rank(phase: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::{call, calls, events, read, run, submit, texts};
+    use super::super::samples::{call, calls, events, read, run, submit, texts};
     use super::*;
-    use crate::history::Seen;
+    use crate::history::AnswerContent;
 
-    fn told(states: &[&str]) -> Witnesses {
+    fn told(states: &[&str]) -> Observations {
         let mut all = vec![call("a", 0, submit("j"), run("run_1", "queued"))];
         for (place, state) in states.iter().enumerate() {
             all.push(call("a", 10 * (place as u64 + 1), read("run_1"), run("run_1", state)));
@@ -68,7 +68,7 @@ mod tests {
         assert!(texts(&check(&told(&["succeeded", "failed"]))).contains("was succeeded, and then failed"));
         assert!(texts(&check(&told(&["running", "queued", "succeeded"]))).contains("was running, and then queued"));
         let mut other = told(&["succeeded", "succeeded"]);
-        if let Seen::Run { digest, .. } = &mut other.calls[2].seen {
+        if let AnswerContent::Run { digest, .. } = &mut other.calls[2].seen {
             *digest += 1;
         }
         assert!(texts(&check(&other)).contains("another outcome"));

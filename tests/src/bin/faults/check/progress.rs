@@ -3,18 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use super::{Violation, Witnesses};
-use crate::history::Done;
+use super::{Observations, Violation};
+use crate::history::OperationRecord;
 
 /// Submissions without which nothing can be said.
-const LEAST: usize = 10;
+const MIN_SUBMISSIONS: usize = 10;
 
-pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
+pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     let mut violations: Vec<_> = witnesses.calm.iter().flat_map(|span| calm(witnesses, *span)).collect();
     let Some((from, to)) = witnesses.calm.last().copied() else {
         return vec![Violation::of("I18", None, "it never was calm".to_owned())];
     };
-    let is_last = |done: &&Done| done.name == "run" && (from..to).contains(&done.begun);
+    let is_last = |done: &&OperationRecord| done.name == "run" && (from..to).contains(&done.begun);
     for run in witnesses.done.iter().filter(is_last).filter(|done| !done.succeeded) {
         let run_id = run.run_id.as_deref().unwrap_or_default();
         violations.push(Violation::of("I18", run.begun, format!("{run_id} began in calm and did not succeed")));
@@ -23,11 +23,11 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
 }
 
 /// What must hold in any span in which nothing is broken.
-fn calm(witnesses: &Witnesses, (from, to): (u64, u64)) -> Vec<Violation> {
-    let is_new = |done: &&Done| done.name == "submit" && (from..to).contains(&done.begun);
+fn calm(witnesses: &Observations, (from, to): (u64, u64)) -> Vec<Violation> {
+    let is_new = |done: &&OperationRecord| done.name == "submit" && (from..to).contains(&done.begun);
     let submitted: Vec<_> = witnesses.done.iter().filter(is_new).collect();
     let mut violations = Vec::new();
-    if submitted.len() < LEAST {
+    if submitted.len() < MIN_SUBMISSIONS {
         let text = format!("only {} submissions were made while nothing was broken", submitted.len());
         violations.push(Violation::of("I18", from, text));
     }
@@ -50,13 +50,13 @@ fn calm(witnesses: &Witnesses, (from, to): (u64, u64)) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::{call, done, read, run, texts};
+    use super::super::samples::{call, done, read, run, texts};
     use super::*;
 
-    fn told(count: u64) -> Witnesses {
+    fn told(count: u64) -> Observations {
         let done = (0..count).flat_map(|at| [done("submit", 100 + at, "r"), done("run", 100 + at, "r")]).collect();
         let calls = vec![call("a", 0, read("r"), run("r", "succeeded"))];
-        Witnesses { done, calls, calm: vec![(100, 500)], ..Witnesses::default() }
+        Observations { done, calls, calm: vec![(100, 500)], ..Observations::default() }
     }
 
     #[test]
@@ -75,7 +75,7 @@ mod tests {
         let mut unfinished = told(100);
         unfinished.done[1].succeeded = false;
         assert!(texts(&check(&unfinished)).contains("did not succeed"));
-        assert!(texts(&check(&Witnesses { calm: Vec::new(), ..told(100) })).contains("never was calm"));
+        assert!(texts(&check(&Observations { calm: Vec::new(), ..told(100) })).contains("never was calm"));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! I14: no secret is anywhere it may not be.
 
-use super::{Violation, Witnesses};
+use super::{Observations, Violation};
 
-pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
+pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     let evidence = &witnesses.evidence;
     let mut violations: Vec<_> = evidence.leaked.iter().map(|leak| Violation::of("I14", None, leak.clone())).collect();
     if evidence.secrets == 0 {
@@ -13,12 +13,12 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::texts;
+    use super::super::samples::texts;
     use super::*;
 
     #[test]
     fn a_leak_is_found_and_so_is_a_search_for_nothing() {
-        let mut witnesses = Witnesses::default();
+        let mut witnesses = Observations::default();
         assert!(texts(&check(&witnesses)).contains("no secret was looked for"));
         witnesses.evidence.secrets = 3;
         assert_eq!(check(&witnesses), []);

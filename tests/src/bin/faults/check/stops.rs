@@ -3,19 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use super::{Violation, Witnesses};
-use crate::history::{Asked, Seen};
+use super::{Observations, Violation};
+use crate::history::{AnswerContent, CallAction};
 
-pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
+pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     let stops: BTreeMap<&str, &str> = witnesses.calls.iter().filter_map(stop).collect();
     // From when on each run was known to do nothing any more.
     let mut quiet: BTreeMap<&str, u64> = BTreeMap::new();
     for call in &witnesses.calls {
         let run_id = match &call.seen {
-            Seen::Operation { operation_id, code, .. } if code == "stopped" => {
+            AnswerContent::Operation { operation_id, code, .. } if code == "stopped" => {
                 stops.get(operation_id.as_str()).copied()
             }
-            Seen::Run { run_id, state, .. } if state == "cancelled" => Some(run_id.as_str()),
+            AnswerContent::Run { run_id, state, .. } if state == "cancelled" => Some(run_id.as_str()),
             _ => None,
         };
         if let Some(run_id) = run_id {
@@ -37,21 +37,21 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
 }
 
 /// The operation of a stop, and the run that it is to stop.
-fn stop(call: &crate::history::Call) -> Option<(&str, &str)> {
+fn stop(call: &crate::history::CallRecord) -> Option<(&str, &str)> {
     match (&call.asked, &call.seen) {
-        (Asked::Stop { run_id }, Seen::Operation { operation_id, .. }) => Some((operation_id, run_id)),
+        (CallAction::Stop { run_id }, AnswerContent::Operation { operation_id, .. }) => Some((operation_id, run_id)),
         _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::{call, calls, read, run, submit, texts};
+    use super::super::samples::{call, calls, read, run, submit, texts};
     use super::*;
-    use crate::scene::ledger::Effect;
+    use crate::testbed::effect_log::Effect;
 
-    fn stopped(effect_at: u64, code: &str) -> Witnesses {
-        let operation = |code: &str| Seen::Operation {
+    fn stopped(effect_at: u64, code: &str) -> Observations {
+        let operation = |code: &str| AnswerContent::Operation {
             operation_id: "o".to_owned(),
             state: "completed".to_owned(),
             code: code.to_owned(),
@@ -59,8 +59,8 @@ mod tests {
         };
         let mut witnesses = calls(&[
             call("a", 0, submit("j"), run("r", "queued")),
-            call("a", 10, Asked::Stop { run_id: "r".to_owned() }, operation("")),
-            call("a", 20, Asked::Operation { operation_id: "o".to_owned() }, operation(code)),
+            call("a", 10, CallAction::Stop { run_id: "r".to_owned() }, operation("")),
+            call("a", 20, CallAction::Operation { operation_id: "o".to_owned() }, operation(code)),
         ]);
         witnesses.effects.push(Effect { job: "j".to_owned(), call: 0, at: effect_at });
         witnesses

@@ -1,17 +1,17 @@
 //! I8: a run's stored events are dense from 1 and end with the one final event; who follows them sees each once, over any
 //! number of connections, and sees what the JSON form shows.
 
-use super::{Violation, Witnesses};
-use crate::history::{Event, Followed};
+use super::{Observations, Violation};
+use crate::history::{FollowRecord, StoredEvent};
 
-pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
+pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (run_id, events) in &witnesses.evidence.events {
         let numbers: Vec<_> = events.iter().map(|event| event.sequence).collect();
         if numbers.iter().zip(1..).any(|(number, wanted)| *number != wanted) || numbers.is_empty() {
             violations.push(Violation::of("I8", None, format!("the events of {run_id} are numbered {numbers:?}")));
         }
-        if events.iter().rev().skip(1).any(Event::is_final) {
+        if events.iter().rev().skip(1).any(StoredEvent::is_final) {
             violations.push(Violation::of("I8", None, format!("something follows the final event of {run_id}")));
         }
     }
@@ -25,7 +25,7 @@ pub(super) fn check(witnesses: &Witnesses) -> Vec<Violation> {
     violations
 }
 
-fn flaw(followed: &Followed, stored: &[Event]) -> Option<String> {
+fn flaw(followed: &FollowRecord, stored: &[StoredEvent]) -> Option<String> {
     let mut last = 0;
     for event in followed.connections.iter().flat_map(|connection| &connection.events) {
         if event.sequence != last + 1 {
@@ -42,22 +42,22 @@ fn flaw(followed: &Followed, stored: &[Event]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::{events, texts};
+    use super::super::samples::{events, texts};
     use super::*;
-    use crate::history::Connection;
+    use crate::history::StreamConnection;
 
-    const KINDS: [&str; 3] = ["run.accepted", "run.started", "run.succeeded"];
+    const EVENT_TYPES: [&str; 3] = ["run.accepted", "run.started", "run.succeeded"];
 
-    fn told(connections: &[&[usize]]) -> Witnesses {
-        let all = events(&KINDS);
-        let connection = |places: &&[usize]| Connection {
+    fn told(connections: &[&[usize]]) -> Observations {
+        let all = events(&EVENT_TYPES);
+        let connection = |places: &&[usize]| StreamConnection {
             after: 0,
             events: places.iter().map(|place| all[*place].clone()).collect(),
-            ..Connection::default()
+            ..StreamConnection::default()
         };
         let connections = connections.iter().map(connection).collect();
-        let followed = Followed { caller: "a".to_owned(), run_id: "r".to_owned(), connections, is_whole: true };
-        let mut witnesses = Witnesses { followed: vec![followed], ..Witnesses::default() };
+        let followed = FollowRecord { caller: "a".to_owned(), run_id: "r".to_owned(), connections, is_whole: true };
+        let mut witnesses = Observations { followed: vec![followed], ..Observations::default() };
         witnesses.evidence.events.insert("r".to_owned(), all);
         witnesses
     }

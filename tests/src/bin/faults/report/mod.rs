@@ -1,7 +1,7 @@
 //! The report of a pass: a text for the terminal, and a page that needs nothing else.
 
-mod figures;
 mod page;
+mod statistics;
 mod timeline;
 
 use std::fmt::Write;
@@ -9,22 +9,22 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use crate::check::{CHECKS, Violation, Witnesses, counts};
-use figures::{Figures, by_kind, by_name};
+use crate::check::{CHECKS, Observations, Violation, pass_validity};
+use statistics::{OperationStats, by_kind, by_name};
 
 /// Violations of one invariant that the text shows.
-const SHOWN: usize = 5;
+const MAX_SHOWN_VIOLATIONS: usize = 5;
 
 /// What came of a pass.
-pub(crate) struct Report<'a> {
+pub(crate) struct PassReport<'a> {
     pub(crate) seed: u64,
     pub(crate) violations: Vec<Violation>,
     /// Why the pass does not count.
     pub(crate) reasons: Vec<String>,
-    pub(crate) witnesses: &'a Witnesses,
+    pub(crate) witnesses: &'a Observations,
 }
 
-impl Report<'_> {
+impl PassReport<'_> {
     /// Whether it counts, and everything held.
     pub(crate) fn is_clean(&self) -> bool {
         self.violations.is_empty() && self.reasons.is_empty()
@@ -77,24 +77,27 @@ impl Report<'_> {
             "{:<10} {:>7} {:>9} {:>9} {:>9} {:>9}",
             "operation", "all", "succeeded", "p50 ms", "p99 ms", "max ms"
         );
-        for (name, Figures { all, succeeded, p50, p99, most }) in by_name(self.witnesses) {
+        for (name, OperationStats { all, succeeded, p50, p99, most }) in by_name(self.witnesses) {
             let _ = writeln!(text, "{name:<10} {all:>7} {succeeded:>9} {p50:>9.0} {p99:>9.0} {most:>9.0}");
         }
-        let (succeeded, all) = counts::succeeded(self.witnesses);
-        let _ =
-            writeln!(text, "{succeeded} of {all} operations succeeded; {} runs ended", counts::ended(self.witnesses));
+        let (succeeded, all) = pass_validity::succeeded(self.witnesses);
+        let _ = writeln!(
+            text,
+            "{succeeded} of {all} operations succeeded; {} runs ended",
+            pass_validity::ended(self.witnesses)
+        );
         let _ = writeln!(text, "\nfaults");
         for (kind, (struck, all)) in by_kind(self.witnesses) {
-            let _ = writeln!(text, "{:<4} {struck:>3} of {all:>3} struck  {}", kind.to_string(), kind.about());
+            let _ = writeln!(text, "{:<4} {struck:>3} of {all:>3} struck  {}", kind.to_string(), kind.description());
         }
-        let _ = writeln!(text, "\n{}", figures::levels(self.witnesses));
-        let _ = writeln!(text, "{}", figures::points(self.witnesses));
+        let _ = writeln!(text, "\n{}", statistics::levels(self.witnesses));
+        let _ = writeln!(text, "{}", statistics::points(self.witnesses));
         let _ = writeln!(text, "invariants");
         for (name, about, _) in CHECKS {
             let found: Vec<_> = self.of(name).collect();
             let holds = if found.is_empty() { "held".to_owned() } else { format!("{} VIOLATIONS", found.len()) };
             let _ = writeln!(text, "{name:<4} {about}: {holds}");
-            for violation in found.iter().take(SHOWN) {
+            for violation in found.iter().take(MAX_SHOWN_VIOLATIONS) {
                 let at = violation.at.map(|at| format!("{:.1} s: ", at as f64 / 1e6)).unwrap_or_default();
                 let _ = writeln!(text, "       {at}{}", violation.text);
             }

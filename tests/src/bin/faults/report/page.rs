@@ -2,16 +2,16 @@
 
 use std::fmt::Write;
 
-use super::figures::{self, by_kind, by_name};
-use super::{Report, timeline};
-use crate::check::{CHECKS, counts};
+use super::statistics::{self, by_kind, by_name};
+use super::{PassReport, timeline};
+use crate::check::{CHECKS, pass_validity};
 
 /// Violations with a picture of their own.
-const PICTURES: usize = 20;
+const MAX_TIMELINES: usize = 20;
 /// Microseconds that such a picture shows before and behind a violation.
-const AROUND: u64 = 6_000_000;
+const TIMELINE_MARGIN_US: u64 = 6_000_000;
 
-const STYLE: &str = "
+const PAGE_CSS: &str = "
 :root { color-scheme: light dark; --text: #1c2024; --quiet: #60646c; --line: #d9d9e0; --back: #fcfcfd;
   --good: #30a46c; --bad: #e5484d; --fault: #f76b15; --dot: #0090ff }
 @media (prefers-color-scheme: dark) { :root { --text: #edeef0; --quiet: #b0b4ba; --line: #363a3f; --back: #111113 } }
@@ -36,22 +36,22 @@ pub(super) fn escaped(text: &str) -> String {
 }
 
 /// The whole page. Writing to a String cannot fail; what it says of that is dropped throughout.
-pub(super) fn write(report: &Report<'_>) -> String {
+pub(super) fn write(report: &PassReport<'_>) -> String {
     let witnesses = report.witnesses;
     let last = witnesses.done.iter().map(|done| done.ended).max().unwrap_or(1);
-    let (succeeded, all) = counts::succeeded(witnesses);
+    let (succeeded, all) = pass_validity::succeeded(witnesses);
     let class = if report.is_clean() { "verdict clean" } else { "verdict" };
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>Faults, seed {seed}</title><style>{STYLE}</style>\n<h1>Faults, seed {seed}</h1>\n\
+         <title>Faults, seed {seed}</title><style>{PAGE_CSS}</style>\n<h1>Faults, seed {seed}</h1>\n\
          <p class=\"{class}\">{verdict}</p>\n\
          <p>{faults} faults in {seconds:.0} s; {succeeded} of {all} operations succeeded; {runs} runs ended.</p>\n",
         seed = report.seed,
         verdict = escaped(&report.verdict()),
         faults = witnesses.strikes.len(),
         seconds = last as f64 / 1e6,
-        runs = counts::ended(witnesses),
+        runs = pass_validity::ended(witnesses),
     );
     for reason in &report.reasons {
         let _ = writeln!(page, "<p class=\"broken\">Does not count: {}</p>", escaped(reason));
@@ -64,7 +64,7 @@ pub(super) fn write(report: &Report<'_>) -> String {
     page
 }
 
-fn invariants(page: &mut String, report: &Report<'_>) {
+fn invariants(page: &mut String, report: &PassReport<'_>) {
     let _ = writeln!(page, "<h2>Invariants</h2><table>");
     for (name, about, _) in CHECKS {
         let holds = match report.of(name).count() {
@@ -76,7 +76,7 @@ fn invariants(page: &mut String, report: &Report<'_>) {
     let _ = writeln!(page, "</table>");
 }
 
-fn violations(page: &mut String, report: &Report<'_>) {
+fn violations(page: &mut String, report: &PassReport<'_>) {
     if report.violations.is_empty() {
         return;
     }
@@ -84,14 +84,14 @@ fn violations(page: &mut String, report: &Report<'_>) {
     for (number, violation) in report.violations.iter().enumerate() {
         let at = violation.at.map(|at| format!(" at {:.2} s", at as f64 / 1e6)).unwrap_or_default();
         let _ = writeln!(page, "<p><b>{}</b>{at}: {}</p>", violation.invariant, escaped(&violation.text));
-        if let Some(at) = violation.at.filter(|_| number < PICTURES) {
-            let picture = timeline::draw(report, at.saturating_sub(AROUND), at + AROUND);
+        if let Some(at) = violation.at.filter(|_| number < MAX_TIMELINES) {
+            let picture = timeline::draw(report, at.saturating_sub(TIMELINE_MARGIN_US), at + TIMELINE_MARGIN_US);
             let _ = writeln!(page, "<div class=\"scroll\">{picture}</div>");
         }
     }
 }
 
-fn operations(page: &mut String, report: &Report<'_>) {
+fn operations(page: &mut String, report: &PassReport<'_>) {
     let names = ["all", "succeeded", "p50 ms", "p99 ms", "max ms"];
     let heads: String = names.iter().map(|name| format!("<th class=\"number\">{name}")).collect();
     let _ = writeln!(page, "<h2>Operations</h2><table><tr><th>{heads}");
@@ -104,10 +104,10 @@ fn operations(page: &mut String, report: &Report<'_>) {
     let _ = writeln!(page, "</table>");
 }
 
-fn faults(page: &mut String, report: &Report<'_>) {
+fn faults(page: &mut String, report: &PassReport<'_>) {
     let _ = writeln!(page, "<h2>Faults</h2><table>");
     for (kind, (struck, all)) in by_kind(report.witnesses) {
-        let _ = writeln!(page, "<tr><th>{kind}<td>{}<td>{struck} of {all} struck", kind.about());
+        let _ = writeln!(page, "<tr><th>{kind}<td>{}<td>{struck} of {all} struck", kind.description());
     }
     let _ = writeln!(page, "</table><h2>One after the other</h2><div class=\"scroll\"><table>");
     for strike in &report.witnesses.strikes {
@@ -123,21 +123,21 @@ fn faults(page: &mut String, report: &Report<'_>) {
         );
     }
     let _ = writeln!(page, "</table></div>");
-    let tables = [figures::levels(report.witnesses), figures::points(report.witnesses)].join("\n");
+    let tables = [statistics::levels(report.witnesses), statistics::points(report.witnesses)].join("\n");
     let _ = writeln!(page, "<h2>What programs had, and where they died</h2><pre>{}</pre>", escaped(&tables));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Violation, Witnesses};
+    use crate::check::{Observations, Violation};
 
     #[test]
     fn the_page_loads_nothing_and_shows_a_violation_with_a_picture() {
-        let witnesses = Witnesses::default();
+        let witnesses = Observations::default();
         let text = "a <run> went back".to_owned();
         let violations = vec![Violation { invariant: "I2".to_owned(), at: Some(7_000_000), text }];
-        let report = Report { seed: 5, violations, reasons: vec!["too short".to_owned()], witnesses: &witnesses };
+        let report = PassReport { seed: 5, violations, reasons: vec!["too short".to_owned()], witnesses: &witnesses };
         let page = write(&report);
         for part in ["seed 5", "1 VIOLATIONS", "a &lt;run&gt; went back", "at 7.00 s", "Does not count: too short"] {
             assert!(page.contains(part), "{part}");

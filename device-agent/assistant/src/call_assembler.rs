@@ -1,0 +1,86 @@
+//! Tool calls that arrive in pieces.
+
+use serde_json::{Map, Value};
+
+use super::remote::malformed_response;
+use super::{ModelError, ToolCall};
+
+/// The most bytes of arguments in one answer: as much as a request to this device may have.
+const MAX_ARGUMENT_BYTES: usize = 4 * 1024 * 1024;
+/// The most calls of one answer that are kept; the turn refuses fewer than these.
+const MAX_CALLS: usize = 256;
+
+/// The calls of one answer, in the order they began.
+#[derive(Debug, Default)]
+pub(super) struct CallAssembler {
+    calls: Vec<PartialCall>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct PartialCall {
+    index: u64,
+    id: String,
+    name: String,
+    arguments: String,
+    ended: bool,
+}
+
+impl CallAssembler {
+    /// A call begins at a place of the provider's own counting.
+    pub(super) fn begin(&mut self, index: u64, id: String, name: String) -> Result<(), ModelError> {
+        if self.calls.len() == MAX_CALLS {
+            return Err(malformed_response());
+        }
+        self.calls.push(PartialCall { index, id, name, arguments: String::new(), ended: false });
+        Ok(())
+    }
+
+    /// The last call that began at this place.
+    fn at(&mut self, index: u64) -> Option<&mut PartialCall> {
+        self.calls.iter_mut().rev().find(|call| call.index == index)
+    }
+
+    /// The identifier of the call under way at this place.
+    pub(super) fn id_at(&mut self, index: u64) -> Option<&str> {
+        self.at(index).map(|call| call.id.as_str())
+    }
+
+    /// More of its arguments.
+    pub(super) fn go_on(&mut self, index: u64, piece: &str) -> Result<(), ModelError> {
+        self.bytes += piece.len();
+        if self.bytes > MAX_ARGUMENT_BYTES {
+            return Err(malformed_response());
+        }
+        self.at(index).ok_or_else(malformed_response)?.arguments.push_str(piece);
+        Ok(())
+    }
+
+    /// It is whole.
+    pub(super) fn end(&mut self, index: u64) {
+        if let Some(call) = self.at(index) {
+            call.ended = true;
+        }
+    }
+
+    /// All are whole.
+    pub(super) fn end_all(&mut self) {
+        self.calls.iter_mut().for_each(|call| call.ended = true);
+    }
+
+    /// The calls that are whole. One that was cut off by a limit was never meant to be made.
+    pub(super) fn take_ended(&mut self) -> Vec<ToolCall> {
+        let calls = std::mem::take(&mut self.calls);
+        calls.into_iter().filter(|call| call.ended).map(PartialCall::into_call).collect()
+    }
+}
+
+impl PartialCall {
+    fn into_call(self) -> ToolCall {
+        let arguments = match self.arguments.trim() {
+            "" => Value::Object(Map::new()),
+            text => serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned())),
+        };
+        ToolCall { id: self.id, name: self.name, arguments }
+    }
+}

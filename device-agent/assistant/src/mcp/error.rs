@@ -1,0 +1,157 @@
+//! What went wrong with a server, in words of ours: what it writes itself may hold a key or a prompt. Of a call they
+//! say what matters most: whether it may have happened.
+
+use deskgate_definition::tool::ToolOutput;
+use rmcp::service::{ClientInitializeError, ServiceError};
+use rmcp::transport::DynamicTransportError;
+use rmcp::transport::streamable_http_client::StreamableHttpError;
+
+use super::connections::ConnectionError;
+use super::listing::ListError;
+
+/// The most bytes of a server's own words for why it refused a call.
+const MAX_REFUSAL_BYTES: usize = 2000;
+
+/// Why a server cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum McpServerError {
+    /// It is not configured so.
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    /// Its list of tools.
+    #[error(transparent)]
+    List(#[from] ListError),
+    /// It took too long.
+    #[error("it did not answer in time")]
+    Slow,
+    /// No connection, or one that is not to be trusted.
+    #[error("it cannot be reached, or its certificate is not trusted on this computer")]
+    Unreachable,
+    /// It wants another key.
+    #[error("it refused the key; give it a new one: deskgate mcp set")]
+    Auth,
+    /// It failed.
+    #[error("it answered with HTTP {0}")]
+    Status(u16),
+    /// It broke off, or is no MCP server.
+    #[error("it does not answer as an MCP server over streamable HTTP does")]
+    Senseless,
+    /// A fault of ours.
+    #[error("the agent failed while it looked for it")]
+    Broken,
+}
+
+/// Why a call has no result.
+#[derive(Debug)]
+pub(super) enum McpCallError {
+    /// It was certainly not carried out.
+    NotDone(&'static str),
+    /// The server said no, in its own words.
+    Refused(String),
+    /// Nobody knows whether it was carried out.
+    Unknown(&'static str),
+}
+
+/// What a failure of the transport means, before it is known what was under way.
+enum TransportFailure {
+    Unreachable,
+    Auth,
+    Status(u16),
+    SessionOver,
+    Other,
+}
+
+impl From<ClientInitializeError> for McpServerError {
+    fn from(error: ClientInitializeError) -> Self {
+        match error {
+            ClientInitializeError::TransportError { error, .. } => TransportFailure::of(&error).into(),
+            _ => Self::Senseless,
+        }
+    }
+}
+
+impl From<ServiceError> for McpServerError {
+    fn from(error: ServiceError) -> Self {
+        match error {
+            ServiceError::TransportSend(error) => TransportFailure::of(&error).into(),
+            _ => Self::Senseless,
+        }
+    }
+}
+
+impl From<TransportFailure> for McpServerError {
+    fn from(means: TransportFailure) -> Self {
+        match means {
+            TransportFailure::Unreachable => Self::Unreachable,
+            TransportFailure::Auth => Self::Auth,
+            TransportFailure::Status(status) => Self::Status(status),
+            TransportFailure::SessionOver | TransportFailure::Other => Self::Senseless,
+        }
+    }
+}
+
+impl TransportFailure {
+    fn of(error: &DynamicTransportError) -> Self {
+        let Some(error) = error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() else { return Self::Other };
+        match error {
+            StreamableHttpError::Client(error) if error.is_connect() => Self::Unreachable,
+            StreamableHttpError::Client(error) => {
+                error.status().map_or(Self::Other, |status| Self::Status(status.as_u16()))
+            }
+            StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_) => Self::Auth,
+            StreamableHttpError::HttpStatus(error) => Self::Status(error.status),
+            StreamableHttpError::SessionExpired => Self::SessionOver,
+            // The SDK has no other place for the status; what follows it is the server's, and stays unread.
+            StreamableHttpError::UnexpectedServerResponse(text) => {
+                let status =
+                    text.strip_prefix("HTTP ").and_then(|rest| rest.get(..3)).and_then(|code| code.parse().ok());
+                match status {
+                    Some(401 | 403) => Self::Auth,
+                    Some(status) => Self::Status(status),
+                    None => Self::Other,
+                }
+            }
+            _ => Self::Other,
+        }
+    }
+}
+
+impl McpCallError {
+    pub(super) fn of(error: ServiceError) -> Self {
+        match error {
+            ServiceError::McpError(error) => Self::Refused(error.message.chars().take(MAX_REFUSAL_BYTES).collect()),
+            ServiceError::TransportSend(error) => match TransportFailure::of(&error) {
+                TransportFailure::Unreachable => Self::NotDone("it could not be reached"),
+                TransportFailure::Auth => Self::NotDone("it refused the owner's key"),
+                TransportFailure::SessionOver => {
+                    Self::NotDone("it has ended the session, and its tools are gone for this request")
+                }
+                TransportFailure::Status(429) => Self::NotDone("it has too many requests at the moment"),
+                TransportFailure::Status(300..400) => {
+                    Self::NotDone("it pointed to another address, which is not followed")
+                }
+                TransportFailure::Status(400..500) => Self::NotDone("it did not take the request"),
+                TransportFailure::Status(_) => Self::Unknown("it failed while it worked on it"),
+                TransportFailure::Other => Self::Unknown("the connection broke off, or what came back makes no sense"),
+            },
+            _ => Self::Unknown("the connection broke off"),
+        }
+    }
+
+    /// For the model.
+    pub(super) fn into_output(self, server: &str) -> ToolOutput {
+        match self {
+            Self::NotDone(why) => {
+                ToolOutput::error(format!("The MCP server {server} did not carry this call out: {why}."))
+            }
+            Self::Refused(words) => {
+                ToolOutput::error(format!("The MCP server {server} refused this call. It says: {words}"))
+            }
+            Self::Unknown(why) => ToolOutput::unknown(format!(
+                "Nobody knows whether the MCP server {server} has carried this call out: {why}. It may have happened, in part \
+                 or as a whole. It was not sent again. Find out what was done before you call it once more, and say in your \
+                 answer that this is not certain."
+            )),
+        }
+    }
+}

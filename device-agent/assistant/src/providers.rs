@@ -1,0 +1,305 @@
+//! The model providers that the desktop user configured: what kind, where, and with which key.
+//!
+//! One private file for each, so that a key is never beside another address than the one it was given for.
+//! A service names an account; the key never enters a definition.
+
+use std::path::PathBuf;
+
+pub use deskgate_definition::KeyPlace;
+use deskgate_definition::RESERVED_NAME;
+use deskgate_definition::provider::{PROVIDER_NAME_RULE, is_provider_name};
+pub use deskgate_secrets::KeyChange;
+use deskgate_secrets::keyring::KeyringEntry;
+use deskgate_secrets::{KeyHolder, KeyPreference, Secret, SecretError, SecretFileError, SecretFileStore, StoredKey};
+use serde::{Deserialize, Serialize};
+
+use super::remote::ProviderAccess;
+
+/// The kinds of model providers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProviderKind {
+    /// Anthropic's Messages API.
+    Anthropic,
+    /// OpenAI's Chat Completions API, or any server that speaks it.
+    Openai,
+}
+
+impl ProviderKind {
+    /// Where it is when nothing else is said.
+    pub const fn base_url(self) -> &'static str {
+        match self {
+            Self::Anthropic => "https://api.anthropic.com",
+            Self::Openai => "https://api.openai.com/v1",
+        }
+    }
+}
+
+/// An account as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderConfig {
+    /// What services name it by.
+    pub name: String,
+    /// Which API it speaks.
+    pub kind: ProviderKind,
+    /// Where.
+    pub base_url: String,
+    /// Whether a key is saved for it.
+    pub has_key: bool,
+    /// Where that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_place: Option<KeyPlace>,
+}
+
+/// What stands in the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProviderFile {
+    kind: ProviderKind,
+    base_url: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<StoredKey>,
+}
+
+impl KeyHolder for ProviderFile {
+    fn key(&self) -> Option<&StoredKey> {
+        self.key.as_ref()
+    }
+
+    fn key_mut(&mut self) -> Option<&mut StoredKey> {
+        self.key.as_mut()
+    }
+}
+
+/// A change of an account, or a new one.
+#[derive(Clone, Debug)]
+pub struct ProviderChange {
+    /// Which API it speaks; `None` keeps it.
+    pub kind: Option<ProviderKind>,
+    /// Where; `None` keeps it, or takes the kind's own address.
+    pub base_url: Option<String>,
+    /// What happens to its key.
+    pub key: KeyChange,
+    /// Where its key is kept; `None` leaves it where it is, and puts a first one where keys are wanted.
+    pub key_place: Option<KeyPlace>,
+}
+
+/// Why an account cannot be used or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// Its name.
+    #[error("{PROVIDER_NAME_RULE}")]
+    Name,
+    /// Its name is an address of the management pages.
+    #[error("a provider's name cannot be {RESERVED_NAME:?}: that is the address of the page for a new one")]
+    TakenName,
+    /// A new one needs a kind.
+    #[error("a new provider needs its kind: anthropic or openai")]
+    KindMissing,
+    /// Its address.
+    #[error("the base URL {0:?} cannot be used: {1}")]
+    BaseUrl(String, &'static str),
+    /// The saved key was given for another place.
+    #[error("the saved key was given for {0}; give the new place's key with --key-file, or --no-key")]
+    KeyOfAnotherPlace(String),
+    /// There is none.
+    #[error("there is no provider {0:?} on this device; see: deskgate provider list")]
+    Unknown(String),
+    /// Its file says something else.
+    #[error("{0} is damaged; set the provider anew, with its key")]
+    Damaged(PathBuf),
+    /// Its key, or its file.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+}
+
+impl From<SecretFileError> for ProviderError {
+    fn from(error: SecretFileError) -> Self {
+        match error {
+            SecretFileError::Unknown(name) => Self::Unknown(name),
+            SecretFileError::Damaged(path) => Self::Damaged(path),
+            SecretFileError::Secret(error) => Self::Secret(error),
+        }
+    }
+}
+
+/// The accounts of this device. Every call does file work and may block. Clones share their lock.
+#[derive(Clone, Debug)]
+pub struct Providers(SecretFileStore<ProviderFile>);
+
+impl Providers {
+    /// The accounts in a folder, which is made when it is first needed.
+    pub fn new(folder: PathBuf) -> Self {
+        Self(SecretFileStore::new(folder, is_provider_name))
+    }
+
+    /// The same, with keys where they are wanted.
+    pub fn with_preference(self, wanted: KeyPreference) -> Self {
+        Self(self.0.with_preference(wanted))
+    }
+
+    /// Moves every key to where keys are wanted.
+    pub fn move_keys(&self) -> Result<(), ProviderError> {
+        Ok(self.0.move_keys()?)
+    }
+
+    /// Where in the keyring keys of them are.
+    pub fn entries(&self) -> Vec<KeyringEntry> {
+        self.0.entries()
+    }
+
+    /// All, by name.
+    pub fn list(&self) -> Result<Vec<ProviderConfig>, ProviderError> {
+        Ok(self.0.all()?.iter().map(|(name, written)| shown(name, written)).collect())
+    }
+
+    /// Adds an account or changes it; what is not said stays. A saved key never moves to another place.
+    pub fn set(&self, name: &str, change: ProviderChange) -> Result<ProviderConfig, ProviderError> {
+        if !is_provider_name(name) {
+            return Err(ProviderError::Name);
+        }
+        if name == RESERVED_NAME {
+            return Err(ProviderError::TakenName);
+        }
+        let written = self.0.change(name, change.kind.is_some(), change.key_place, |saved| change.of(saved))?;
+        Ok(shown(name, &written))
+    }
+
+    /// Removes an account and its key. Services that name it cannot run any more.
+    pub fn remove(&self, name: &str) -> Result<(), ProviderError> {
+        Ok(self.0.remove(name)?)
+    }
+
+    /// What a call needs.
+    pub(super) fn open(&self, name: &str) -> Result<(ProviderKind, ProviderAccess), ProviderError> {
+        let (ProviderFile { kind, base_url, .. }, key) = self.0.open(name)?;
+        let key = key.map(|key| Secret::new(&key)).transpose()?;
+        Ok((kind, ProviderAccess { base_url, key }))
+    }
+}
+
+impl ProviderChange {
+    /// What is in force after it.
+    fn of(self, saved: Option<ProviderFile>) -> Result<ProviderFile, ProviderError> {
+        let kind = self.kind.or(saved.as_ref().map(|saved| saved.kind)).ok_or(ProviderError::KindMissing)?;
+        let (place, key) = saved.map(|ProviderFile { kind, base_url, key }| ((kind, base_url), key)).unzip();
+        let kept = || place.as_ref().filter(|(saved, _)| *saved == kind).map(|(_, base_url)| base_url.clone());
+        let base_url = self.base_url.or_else(kept).unwrap_or(kind.base_url().to_owned());
+        let base_url = check_base_url(&base_url)?;
+        let moved = place.filter(|(saved, at)| *saved != kind || *at != base_url);
+        let moved = moved.map(|(_, at)| ProviderError::KeyOfAnotherPlace(at));
+        let key = self.key.of(key.flatten(), moved, |key| Ok(StoredKey::new(key.reveal())))?;
+        Ok(ProviderFile { kind, base_url, key })
+    }
+}
+
+fn shown(name: &str, written: &ProviderFile) -> ProviderConfig {
+    let ProviderFile { kind, base_url, key } = written;
+    ProviderConfig {
+        name: name.to_owned(),
+        kind: *kind,
+        base_url: base_url.clone(),
+        has_key: key.is_some(),
+        key_place: key.as_ref().map(StoredKey::place),
+    }
+}
+
+/// HTTPS, or plain HTTP to this computer itself. Returned without a slash at its end.
+fn check_base_url(text: &str) -> Result<String, ProviderError> {
+    let wrong = |why| ProviderError::BaseUrl(text.chars().take(200).collect(), why);
+    let url = reqwest::Url::parse(text).map_err(|_| wrong("it is no URL, such as https://api.example.com/v1"))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        // Not repeated: it may be a password.
+        return Err(ProviderError::BaseUrl("…".to_owned(), "it holds a user name or a password; a key is given apart"));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(wrong("it has a query or a fragment; write what stands before them"));
+    }
+    match (url.scheme(), url.host_str()) {
+        ("https", Some(_)) => {}
+        ("http", Some("localhost" | "127.0.0.1" | "[::1]")) => {}
+        ("http", Some(_)) => {
+            return Err(wrong("prompts and keys travel over https, or over http on this computer only"));
+        }
+        _ => return Err(wrong("it begins with https://")),
+    }
+    Ok(url.as_str().trim_end_matches('/').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(kind: Option<ProviderKind>, base_url: Option<&str>, key: KeyChange) -> ProviderChange {
+        ProviderChange { kind, base_url: base_url.map(str::to_owned), key, key_place: None }
+    }
+
+    fn key() -> KeyChange {
+        KeyChange::Replace(Secret::new("sk-canary").expect("a key"))
+    }
+
+    #[test]
+    fn an_account_is_kept_and_its_key_never_moves_to_another_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let accounts = Providers::new(folder.path().join("providers"));
+        assert_eq!(accounts.list().expect("no folder is no account"), []);
+        let keep = || KeyChange::Keep;
+        assert!(matches!(accounts.set("work", change(None, None, key())), Err(ProviderError::KindMissing)));
+        let place = "https://models.example.com/v1/";
+        let set = accounts.set("work", change(Some(ProviderKind::Openai), Some(place), key())).expect("saved");
+        assert_eq!((set.base_url.as_str(), set.has_key), ("https://models.example.com/v1", true));
+        assert_eq!(accounts.set("work", change(None, Some(place), keep())).expect("the same"), set);
+        for elsewhere in [
+            change(Some(ProviderKind::Anthropic), None, keep()),
+            change(Some(ProviderKind::Anthropic), Some(place), keep()),
+            change(None, Some("https://other.example.com/v1"), keep()),
+        ] {
+            let error = accounts.set("work", elsewhere).expect_err("the key belongs to the old place").to_string();
+            assert!(error.contains("--key-file") && !error.contains("canary"), "{error}");
+        }
+        assert_eq!(accounts.list().expect("listed"), [set]);
+        let moved =
+            accounts.set("work", change(Some(ProviderKind::Anthropic), None, key())).expect("with a key of its own");
+        assert_eq!((moved.base_url.as_str(), moved.has_key), ("https://api.anthropic.com", true));
+        assert!(!accounts.set("work", change(None, None, KeyChange::Forget)).expect("changed").has_key);
+        accounts.remove("work").expect("removed");
+        assert!(matches!(accounts.remove("work"), Err(ProviderError::Unknown(_))));
+        assert_eq!(std::fs::read_dir(folder.path().join("providers")).expect("there").count(), 0);
+    }
+
+    #[test]
+    fn a_damaged_account_can_be_set_anew_by_whoever_says_its_kind() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let accounts = Providers::new(folder.path().to_owned());
+        deskgate_secrets::write_private(&folder.path().join("work.json"), b"{ sk-canary").expect("written");
+        assert!(accounts.set("work", change(None, None, key())).is_err(), "of what kind nobody knows any more");
+        assert!(accounts.set("work", change(Some(ProviderKind::Openai), None, key())).expect("anew").has_key);
+        assert_eq!(accounts.list().expect("sound").len(), 1);
+    }
+
+    #[test]
+    fn addresses_that_would_give_a_prompt_or_a_key_away_are_refused() {
+        for (text, part) in [
+            ("http://models.example.com", "https"),
+            ("http://127.0.0.1.example.com", "https"),
+            ("ftp://models.example.com", "https"),
+            ("models.example.com", "URL"),
+            ("https://me:canary@models.example.com", "given apart"),
+            ("https://models.example.com/?key=x", "query"),
+        ] {
+            let error = check_base_url(text).expect_err(text).to_string();
+            assert!(error.contains(part) && !error.contains("canary"), "{text}: {error}");
+        }
+        for text in ["http://localhost:11434/v1", "http://[::1]:8080", "http://127.0.0.1:1/x/"] {
+            assert!(check_base_url(text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_short_and_never_the_scripted_one() {
+        for name in ["", "a/b", "scripted", &"x".repeat(33)] {
+            assert!(!is_provider_name(name), "{name}");
+        }
+        assert!(is_provider_name("work-2"));
+    }
+}

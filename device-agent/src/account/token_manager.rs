@@ -1,0 +1,436 @@
+//! Who is signed in at which gateway: begun, kept, refreshed by one at a time, ended.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use deskgate_definition::is_short_name;
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::canonical::Sha256Digest;
+use deskgate_protocol::secret::AccessToken;
+use deskgate_secrets::keyring::KeyringEntry;
+use deskgate_secrets::{KeyHolder, KeyPreference, SecretFileError, SecretFileStore, StoredKey};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
+use zeroize::Zeroizing;
+
+use super::discovery::Issuer;
+use super::grant::{self, PendingSignIn, Tokens};
+use super::issuer::{IssuerResponse, ask, tell};
+use super::{AccountError, AccountStatus, GatewayAddress, SignInPrompt};
+
+/// How long a token is taken to last whose issuer does not say.
+const DEFAULT_TOKEN_TTL: Duration = Duration::from_secs(300);
+/// A token that is over sooner is not begun with.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
+
+/// What stands in the file of one gateway.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AccountFile {
+    gateway: GatewayAddress,
+    issuer: Issuer,
+    since: Timestamp,
+    /// Why the issuer refuses to go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refresh_token: Option<StoredKey>,
+}
+
+impl KeyHolder for AccountFile {
+    fn key(&self) -> Option<&StoredKey> {
+        self.refresh_token.as_ref()
+    }
+
+    fn key_mut(&mut self) -> Option<&mut StoredKey> {
+        self.refresh_token.as_mut()
+    }
+}
+
+/// After which nothing is to be hoped for (RFC 6749, section 5.2).
+const FATAL_ERRORS: [&str; 3] = ["invalid_grant", "invalid_client", "unauthorized_client"];
+/// How long an access token is believed to last at most, whatever its issuer says.
+const MAX_TOKEN_TTL: Duration = Duration::from_secs(24 * 3600);
+/// After which a newer one is asked for at the earliest.
+const MIN_RENEWAL_DELAY: Duration = Duration::from_secs(1);
+
+/// An access token and its time. Never on the disk.
+struct CachedToken {
+    token: AccessToken,
+    since: Instant,
+    lasts: Duration,
+}
+
+impl CachedToken {
+    fn of(tokens: &Tokens) -> Self {
+        let lasts = tokens.expires_in.map_or(DEFAULT_TOKEN_TTL, Duration::from_secs).min(MAX_TOKEN_TTL);
+        Self { token: AccessToken::new(&tokens.access_token), since: Instant::now(), lasts }
+    }
+
+    /// Whether a line can begin with it.
+    fn is_good(&self) -> bool {
+        self.since.elapsed() + EXPIRY_MARGIN.min(self.lasts / 4) < self.lasts
+    }
+
+    /// When a newer one is asked for: at half its time, so that an issuer can be away for the other half.
+    fn due(&self) -> Instant {
+        self.since + (self.lasts / 2).max(MIN_RENEWAL_DELAY)
+    }
+}
+
+/// What is remembered of one gateway's account.
+#[derive(Default)]
+struct AccountState {
+    /// Held by whoever asks for a newer one.
+    fresh: tokio::sync::Mutex<Option<CachedToken>>,
+    now: Mutex<SignInProgress>,
+}
+
+#[derive(Default)]
+struct SignInProgress {
+    waiting: Option<(SignInPrompt, AbortOnDropHandle<()>)>,
+    /// Why the last sign-in ended without one.
+    failed: Option<String>,
+    /// Why there is no newer token.
+    trouble: Option<String>,
+}
+
+/// The accounts of this device. Clones share everything.
+#[derive(Clone)]
+pub struct TokenManager(Arc<TokenManagerInner>);
+
+struct TokenManagerInner {
+    cabinet: SecretFileStore<AccountFile>,
+    lives: Mutex<HashMap<GatewayAddress, Arc<AccountState>>>,
+    news: watch::Sender<()>,
+    sign_ins: watch::Sender<()>,
+}
+
+impl std::fmt::Debug for TokenManager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Keeper").field(&self.0.cabinet).finish()
+    }
+}
+
+impl TokenManager {
+    /// The accounts in a folder, which is made when it is first needed, with their keys where they are wanted.
+    pub fn new(folder: PathBuf, wanted: KeyPreference) -> Self {
+        let cabinet =
+            SecretFileStore::new(folder, |name| is_short_name(name, MAX_FILE_NAME_CHARS)).with_preference(wanted);
+        Self(Arc::new(TokenManagerInner {
+            cabinet,
+            lives: Mutex::default(),
+            news: watch::Sender::new(()),
+            sign_ins: watch::Sender::new(()),
+        }))
+    }
+
+    /// News of whether somebody is signed in.
+    pub fn watch(&self) -> watch::Receiver<()> {
+        self.0.news.subscribe()
+    }
+
+    /// News of somebody having signed in.
+    pub fn sign_ins(&self) -> watch::Receiver<()> {
+        self.0.sign_ins.subscribe()
+    }
+
+    /// Moves every key to where keys are wanted. May block.
+    pub fn move_keys(&self) -> Result<(), AccountError> {
+        self.0.cabinet.move_keys().map_err(kept)
+    }
+
+    /// Where in the keyring keys of them are. May block.
+    pub fn entries(&self) -> Vec<KeyringEntry> {
+        self.0.cabinet.entries()
+    }
+
+    /// How it stands with a gateway's account.
+    pub async fn standing(&self, gateway: &GatewayAddress) -> Result<AccountStatus, AccountError> {
+        let read = self.with_cabinet(gateway, |cabinet, name| cabinet.read(name)).await?;
+        let live = self.live(gateway);
+        let now = lock(&live.now);
+        if let Some((invitation, _)) = &now.waiting {
+            return Ok(AccountStatus::Waiting { invitation: invitation.clone() });
+        }
+        match read {
+            Ok(AccountFile { refused: Some(why), issuer, .. }) => {
+                Ok(AccountStatus::Refused { issuer: issuer.issuer, why })
+            }
+            Ok(AccountFile { issuer, since, .. }) => {
+                Ok(AccountStatus::SignedIn { issuer: issuer.issuer, since, trouble: now.trouble.clone() })
+            }
+            Err(SecretFileError::Unknown(_)) => Ok(AccountStatus::SignedOut { why: now.failed.clone() }),
+            Err(error) => Err(kept(error)),
+        }
+    }
+
+    /// Begins a sign-in, in place of one that waits. What comes of it, [`TokenManager::standing`] tells.
+    pub async fn sign_in(&self, gateway: &GatewayAddress) -> Result<SignInPrompt, AccountError> {
+        let (invitation, pending) = grant::begin(Issuer::of(gateway).await?).await?;
+        let (keeper, place) = (self.clone(), gateway.clone());
+        let live = self.live(gateway);
+        let mut now = lock(&live.now);
+        let waiting = AbortOnDropHandle::new(tokio::spawn(async move { keeper.finish(&place, pending).await }));
+        now.waiting = Some((invitation.clone(), waiting));
+        now.failed = None;
+        drop(now);
+        self.tell();
+        Ok(invitation)
+    }
+
+    /// Stops to wait for a sign-in.
+    pub fn cancel(&self, gateway: &GatewayAddress) {
+        lock(&self.live(gateway).now).waiting = None;
+        self.tell();
+    }
+
+    async fn finish(&self, gateway: &GatewayAddress, pending: PendingSignIn) {
+        let done = match pending.finish().await {
+            Ok((issuer, tokens)) => self.keep(gateway, issuer, tokens).await,
+            Err(error) => Err(error),
+        };
+        let live = self.live(gateway);
+        let mut now = lock(&live.now);
+        (now.failed, now.trouble) = (done.as_ref().err().map(ToString::to_string), None);
+        // The handle of this very task: from here on it has nothing more to do.
+        let finished = now.waiting.take();
+        drop(now);
+        match done {
+            Ok(()) => tracing::info!(%gateway, "signed in"),
+            Err(error) => tracing::warn!(%gateway, %error, "not signed in"),
+        }
+        self.tell();
+        drop(finished);
+    }
+
+    async fn keep(&self, gateway: &GatewayAddress, issuer: Issuer, tokens: Tokens) -> Result<(), AccountError> {
+        check(&issuer, &tokens)?;
+        let live = self.live(gateway);
+        let mut fresh = live.fresh.lock().await;
+        let written = AccountFile {
+            gateway: gateway.clone(),
+            issuer,
+            since: Timestamp::now(),
+            refused: None,
+            refresh_token: tokens.refresh_token.as_ref().map(|token| StoredKey::new(token.as_str())),
+        };
+        let save =
+            |cabinet: &SecretFileStore<AccountFile>, name: &str| cabinet.change(name, true, None, |_| Ok(written));
+        self.with_cabinet(gateway, save).await?.map_err(kept)?;
+        *fresh = Some(CachedToken::of(&tokens));
+        self.0.sign_ins.send_replace(());
+        Ok(())
+    }
+
+    /// A token that a line can begin with.
+    ///
+    /// # Errors
+    /// Nobody is signed in any more, or the issuer cannot be asked.
+    pub async fn token(&self, gateway: &GatewayAddress) -> Result<AccessToken, AccountError> {
+        self.fetch(gateway, CachedToken::is_good).await
+    }
+
+    /// Waits until half the time of the token is over, and gives a newer one.
+    ///
+    /// # Errors
+    /// As for [`TokenManager::token`]; asked again, it does not wait again.
+    pub async fn newer_token(&self, gateway: &GatewayAddress) -> Result<AccessToken, AccountError> {
+        let live = self.live(gateway);
+        let due = live.fresh.lock().await.as_ref().map(CachedToken::due);
+        if let Some(due) = due {
+            sleep_until(due).await;
+        }
+        self.fetch(gateway, |fresh| fresh.due() > Instant::now()).await
+    }
+
+    /// The gateway does not take the token: the next one is another.
+    pub async fn invalidate(&self, gateway: &GatewayAddress, token: &AccessToken) {
+        let live = self.live(gateway);
+        let mut fresh = live.fresh.lock().await;
+        if fresh.as_ref().is_some_and(|fresh| fresh.token == *token) {
+            *fresh = None;
+        }
+    }
+
+    /// The token that is there if it will do, or a newer one. A question that was begun is brought to its end by a task
+    /// of its own: whoever asked may be gone, and the answer may hold the only key that the issuer takes from then on.
+    async fn fetch(
+        &self,
+        gateway: &GatewayAddress,
+        will_do: fn(&CachedToken) -> bool,
+    ) -> Result<AccessToken, AccountError> {
+        let (keeper, place) = (self.clone(), gateway.clone());
+        let fetching = tokio::spawn(async move {
+            let live = keeper.live(&place);
+            let mut fresh = live.fresh.lock().await;
+            if let Some(fresh) = fresh.as_ref().filter(|fresh| will_do(fresh)) {
+                return Ok(fresh.token.clone());
+            }
+            let refreshed = keeper.refresh(&place).await;
+            let trouble = refreshed.as_ref().err().map(ToString::to_string);
+            let changed = std::mem::replace(&mut lock(&live.now).trouble, trouble.clone()) != trouble;
+            if changed {
+                keeper.tell();
+            }
+            *fresh = match refreshed {
+                Ok(new) => Some(new),
+                // What is there stays good for its time.
+                Err(error @ AccountError::Away { .. }) if fresh.as_ref().is_some_and(CachedToken::is_good) => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    *fresh = None;
+                    return Err(error);
+                }
+            };
+            Ok(fresh.as_ref().map(|fresh| fresh.token.clone()).expect("it was put there"))
+        });
+        fetching
+            .await
+            .unwrap_or_else(|_| Err(AccountError::Kept("the agent failed while it asked for a token".to_owned())))
+    }
+
+    /// Asks the issuer (RFC 6749, section 6). What it gives in place of the key is on the disk before anything else happens.
+    async fn refresh(&self, gateway: &GatewayAddress) -> Result<CachedToken, AccountError> {
+        let signed_out = || AccountError::SignedOut(gateway.to_string());
+        let (written, key) = match self.with_cabinet(gateway, |cabinet, name| cabinet.open(name)).await? {
+            Ok(opened) => opened,
+            Err(SecretFileError::Unknown(_)) => return Err(signed_out()),
+            Err(error) => return Err(kept(error)),
+        };
+        let issuer = written.issuer;
+        let refused = |why| AccountError::Refused { gateway: gateway.to_string(), issuer: issuer.issuer.clone(), why };
+        if let Some(why) = written.refused {
+            return Err(refused(why));
+        }
+        let Some(key) = key else {
+            let why = "it gave nothing to renew it with; the scope offline_access may be missing".to_owned();
+            return Err(self.end(gateway, refused(why.clone()), why).await);
+        };
+        let mut form = vec![
+            ("grant_type", "refresh_token"),
+            ("refresh_token", key.as_str()),
+            ("client_id", issuer.client_id.as_str()),
+        ];
+        form.extend(issuer.resource());
+        let tokens = match ask::<Tokens>(&issuer.token, &form).await? {
+            IssuerResponse::Granted(tokens) => tokens,
+            IssuerResponse::Refused(no) if FATAL_ERRORS.contains(&no.error.as_str()) => {
+                return Err(self.end(gateway, refused(no.words()), no.words()).await);
+            }
+            // Somebody on the way may say no for a while, and a sign-in is lost for good.
+            IssuerResponse::Refused(no) => return Err(super::issuer::issuer_away(&issuer.token, &no.words())),
+        };
+        check(&issuer, &tokens)?;
+        if let Some(new) = tokens.refresh_token.as_ref().filter(|new| **new != key) {
+            self.rotate(gateway, StoredKey::new(new.as_str())).await?;
+        }
+        Ok(CachedToken::of(&tokens))
+    }
+
+    async fn rotate(&self, gateway: &GatewayAddress, key: StoredKey) -> Result<(), AccountError> {
+        let unknown = SecretFileError::Unknown(gateway.to_string());
+        let exchange = |cabinet: &SecretFileStore<AccountFile>, name: &str| {
+            cabinet.change(name, false, None, |saved| {
+                saved.map(|saved| AccountFile { refresh_token: Some(key), ..saved }).ok_or(unknown)
+            })
+        };
+        self.with_cabinet(gateway, exchange).await?.map(drop).map_err(kept)
+    }
+
+    /// The issuer does not go on: that is remembered, and its key forgotten.
+    async fn end(&self, gateway: &GatewayAddress, error: AccountError, why: String) -> AccountError {
+        tracing::warn!(%gateway, %error, "the sign-in is over");
+        let unknown = SecretFileError::Unknown(gateway.to_string());
+        let end = |cabinet: &SecretFileStore<AccountFile>, name: &str| {
+            cabinet.change(name, false, None, |saved| {
+                saved.map(|saved| AccountFile { refused: Some(why), refresh_token: None, ..saved }).ok_or(unknown)
+            })
+        };
+        match self.with_cabinet(gateway, end).await {
+            Ok(Err(error)) => kept(error),
+            Err(error) => error,
+            Ok(Ok(_)) => error,
+        }
+    }
+
+    /// Signs out: the issuer is told, if it can be (RFC 7009), and everything is forgotten. Returns why it was not told.
+    pub async fn sign_out(&self, gateway: &GatewayAddress) -> Result<Option<String>, AccountError> {
+        let live = self.live(gateway);
+        let mut fresh = live.fresh.lock().await;
+        let opened = self.with_cabinet(gateway, |cabinet, name| cabinet.open(name)).await?;
+        let told = match opened {
+            Ok((written, Some(key))) => match &written.issuer.revocation {
+                Some(place) => revoke(place, &key, &written.issuer.client_id).await.err(),
+                None => Some("the issuer has no place where that could be told".to_owned()),
+            },
+            // What cannot be opened can be thrown away.
+            _ => None,
+        };
+        *fresh = None;
+        *lock(&live.now) = SignInProgress::default();
+        match self.with_cabinet(gateway, |cabinet, name| cabinet.remove(name)).await? {
+            Ok(()) | Err(SecretFileError::Unknown(_)) => {}
+            Err(error) => return Err(kept(error)),
+        }
+        self.tell();
+        Ok(told)
+    }
+
+    /// Files, and perhaps the keyring, are waited for elsewhere.
+    async fn with_cabinet<T: Send + 'static>(
+        &self,
+        gateway: &GatewayAddress,
+        work: impl FnOnce(&SecretFileStore<AccountFile>, &str) -> T + Send + 'static,
+    ) -> Result<T, AccountError> {
+        let (cabinet, name) = (self.0.cabinet.clone(), file_name(gateway));
+        let worked = tokio::task::spawn_blocking(move || work(&cabinet, &name)).await;
+        worked.map_err(|_| AccountError::Kept("the agent failed while it looked at its files".to_owned()))
+    }
+
+    fn live(&self, gateway: &GatewayAddress) -> Arc<AccountState> {
+        lock(&self.0.lives).entry(gateway.clone()).or_default().clone()
+    }
+
+    fn tell(&self) {
+        self.0.news.send_replace(());
+    }
+}
+
+async fn revoke(place: &reqwest::Url, key: &Zeroizing<String>, client_id: &str) -> Result<(), String> {
+    let form = [("token", key.as_str()), ("token_type_hint", "refresh_token"), ("client_id", client_id)];
+    tell(place, &form).await.map_err(|error| error.to_string())
+}
+
+/// Only what the gateway takes as it is.
+fn check(issuer: &Issuer, tokens: &Tokens) -> Result<(), AccountError> {
+    if tokens.token_type.eq_ignore_ascii_case("bearer") {
+        return Ok(());
+    }
+    Err(super::issuer::issuer_away(&issuer.token, "it gives tokens of another type than Bearer"))
+}
+
+/// Characters of a file's name.
+const MAX_FILE_NAME_CHARS: usize = 32;
+
+/// An address has characters that no file's name has.
+fn file_name(gateway: &GatewayAddress) -> String {
+    Sha256Digest::of(gateway.as_str().as_bytes()).to_string().chars().take(MAX_FILE_NAME_CHARS).collect()
+}
+
+fn kept(error: SecretFileError) -> AccountError {
+    AccountError::Kept(match error {
+        SecretFileError::Unknown(_) => "it was removed meanwhile".to_owned(),
+        error => error.to_string(),
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it holds one of these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,123 @@
+//! Host keys that a gateway announced: how it gets another one without anybody's work.
+//!
+//! OpenSSH's rule for `UpdateHostKeys` (ssh_config(5)), for a fingerprint that a person entered:
+//!
+//! - Only a server that was recognised is believed, and only over that very connection.
+//! - A key is taken over only after its owner signed for this session that it is theirs: a server cannot name another's.
+//! - All keys that were announced take the place of all that were trusted, so an old key does not stay good. The key that
+//!   the server has just shown must be among them, or nothing changes.
+//! - Another fingerprint or address from a person ends what was followed from the one before.
+//!
+//! A known-hosts file that a person named is kept by them or by OpenSSH: nothing is written into it, nothing followed.
+
+use std::path::Path;
+
+use deskgate_protocol::identity::PublicKey;
+use deskgate_secrets::write_private;
+use russh::keys::ssh_key;
+use serde::{Deserialize, Serialize};
+
+use super::error::HostKeyError;
+use super::host_pin::HostPin;
+use super::target::Ssh;
+
+/// More keys than any server has.
+const MAX_HOST_KEYS: usize = 8;
+
+/// What is trusted in the place of a pinned fingerprint.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnnouncedKeysFile {
+    /// Host and port as configured.
+    address: String,
+    /// The fingerprint that a person entered.
+    pinned: String,
+    /// All keys that the gateway announced last.
+    keys: Vec<String>,
+}
+
+/// The fingerprints that are trusted in the place of the pinned one; `None`: the gateway has announced nothing else.
+///
+/// # Errors
+/// The record is there and cannot be read: then nobody knows whether the pinned key is still good.
+pub fn trusted_keys(target: &Ssh) -> Result<Option<Vec<PublicKey>>, String> {
+    let (Some(file), HostPin::Fingerprint(pinned)) = (&target.followed, &target.pin) else { return Ok(None) };
+    let text = match std::fs::read_to_string(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(|error| format!("cannot be read: {error}"))?,
+    };
+    let damaged = |what: String| format!("is damaged ({what}); remove it to go by the pinned fingerprint alone");
+    let record: AnnouncedKeysFile = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+    if record.address != target.address() || record.pinned != pinned.to_string() {
+        return Ok(None);
+    }
+    let keys = record.keys.iter().map(|key| key.parse().map_err(|_| damaged("not a key".to_owned())));
+    keys.collect::<Result<_, _>>().map(Some)
+}
+
+/// Whether the server may show this key: by what was followed, if anything was; `None`: the pin alone decides.
+pub(super) fn verify(target: &Ssh, presented: &ssh_key::PublicKey) -> Option<Result<(), HostKeyError>> {
+    let address = target.address();
+    let presented_text = presented.fingerprint(ssh_key::HashAlg::Sha256).to_string();
+    match trusted_keys(target) {
+        Ok(None) => None,
+        Ok(Some(keys)) if ed25519(presented).is_some_and(|key| keys.contains(&key)) => Some(Ok(())),
+        Ok(Some(keys)) => {
+            let pinned = keys.iter().map(PublicKey::fingerprint).collect();
+            Some(Err(HostKeyError::Changed { address, pinned, presented: presented_text }))
+        }
+        Err(why) => {
+            let file = target.followed.clone().unwrap_or_default();
+            Some(Err(HostKeyError::File { address, presented: presented_text, file, why }))
+        }
+    }
+}
+
+/// Trusts from now on what a recognised server announced: all of its keys, each proven to be its own.
+pub(super) fn follow(target: &Ssh, shown: &PublicKey, announced: &[PublicKey]) {
+    let (Some(file), HostPin::Fingerprint(pinned)) = (&target.followed, &target.pin) else { return };
+    let address = target.address();
+    if !announced.contains(shown) || announced.len() > MAX_HOST_KEYS {
+        return tracing::warn!(address, keys = announced.len(), "the server announced host keys that nobody can go by");
+    }
+    let known = trusted_keys(target).ok().flatten();
+    let known = known.map(|keys| keys.iter().map(PublicKey::fingerprint).collect()).unwrap_or(vec![pinned.to_string()]);
+    let fingerprints: Vec<_> = announced.iter().map(PublicKey::fingerprint).collect();
+    if same(&known, &fingerprints) {
+        return;
+    }
+    let keys = announced.iter().map(PublicKey::to_string).collect();
+    match write(file, &AnnouncedKeysFile { address: address.clone(), pinned: pinned.to_string(), keys }) {
+        Ok(()) => tracing::info!(
+            address,
+            trusted = fingerprints.join(", "),
+            before = known.join(", "),
+            "the gateway announced its host keys, and proved them"
+        ),
+        Err(error) => tracing::warn!(address, error, "the host keys that the gateway announced could not be kept"),
+    }
+}
+
+/// The keys that are not trusted yet: what a server has to prove.
+pub(super) fn unknown(target: &Ssh, shown: &PublicKey, announced: &[PublicKey]) -> Vec<PublicKey> {
+    let trusted = trusted_keys(target).ok().flatten().unwrap_or_default();
+    announced.iter().filter(|key| *key != shown && !trusted.contains(key)).copied().collect()
+}
+
+/// The key in our own form; `None`: of another type than this device speaks.
+pub(super) fn ed25519(key: &ssh_key::PublicKey) -> Option<PublicKey> {
+    key.key_data().ed25519().map(|key| PublicKey::from_bytes(key.0))
+}
+
+fn same(one: &[String], other: &[String]) -> bool {
+    one.len() == other.len() && one.iter().all(|key| other.contains(key))
+}
+
+fn write(file: &Path, record: &AnnouncedKeysFile) -> Result<(), String> {
+    let text = serde_json::to_vec_pretty(record).map_err(|error| error.to_string())?;
+    write_private(file, &text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+#[path = "followed_tests.rs"]
+mod tests;

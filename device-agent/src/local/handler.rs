@@ -1,0 +1,125 @@
+//! Answers the command line, inside the agent.
+
+use std::path::PathBuf;
+
+use deskgate_assistant::mcp::McpServers;
+use deskgate_assistant::providers::Providers;
+use deskgate_protocol::management::{AskedBy, ManagementCall, ManagementRequest};
+use deskgate_secrets::{KeyChange, KeyPreference, Secret, SecretError};
+use deskgate_store::Store;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+
+use super::NewKey;
+use super::commands::AgentCommand;
+use super::ended_runs::SharedEndedRuns;
+use super::export::ManagementClient;
+use super::health_memory::HealthMonitor;
+use super::launch::LaunchCodes;
+use super::reply::{ErrorReply, ErrorReplyCode, Requester};
+use crate::account::TokenManager;
+use crate::dispatcher::DispatcherHandle;
+use crate::identity::DeviceKey;
+use crate::link::LinkHandle;
+use crate::power::{AwakeStatus, KeepAwake};
+use crate::services::{CheckEnvironment, CheckProgress, GatewayClient, ServiceManager};
+
+/// The line in force: replaced when another connection is saved.
+#[derive(Clone)]
+pub struct ActiveConnection {
+    /// The dispatcher of that line.
+    pub dispatcher: DispatcherHandle,
+    /// The line itself.
+    pub link: LinkHandle,
+    /// Whether runs keep the computer awake.
+    pub kept_awake: watch::Receiver<AwakeStatus>,
+    /// The ended runs of a built-in gateway.
+    pub ended_runs: Option<SharedEndedRuns>,
+}
+
+/// What the answers are made from.
+#[derive(Clone)]
+pub struct RequestHandler {
+    /// Services and settings.
+    pub store: Store,
+    /// The device's key.
+    pub key: DeviceKey,
+    /// The saved control token's file.
+    pub token_file: PathBuf,
+    /// Where the host keys are that the remote gateway announced.
+    pub host_keys_file: PathBuf,
+    /// The person's home directory, which no service may be given whole.
+    pub home: Option<PathBuf>,
+    /// The model providers.
+    pub providers: Providers,
+    /// The MCP servers.
+    pub mcp_servers: McpServers,
+    /// Who is signed in at hosted gateways.
+    pub token_manager: TokenManager,
+    /// Where the keys of both are wanted.
+    pub key_preference: KeyPreference,
+    /// The agent's own folder.
+    pub own_folder: PathBuf,
+    /// The line in force; absent until the first one is up, and while it is changed.
+    pub active_connection: watch::Receiver<Option<ActiveConnection>>,
+    /// Where orders go.
+    pub commands: mpsc::Sender<AgentCommand>,
+    /// Where the management pages are, and what opens them.
+    pub launch: LaunchCodes,
+    /// What is remembered of the agent's health.
+    pub health: HealthMonitor,
+    /// The checks that run now.
+    pub checking: CheckProgress,
+    /// When runs keep the computer awake.
+    pub keep_awake: watch::Sender<KeepAwake>,
+}
+
+impl RequestHandler {
+    /// Asks the gateway for a page.
+    pub async fn manage<C: ManagementCall + Send>(&self, call: C) -> Result<C::Reply, ErrorReply> {
+        Ok(self.engine()?.dispatcher.asked_by(AskedBy::Page).call(call).await?)
+    }
+
+    pub(super) fn engine(&self) -> Result<ActiveConnection, ErrorReply> {
+        self.active_connection.borrow().clone().ok_or_else(|| ErrorReply {
+            code: ErrorReplyCode::CannotReach,
+            message: "the agent is connecting to its gateway; try again in a moment".to_owned(),
+        })
+    }
+
+    pub(super) fn services(&self, asker: Requester) -> Result<ServiceManager<DispatcherHandle>, ErrorReply> {
+        let gateway = self.engine()?.dispatcher.asked_by(asker.into());
+        let computer = CheckEnvironment {
+            home: self.home.clone(),
+            own_folder: self.own_folder.clone(),
+            accounts: self.providers.clone(),
+            servers: self.mcp_servers.clone(),
+        };
+        Ok(ServiceManager::new(self.store.services(), gateway, computer).with_progress(self.checking.clone()))
+    }
+
+    pub(super) async fn device_name(&self) -> Result<String, ErrorReply> {
+        Ok(self.store.settings().device_name().await?.unwrap_or_else(|| "this computer".to_owned()))
+    }
+
+    pub(super) async fn pass_on(&self, request: ManagementRequest, asker: Requester) -> Result<Value, ErrorReply> {
+        Ok(self.engine()?.dispatcher.asked_by(asker.into()).pass_on(request).await?)
+    }
+}
+
+impl ManagementClient for RequestHandler {
+    type Error = ErrorReply;
+
+    async fn call_gateway<C: ManagementCall + Send>(&self, call: C) -> Result<C::Reply, ErrorReply> {
+        self.manage(call).await
+    }
+}
+
+/// The key of a change, as it was given.
+pub(super) fn key_change(key: &NewKey) -> Result<KeyChange, SecretError> {
+    Ok(match key {
+        NewKey::Keep => KeyChange::Keep,
+        NewKey::Forget => KeyChange::Forget,
+        NewKey::Replace(text) => KeyChange::Replace(Secret::new(text)?),
+    })
+}

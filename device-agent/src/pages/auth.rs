@@ -1,0 +1,301 @@
+//! Who gets in. Every request passes here, and whatever is not plainly right is turned away:
+//!
+//! 1. It must name this address, and no other, as its host: a name that was bound to loopback leads nowhere.
+//! 2. What changes something must come from one of our own pages, by the word of the browser (Fetch Metadata, or the
+//!    Origin of RFC 6454 where a browser says nothing).
+//! 3. It must have a session, and a form must have the session's token too.
+
+use std::net::{IpAddr, SocketAddr};
+
+use askama::Template;
+use axum::body::{Body, Bytes};
+use axum::extract::{Form, FromRequest, FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Redirect, Response};
+
+use super::fields::FormFields;
+use super::sessions::{form_token, is_form_token};
+use super::{ErrorNotice, ErrorPage, Pages, style};
+
+/// The most bytes of a form.
+const MAX_FORM_BYTES: usize = 2 * 1024 * 1024;
+
+/// Nothing from elsewhere, no script and no style in the page, in no frame.
+const CSP_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+                      connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+const SECURITY_HEADERS: [(HeaderName, &str); 7] = [
+    (header::CONTENT_SECURITY_POLICY, CSP_POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+/// A signed-in browser.
+#[derive(Clone, Debug)]
+pub(super) struct Visitor {
+    /// What its forms carry.
+    pub(super) token: String,
+}
+
+/// Why a request is turned away.
+#[derive(Debug)]
+enum RejectReason {
+    /// It names another host, or none.
+    Host(String),
+    /// `localhost` is another origin; the pages have one.
+    Localhost(String),
+    /// It does not come from our pages.
+    Foreign,
+    /// Nobody is signed in.
+    SignIn,
+    /// The form is not of this session, or no form at all.
+    Form(&'static str),
+}
+
+/// Lets a request in, or turns it away; every answer gets the headers.
+pub(super) async fn guard(State(pages): State<Pages>, request: Request, next: Next) -> Response {
+    let dresses = request.method() == Method::GET && request.uri().path() == style::STYLESHEET_PATH;
+    let mut response = match admit(&pages, request).await {
+        Ok(request) => {
+            let visitor = request.extensions().get::<Visitor>().cloned();
+            let mut response = next.run(request).await;
+            match (response.extensions_mut().remove::<ErrorNotice>(), visitor) {
+                (Some(told), Some(visitor)) => ErrorPage::of(&pages, &visitor, response.status(), told).await,
+                _ => response,
+            }
+        }
+        // What tells of the mistake is to look like something. The sheet is the same for everybody.
+        Err(RejectReason::Host(_)) if dresses => style::css().await.into_response(),
+        Err(away) => away.answer(&pages),
+    };
+    for (name, value) in SECURITY_HEADERS {
+        response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
+
+async fn admit(pages: &Pages, request: Request) -> Result<Request, RejectReason> {
+    names_us(&request, pages.address())?;
+    let safe = matches!(*request.method(), Method::GET | Method::HEAD);
+    if !safe && !is_ours(request.headers(), pages.address()) {
+        return Err(RejectReason::Foreign);
+    }
+    let (mut request, fields) = if safe { (request, FormFields::default()) } else { form(request).await? };
+    if !style::is_open(request.uri().path()) {
+        let session = cookie(request.headers(), &pages.cookie()).map(str::to_owned).ok_or(RejectReason::SignIn)?;
+        if !pages.sessions().knows(&session).await {
+            return Err(RejectReason::SignIn);
+        }
+        if !safe && !is_form_token(&session, fields.get("token")) {
+            return Err(RejectReason::Form("The form did not carry this session's token."));
+        }
+        request.extensions_mut().insert(Visitor { token: form_token(&session) });
+    }
+    request.extensions_mut().insert(fields);
+    Ok(request)
+}
+
+/// The host of a request must be the address that the pages have, written as it is.
+fn names_us(request: &Request, own: SocketAddr) -> Result<(), RejectReason> {
+    let in_headers: Vec<_> = request.headers().get_all(header::HOST).iter().collect();
+    let in_target = request.uri().authority().map(Authority::as_str);
+    let named: Vec<&str> = in_headers.iter().map(|host| host.to_str().unwrap_or("?")).chain(in_target).collect();
+    if in_headers.len() > 1 || named.is_empty() {
+        return Err(RejectReason::Host(String::new()));
+    }
+    for name in named {
+        if name.eq_ignore_ascii_case(&format!("localhost:{}", own.port())) {
+            let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+            return Err(RejectReason::Localhost(path.to_owned()));
+        }
+        let (with_port, alone) = (name.parse::<SocketAddr>(), name.parse::<IpAddr>());
+        if with_port != Ok(own) && !(alone == Ok(own.ip()) && own.port() == 80) {
+            return Err(RejectReason::Host(name.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a request that changes something comes from our own pages.
+fn is_ours(headers: &HeaderMap, own: SocketAddr) -> bool {
+    let only = |name: HeaderName| {
+        let mut values = headers.get_all(name).iter();
+        (values.next(), values.next().is_some())
+    };
+    let (site, sites) = only(HeaderName::from_static("sec-fetch-site"));
+    let (origin, origins) = only(header::ORIGIN);
+    if sites || origins {
+        return false;
+    }
+    let is_own = |origin: &HeaderValue| origin.as_bytes() == format!("http://{own}").as_bytes();
+    match (site, origin) {
+        // Our policy for the referrer makes a browser say `null` to ourselves too; the site is what it vouches for.
+        (Some(site), Some(origin)) => site == "same-origin" && (origin == "null" || is_own(origin)),
+        (Some(site), None) => site == "same-origin",
+        (None, Some(origin)) => is_own(origin),
+        (None, None) => false,
+    }
+}
+
+/// Reads a form. Nothing else is taken: a page elsewhere could send other types without asking first, too.
+async fn form(request: Request) -> Result<(Request, FormFields), RejectReason> {
+    let (parts, body) = request.into_parts();
+    let bytes =
+        axum::body::to_bytes(body, MAX_FORM_BYTES).await.map_err(|_| RejectReason::Form("The form is too large."))?;
+    let copy = Request::from_parts(parts.clone(), Body::from(bytes));
+    let Form(fields) = Form::<Vec<(String, String)>>::from_request(copy, &())
+        .await
+        .map_err(|_| RejectReason::Form("What was sent is not a form of these pages."))?;
+    Ok((Request::from_parts(parts, Body::from(Bytes::new())), FormFields(fields)))
+}
+
+/// The value of a cookie.
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    all.flat_map(|value| value.split(';')).find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
+}
+
+#[derive(Template)]
+#[template(path = "wrong-host.html")]
+struct WrongHostPage<'a> {
+    named: &'a str,
+    address: SocketAddr,
+    port: u16,
+}
+
+#[derive(Template)]
+#[template(path = "turned-away.html")]
+struct RejectedPage<'a> {
+    why: &'a str,
+}
+
+impl RejectReason {
+    fn answer(self, pages: &Pages) -> Response {
+        let address = pages.address();
+        match self {
+            Self::Host(named) => {
+                let page = WrongHostPage { named: &named, address, port: address.port() };
+                super::html(StatusCode::FORBIDDEN, &page)
+            }
+            Self::Localhost(path) => Redirect::permanent(&format!("http://{address}{path}")).into_response(),
+            Self::Foreign => {
+                let why = "The request did not come from one of these pages, so nothing was changed.";
+                super::html(StatusCode::FORBIDDEN, &RejectedPage { why })
+            }
+            Self::Form(why) => super::html(StatusCode::FORBIDDEN, &RejectedPage { why }),
+            Self::SignIn => super::sign_in_form::page(),
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Visitor {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
+        // The guard put it there, unless the path is an open one.
+        parts.extensions.get().cloned().ok_or_else(super::sign_in_form::page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 7420))
+    }
+
+    fn to(hosts: &[&str], target: &str) -> Result<(), RejectReason> {
+        let mut request = Request::builder().uri(target);
+        for host in hosts {
+            request = request.header(header::HOST, *host);
+        }
+        names_us(&request.body(Body::empty()).expect("a request"), own())
+    }
+
+    #[test]
+    fn only_the_address_itself_is_a_host() {
+        assert!(to(&["127.0.0.1:7420"], "/").is_ok());
+        assert!(to(&["127.0.0.1:7420"], "http://127.0.0.1:7420/").is_ok());
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:7421",
+            "127.0.0.1:7420.",
+            "127.0.0.1.:7420",
+            "127.0.0.2:7420",
+            "127.1:7420",
+            "0x7f000001:7420",
+            "2130706433:7420",
+            "0127.0.0.1:7420",
+            "[::1]:7420",
+            "[::ffff:127.0.0.1]:7420",
+            "[::ffff:7f00:1]:7420",
+            "127.evil.com:7420",
+            "127.0.0.1.evil.com:7420",
+            "evil.com",
+            "0.0.0.0:7420",
+            "user@127.0.0.1:7420",
+            "127.0.0.1:7420@evil.com",
+            "",
+        ] {
+            assert!(matches!(to(&[host], "/"), Err(RejectReason::Host(_))), "{host}");
+        }
+        assert!(matches!(to(&[], "/"), Err(RejectReason::Host(_))), "none");
+        assert!(matches!(to(&["127.0.0.1:7420", "127.0.0.1:7420"], "/"), Err(RejectReason::Host(_))), "two");
+        assert!(matches!(to(&["127.0.0.1:7420"], "http://evil.com/"), Err(RejectReason::Host(_))), "another target");
+        assert!(
+            matches!(to(&["LocalHost:7420"], "/runs?a=b"), Err(RejectReason::Localhost(path)) if path == "/runs?a=b")
+        );
+    }
+
+    #[test]
+    fn what_changes_something_comes_from_our_own_pages() {
+        let ours = |site: Option<&'static str>, origin: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            if let Some(site) = site {
+                headers.insert("sec-fetch-site", HeaderValue::from_static(site));
+            }
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, HeaderValue::from_static(origin));
+            }
+            is_ours(&headers, own())
+        };
+        assert!(ours(Some("same-origin"), Some("null")) && ours(Some("same-origin"), None));
+        assert!(ours(None, Some("http://127.0.0.1:7420")));
+        for (site, origin) in [
+            (None, None),
+            (None, Some("null")),
+            (None, Some("http://127.0.0.1:7421")),
+            (None, Some("http://localhost:7420")),
+            (None, Some("https://127.0.0.1:7420")),
+            (Some("none"), None),
+            (Some("same-site"), Some("http://127.0.0.1:7420")),
+            (Some("cross-site"), Some("null")),
+            (Some("cross-site"), Some("http://127.0.0.1:7420")),
+            (Some("same-origin"), Some("http://127.0.0.1:7421")),
+            (Some("same-origin"), Some("http://evil.com")),
+        ] {
+            assert!(!ours(site, origin), "{site:?} {origin:?}");
+        }
+        let mut two = HeaderMap::new();
+        two.append("sec-fetch-site", HeaderValue::from_static("same-origin"));
+        two.append("sec-fetch-site", HeaderValue::from_static("cross-site"));
+        assert!(!is_ours(&two, own()));
+    }
+
+    #[test]
+    fn a_sibling_ports_cookie_is_not_ours() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::COOKIE, HeaderValue::from_static("ui_bbbb=other; ui_aaaa=own; ui_aaaab=x"));
+        assert_eq!(cookie(&headers, "ui_aaaa"), Some("own"));
+        assert_eq!(cookie(&headers, "ui_aaa"), None);
+        assert_eq!(cookie(&headers, "ui_cccc"), None);
+    }
+}

@@ -1,0 +1,104 @@
+//! What was wrong with a form: one sentence for each field, where the field is, and all of them at the top.
+
+use std::fmt;
+
+use askama::filters::HtmlSafe;
+use axum::http::StatusCode;
+
+use super::fields::FormFields;
+use crate::local::{ErrorReply, ErrorReplyCode};
+use deskgate_protocol::secret::SecretKind;
+
+/// The agent's sentences, each with the field that it is about.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FormErrors(Vec<(&'static str, String)>);
+
+impl FormErrors {
+    /// The agent's sentences begin with the field's name and a colon, as the command line's flags are called; others
+    /// are about the whole, which has the name "".
+    pub(super) fn new(message: &str, fields: &'static [&'static str]) -> Self {
+        let mut wrong: Vec<(&'static str, String)> = Vec::new();
+        for line in message.lines() {
+            let field = line
+                .split_once(": ")
+                .and_then(|(name, why)| Some((*fields.iter().find(|field| **field == name)?, why.to_owned())));
+            match (field, wrong.last_mut()) {
+                (Some(field), _) => wrong.push(field),
+                // What goes on over several lines belongs together.
+                (None, Some(("", why))) => *why += &format!("\n{line}"),
+                (None, _) => wrong.push(("", line.to_owned())),
+            }
+        }
+        Self(wrong)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn all(&self) -> &[(&'static str, String)] {
+        &self.0
+    }
+
+    /// What is wrong with a field.
+    pub(super) fn at(&self, field: &str) -> Option<&str> {
+        self.0.iter().find(|(name, _)| *name == field).map(|(_, why)| why.as_str())
+    }
+}
+
+/// What a form that failed is answered with: whether its fields are wrong or the moment is, and the sentences.
+pub(super) fn failed(no: &ErrorReply, fields: &'static [&'static str]) -> (StatusCode, FormErrors) {
+    let status =
+        if no.code == ErrorReplyCode::Invalid { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::CONFLICT };
+    (status, FormErrors::new(&no.message, fields))
+}
+
+/// A form's fields as they come back: without what turned out to be a secret.
+pub(super) fn without_secrets(fields: &FormFields) -> FormFields {
+    let shown = |(name, value): &(String, String)| {
+        let secret = name.ends_with("token") || SecretKind::of(value.trim()).is_some();
+        (name.clone(), if secret { String::new() } else { value.clone() })
+    };
+    FormFields(fields.0.iter().map(shown).collect())
+}
+
+/// The attributes that tie a control to its hint, and to its error when it has one.
+pub(super) struct FieldAttributes {
+    pub(super) field: &'static str,
+    pub(super) wrong: bool,
+}
+
+impl fmt::Display for FieldAttributes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let field = self.field;
+        match self.wrong {
+            true => write!(f, " aria-describedby=\"{field}-hint {field}-error\" aria-invalid=\"true\""),
+            false => write!(f, " aria-describedby=\"{field}-hint\""),
+        }
+    }
+}
+
+/// What it writes is made of names of ours.
+impl HtmlSafe for FieldAttributes {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_are_told_apart_by_their_field_and_what_has_none_is_about_the_whole() {
+        let wrong = FormErrors::new("host: no\nThe draft is kept.\nNothing else.\nport: too low", &["host", "port"]);
+        assert_eq!((wrong.at("host"), wrong.at("port")), (Some("no"), Some("too low")));
+        assert_eq!(wrong.at(""), Some("The draft is kept.\nNothing else."));
+        assert!(FormErrors::default().is_empty() && wrong.at("user").is_none());
+    }
+
+    #[test]
+    fn a_secret_never_comes_back() {
+        let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let sent =
+            FormFields(vec![field("host", " dgk_canary"), field("user", "me"), field("control-token", "canary")]);
+        let back = without_secrets(&sent);
+        assert_eq!((back.get("host"), back.get("user"), back.get("control-token")), ("", "me", ""));
+    }
+}

@@ -1,0 +1,171 @@
+//! States in shape and word, times and lengths as people read them.
+//!
+//! A state is never told by colour alone: the shape comes before the word, and the colour repeats it.
+
+use std::fmt;
+
+use askama::filters::HtmlSafe;
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::run::{Run, RunState};
+
+use crate::local::LineView;
+
+/// The shapes that states have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    Good,
+    Bad,
+    Active,
+    Paused,
+    Waiting,
+    Over,
+    Unknown,
+}
+
+impl Shape {
+    /// The character.
+    pub(super) fn mark(self) -> &'static str {
+        match self {
+            Self::Good => "✔",
+            Self::Bad => "✘",
+            Self::Active => "►",
+            Self::Paused => "‖",
+            Self::Waiting => "◌",
+            Self::Over => "■",
+            Self::Unknown => "?",
+        }
+    }
+
+    /// The class for the style sheet.
+    pub(super) fn class(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Bad => "bad",
+            Self::Active => "active",
+            Self::Paused => "paused",
+            Self::Waiting => "waiting",
+            Self::Over => "over",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The line to the gateway. What is wrong with it is told as a problem of the agent's health.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LineLabel {
+    pub(super) shape: Shape,
+    pub(super) word: &'static str,
+}
+
+impl LineLabel {
+    pub(super) fn of(view: Option<&LineView>) -> Self {
+        let (shape, word) = match view {
+            Some(LineView::Connected { .. }) => (Shape::Good, "connected"),
+            Some(LineView::Connecting) | None => (Shape::Waiting, "connecting"),
+            Some(LineView::Disconnected { .. }) => (Shape::Bad, "disconnected"),
+            Some(LineView::Refused { .. }) => (Shape::Bad, "refused"),
+        };
+        Self { shape, word }
+    }
+}
+
+/// A run's state.
+#[derive(Clone, Debug)]
+pub(super) struct RunStateLabel {
+    pub(super) shape: Shape,
+    pub(super) word: &'static str,
+    /// Why, and what happens next.
+    pub(super) next: String,
+}
+
+impl RunStateLabel {
+    /// The word alone.
+    pub(super) fn word(state: RunState) -> &'static str {
+        Self::told(state).1
+    }
+
+    pub(super) fn of(run: &Run) -> Self {
+        let (shape, word, next) = Self::told(run.state);
+        let reason = run.state_reason.as_ref().map(|reason| reason.message.clone());
+        Self { shape, word, next: reason.unwrap_or_else(|| next.to_owned()) }
+    }
+
+    fn told(state: RunState) -> (Shape, &'static str, &'static str) {
+        match state {
+            RunState::Queued => (Shape::Waiting, "Queued", "It starts when this computer has room for it."),
+            RunState::WaitingForDevice => {
+                (Shape::Waiting, "Waiting for device", "It starts when this computer is back.")
+            }
+            RunState::Running => (Shape::Active, "Running", "The assistant is at work on this computer."),
+            RunState::AwaitingApproval => (Shape::Paused, "Awaiting approval", "It waits for your decision."),
+            RunState::AwaitingReconciliation => {
+                (Shape::Paused, "Awaiting reconciliation", "Nobody knows how it ended. It waits for your word.")
+            }
+            RunState::Cancelling => (Shape::Active, "Cancelling", "It is being stopped."),
+            RunState::Succeeded => (Shape::Good, "Succeeded", "The caller can read its result."),
+            RunState::Failed => (Shape::Bad, "Failed", "The caller can read why."),
+            RunState::Cancelled => (Shape::Over, "Cancelled", "It was stopped."),
+            RunState::Expired => (Shape::Over, "Expired", "It was not started in the time it was given."),
+        }
+    }
+}
+
+/// A number of things.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Count<'a>(pub(super) &'a u32, pub(super) &'a str);
+
+impl fmt::Display for Count<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}{}", self.0, self.1, if *self.0 == 1 { "" } else { "s" })
+    }
+}
+
+/// A moment: how long ago, with the moment itself for whoever asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct When<'a>(pub(super) &'a Timestamp);
+
+impl fmt::Display for When<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, now) = (self.0.0.as_second(), Timestamp::now().0.as_second());
+        let words = if seconds > now { format!("in {}", DurationText(seconds - now)) } else { ago(now - seconds) };
+        write!(f, "<time datetime=\"{0}\" title=\"{0}\">{words}</time>", self.0)
+    }
+}
+
+/// What it writes is made of digits and its own words.
+impl HtmlSafe for When<'_> {}
+
+fn ago(seconds: i64) -> String {
+    if seconds < 5 { "just now".to_owned() } else { format!("{} ago", DurationText(seconds)) }
+}
+
+/// A length of time in seconds, to two units.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DurationText(pub(super) i64);
+
+impl fmt::Display for DurationText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.max(0);
+        match seconds {
+            0..60 => write!(f, "{seconds} s"),
+            60..3600 => write!(f, "{} min {} s", seconds / 60, seconds % 60),
+            3600..86400 => write!(f, "{} h {} min", seconds / 3600, seconds % 3600 / 60),
+            _ => write!(f, "{} d {} h", seconds / 86400, seconds % 86400 / 3600),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_have_two_units_at_most() {
+        let text = |seconds| DurationText(seconds).to_string();
+        assert_eq!((text(0), text(59), text(61)), ("0 s".to_owned(), "59 s".to_owned(), "1 min 1 s".to_owned()));
+        assert_eq!(
+            (text(3_660), text(90_000), text(-5)),
+            ("1 h 1 min".to_owned(), "1 d 1 h".to_owned(), "0 s".to_owned())
+        );
+    }
+}

@@ -1,0 +1,174 @@
+//! Pages on a port of their own, and a browser that is signed in.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use deskgate::account::TokenManager;
+use deskgate::identity::DeviceKey;
+use deskgate::local::commands::AgentCommand;
+use deskgate::local::handler::RequestHandler;
+use deskgate::local::health_memory::HealthMonitor;
+use deskgate::local::launch::LaunchCodes;
+use deskgate::pages::{self, Pages};
+use deskgate::services::CheckProgress;
+use deskgate::settings::{ConnectionSettings, KeepAwake};
+use deskgate_assistant::mcp::McpServers;
+use deskgate_assistant::mcp::connections::Connections;
+use deskgate_assistant::providers::Providers;
+use deskgate_store::Store;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// An agent's pages. Nobody dials: an order to is counted, and answered as done.
+pub(crate) struct PagesFixture {
+    folder: TempDir,
+    pub(crate) store: Store,
+    address: std::net::SocketAddr,
+    cookie: String,
+    token: String,
+    dialled: Arc<AtomicUsize>,
+    _stop: DropGuard,
+}
+
+/// What a page answered.
+pub(crate) struct PageResponse {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl PageResponse {
+    /// Where it leads.
+    pub(crate) fn leads_to(&self) -> &str {
+        self.header("location")
+    }
+
+    /// A header; empty when there is none.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next().unwrap_or_default()
+    }
+
+    /// What a field of a form holds.
+    pub(crate) fn field(&self, name: &str) -> &str {
+        let input = self.body.split("<input ").find(|input| input.contains(&format!("name=\"{name}\"")));
+        let value = input.and_then(|input| input.split('>').next()?.split_once("value=\""));
+        value.and_then(|(_, rest)| Some(rest.split_once('"')?.0)).unwrap_or_default()
+    }
+}
+
+impl PagesFixture {
+    pub(crate) async fn new() -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let store = Store::open(at("home/deskgate.db")).await.expect("opens");
+        let (_, engine) = watch::channel(None);
+        let (orders, mut ordered) = mpsc::channel(4);
+        let (launch, dialled) = (LaunchCodes::default(), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&dialled);
+        tokio::spawn(async move {
+            while let Some(order) = ordered.recv().await {
+                if let AgentCommand::Reconnect(done) = order {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    let _ = done.send(());
+                }
+            }
+        });
+        let desk = RequestHandler {
+            store: store.clone(),
+            key: DeviceKey::load_or_create(&at("home/identity_ed25519")).expect("made"),
+            token_file: at("home/control_token"),
+            host_keys_file: at("home/host_keys"),
+            home: None,
+            providers: Providers::new(at("home/providers")),
+            mcp_servers: McpServers::new(Connections::new(at("home/mcp"))),
+            token_manager: TokenManager::new(at("home/accounts"), Default::default()),
+            key_preference: Default::default(),
+            own_folder: at("home"),
+            active_connection: engine,
+            commands: orders,
+            launch: launch.clone(),
+            health: HealthMonitor::default(),
+            checking: CheckProgress::default(),
+            keep_awake: watch::Sender::new(KeepAwake::default()),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let stop = CancellationToken::new();
+        let router = pages::router(Pages::new(desk, address, stop.clone()).await.expect("made"));
+        let served = stop.clone();
+        tokio::spawn(async move { served.run_until_cancelled(axum::serve(listener, router).into_future()).await });
+        let mut room = Self {
+            folder,
+            store,
+            address,
+            cookie: String::new(),
+            token: String::new(),
+            dialled,
+            _stop: stop.drop_guard(),
+        };
+        let entered = room.post_without_token("/sign-in", &[("code", &launch.issue())]).await;
+        room.cookie = entered.header("set-cookie").split(';').next().expect("a cookie").to_owned();
+        room.token = room.get("/settings").await.field("token").to_owned();
+        assert!(!room.token.is_empty(), "signed in");
+        room
+    }
+
+    /// The agent's folder.
+    pub(crate) fn home(&self) -> std::path::PathBuf {
+        self.folder.path().join("home")
+    }
+
+    /// A file of the agent's folder; `None` when there is none.
+    pub(crate) fn file(&self, name: impl AsRef<Path>) -> Option<String> {
+        std::fs::read_to_string(self.home().join(name)).ok()
+    }
+
+    /// How often a line was asked for.
+    pub(crate) fn dialled(&self) -> usize {
+        self.dialled.load(Ordering::SeqCst)
+    }
+
+    pub(crate) async fn connection(&self) -> ConnectionSettings {
+        self.store.settings().get::<ConnectionSettings>().await.expect("readable")
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> PageResponse {
+        self.send("GET", path, "").await
+    }
+
+    /// Sends a form of this session.
+    pub(crate) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> PageResponse {
+        let token = ("token", self.token.as_str());
+        self.post_without_token(path, &[&[token], fields].concat()).await
+    }
+
+    /// Sends a form that does not say whose it is.
+    pub(crate) async fn post_without_token(&self, path: &str, fields: &[(&str, &str)]) -> PageResponse {
+        let encoded = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+        let form: Vec<_> = fields.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
+        self.send("POST", path, &form.join("&")).await
+    }
+
+    async fn send(&self, method: &str, path: &str, body: &str) -> PageResponse {
+        let mut stream = TcpStream::connect(self.address).await.expect("the pages are up");
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nCookie: {}\r\nSec-Fetch-Site: same-origin\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",
+            self.address,
+            self.cookie,
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.expect("answered");
+        let answer = String::from_utf8(answer).expect("text");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        PageResponse { status, head: head.to_owned(), body: body.to_owned() }
+    }
+}

@@ -1,0 +1,194 @@
+//! One command from its beginning to the end of everything it has started.
+
+use std::io::{ErrorKind, PipeReader, Read};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::time::Timespec;
+use tokio_util::sync::CancellationToken;
+
+use super::capture::Capture;
+use super::launch::LaunchedSandbox;
+use super::limits::CommandLimits;
+use super::tree;
+
+/// How long a stop may go unnoticed.
+const STOP_POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// How often memory and disk are looked at.
+const LIMIT_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// Killed processes end at once, unless a file system hangs.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandEnd {
+    /// By itself, or by a signal that it got inside.
+    Finished(ExitStatus),
+    /// We ended it.
+    Ended(KillReason),
+}
+
+/// Why we ended a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KillReason {
+    /// The run was stopped.
+    Stopped,
+    /// Its time was over.
+    Time,
+    /// Its processes had too much memory together.
+    Memory,
+    /// A disk it writes to was nearly full.
+    Disk,
+}
+
+/// What holds a command to its limits.
+pub(super) struct CommandBounds<'a> {
+    pub(super) limits: &'a CommandLimits,
+    pub(super) until: Instant,
+    pub(super) stop: &'a CancellationToken,
+    /// Whether memory must be looked at, because no control group bounds it.
+    pub(super) watch_memory: bool,
+    /// Folders on the disks that it writes to.
+    pub(super) disks: [BorrowedFd<'a>; 2],
+}
+
+impl CommandBounds<'_> {
+    fn broken(&self, root: i32, look: bool) -> Option<KillReason> {
+        match () {
+            () if self.stop.is_cancelled() => Some(KillReason::Stopped),
+            () if Instant::now() >= self.until => Some(KillReason::Time),
+            () if look && self.watch_memory && tree::memory(&tree::descendants(root)) > self.limits.memory => {
+                Some(KillReason::Memory)
+            }
+            () if look && self.limits.disk_is_full(&self.disks) => Some(KillReason::Disk),
+            () => None,
+        }
+    }
+}
+
+/// Sees a command through. When this returns, nothing that it started is there any more.
+pub(super) fn supervise(
+    launched: LaunchedSandbox,
+    bounds: &CommandBounds<'_>,
+) -> std::io::Result<(Capture, CommandEnd)> {
+    let mut sandbox = RunningSandbox::new(launched)?;
+    let ending = sandbox.until_it_ends(bounds);
+    sandbox.end()?;
+    Ok((std::mem::take(&mut sandbox.capture), ending?))
+}
+
+/// A running sandbox; it ends with this value, whatever happens.
+struct RunningSandbox {
+    launched: LaunchedSandbox,
+    /// Of bubblewrap, to wait for its end.
+    handle: OwnedFd,
+    capture: Capture,
+}
+
+impl RunningSandbox {
+    fn new(launched: LaunchedSandbox) -> std::io::Result<Self> {
+        let pid = i32::try_from(launched.bwrap.id()).ok().and_then(Pid::from_raw).ok_or(ErrorKind::InvalidData)?;
+        let handle = pidfd_open(pid, PidfdFlags::empty())?;
+        fcntl_setfl(&launched.output, fcntl_getfl(&launched.output)? | OFlags::NONBLOCK)?;
+        Ok(Self { launched, handle, capture: Capture::default() })
+    }
+
+    fn root(&self) -> i32 {
+        self.launched.bwrap.id().cast_signed()
+    }
+
+    fn until_it_ends(&mut self, bounds: &CommandBounds<'_>) -> std::io::Result<CommandEnd> {
+        let mut asked: Option<(KillReason, Instant)> = None;
+        let mut looked = Instant::now();
+        loop {
+            let open = self.read()?;
+            if let Some(status) = self.launched.bwrap.try_wait()? {
+                return Ok(asked.map_or(CommandEnd::Finished(status), |(reason, _)| CommandEnd::Ended(reason)));
+            }
+            match asked {
+                Some((reason, until)) if Instant::now() >= until => return Ok(CommandEnd::Ended(reason)),
+                Some(_) => {}
+                None => {
+                    let look = looked.elapsed() >= LIMIT_CHECK_INTERVAL;
+                    looked = if look { Instant::now() } else { looked };
+                    if let Some(reason) = bounds.broken(self.root(), look) {
+                        // What eats memory or disk gets no time to eat more.
+                        if matches!(reason, KillReason::Memory | KillReason::Disk) {
+                            return Ok(CommandEnd::Ended(reason));
+                        }
+                        tree::ask_to_end(&tree::descendants(self.root()));
+                        asked = Some((reason, Instant::now() + bounds.limits.grace));
+                    }
+                }
+            }
+            self.wait(open)?;
+        }
+    }
+
+    /// Waits for more output, for the end, or for a moment.
+    fn wait(&self, open: bool) -> std::io::Result<()> {
+        let end = PollFd::new(&self.handle, PollFlags::IN);
+        let more = PollFd::new(&self.launched.output, PollFlags::IN);
+        // A pipe that everybody closed would be ready for ever.
+        let mut both = [end, more];
+        let watched = if open { &mut both[..] } else { &mut both[..1] };
+        match poll(watched, Some(&STOP_POLL_INTERVAL)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Takes what is there, a bounded part of it, so that a flood does not keep from looking at the clock. Whether
+    /// more may come.
+    fn read(&mut self) -> std::io::Result<bool> {
+        read(&mut self.launched.output, &mut self.capture)
+    }
+
+    /// Kills what is left and waits until it is gone, and takes the last of the output.
+    fn end(&mut self) -> std::io::Result<()> {
+        let _ = pidfd_send_signal(&self.launched.first, Signal::KILL);
+        let _ = self.launched.bwrap.kill();
+        self.launched.bwrap.wait()?;
+        let wait = Timespec { tv_sec: KILL_TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
+        let gone = poll(&mut [PollFd::new(&self.launched.first, PollFlags::IN)], Some(&wait));
+        if gone.is_ok_and(|ready| ready == 0) {
+            tracing::warn!("processes of a command do not end after they were killed: a file system may hang");
+        }
+        // Nobody writes any more: at most what the pipe holds is left.
+        self.read()?;
+        Ok(())
+    }
+}
+
+impl Drop for RunningSandbox {
+    fn drop(&mut self) {
+        let _ = pidfd_send_signal(&self.launched.first, Signal::KILL);
+        let _ = self.launched.bwrap.kill();
+        let _ = self.launched.bwrap.wait();
+    }
+}
+
+/// As much as a pipe holds by default.
+const PIPE_BYTES: usize = 64 * 1024;
+
+fn read(output: &mut PipeReader, capture: &mut Capture) -> std::io::Result<bool> {
+    let mut bytes = vec![0; PIPE_BYTES];
+    let mut taken = 0;
+    while taken < PIPE_BYTES {
+        match output.read(&mut bytes) {
+            Ok(0) => return Ok(false),
+            Ok(read) => {
+                capture.take(&bytes[..read]);
+                taken += read;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}

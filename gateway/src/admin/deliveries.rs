@@ -1,0 +1,206 @@
+//! Hosts that callbacks may go to, and deliveries: what the commands ask, and what the running gateway answers.
+
+use std::path::Path;
+
+use clap::Subcommand;
+use deskgate_protocol::delivery::DeliveryState;
+use deskgate_protocol::management::{
+    DeliveryAttempt, DeliveryDetail, DeliveryPage, ListDeliveries, OwnDelivery, RecoverDeliveries, Recovery,
+};
+use deskgate_protocol::{ApplicationId, DeliveryId, RunId, Timestamp};
+use serde_json::json;
+
+use super::commands::{done, send_request, unexpected};
+use super::{AdminErrorCode, AdminReply, AdminRequest};
+use crate::domain::destinations::HostName;
+use crate::store::Store;
+use deskgate_program::exit::Failure;
+use deskgate_program::output::{Output, table};
+
+/// `deskgate-gateway admin allowlist …`
+#[derive(Debug, Subcommand)]
+pub enum AllowlistCommand {
+    /// Every host that callbacks may go to; none: no callback is sent anywhere
+    Show,
+    /// Allow one host more
+    Add {
+        /// Its exact name, such as hooks.example.com
+        host: String,
+    },
+    /// Allow one host no more; its callbacks fail from the next attempt on
+    Remove {
+        /// Its exact name
+        host: String,
+    },
+}
+
+/// `deskgate-gateway admin delivery …`
+#[derive(Debug, Subcommand)]
+pub enum DeliveryCommand {
+    /// Deliveries of all applications, newest first
+    List {
+        /// At most so many
+        #[arg(long, default_value_t = 20)]
+        limit: u32,
+        /// Only deliveries older than this one
+        #[arg(long, value_name = "DELIVERY")]
+        before: Option<DeliveryId>,
+        /// Only in this state: pending, delivered, exhausted or discarded
+        #[arg(long, value_name = "STATE")]
+        state: Option<DeliveryState>,
+        /// Only of this application
+        #[arg(long, value_name = "APP")]
+        app: Option<ApplicationId>,
+        /// Only of this run
+        #[arg(long, value_name = "RUN")]
+        run: Option<RunId>,
+    },
+    /// One delivery with its attempts
+    Show {
+        /// Which
+        delivery: DeliveryId,
+    },
+    /// Send one again, whatever came of it
+    Resend {
+        /// Which
+        delivery: DeliveryId,
+    },
+    /// Send again everything that an application's callback did not take since a time
+    Recover {
+        /// Which application
+        #[arg(long, value_name = "APP")]
+        app: ApplicationId,
+        /// Since when, as in 2026-11-21T09:00:00Z
+        #[arg(long, value_name = "TIME")]
+        since: Timestamp,
+        /// Only count them
+        #[arg(long)]
+        count: bool,
+    },
+}
+
+/// Runs a command about hosts.
+pub(super) async fn allowlist(socket: &Path, command: AllowlistCommand, out: Output) -> Result<(), Failure> {
+    match command {
+        AllowlistCommand::Show => {}
+        AllowlistCommand::Add { host } => done(socket, AdminRequest::AllowlistAdd { host }).await?,
+        AllowlistCommand::Remove { host } => done(socket, AdminRequest::AllowlistRemove { host }).await?,
+    }
+    match send_request(socket, AdminRequest::Allowlist).await? {
+        AdminReply::Hosts { hosts } => {
+            out.result("allowlist/1", &json!({ "hosts": hosts }), || match hosts.as_slice() {
+                [] => "No host is allowed: no callback is sent anywhere.".to_owned(),
+                hosts => hosts.join("\n"),
+            });
+            Ok(())
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Runs a command about deliveries.
+pub(super) async fn delivery(socket: &Path, command: DeliveryCommand, out: Output) -> Result<(), Failure> {
+    let asked = match command {
+        DeliveryCommand::List { limit, before, state, app, run } => {
+            AdminRequest::DeliveryList(ListDeliveries { limit, before, app_id: app, run_id: run, state })
+        }
+        DeliveryCommand::Show { delivery } => AdminRequest::DeliveryShow { delivery_id: delivery },
+        DeliveryCommand::Resend { delivery } => {
+            done(socket, AdminRequest::DeliveryResend { delivery_id: delivery }).await?;
+            AdminRequest::DeliveryShow { delivery_id: delivery }
+        }
+        DeliveryCommand::Recover { app, since, count } => {
+            AdminRequest::DeliveryRecover(RecoverDeliveries { app_id: app, since, only_count: count })
+        }
+    };
+    match send_request(socket, asked).await? {
+        AdminReply::Deliveries(page) => out.result("deliveries/1", &page, || list(&page)),
+        AdminReply::Delivery(detail) => out.result("delivery/1", &detail, || describe(&detail)),
+        AdminReply::Recovered(recovery) => {
+            out.result("deliveries-recovered/1", &recovery, || format!("{} deliveries", recovery.deliveries));
+        }
+        other => return Err(unexpected(&other)),
+    }
+    Ok(())
+}
+
+/// Answers what is asked about hosts and deliveries.
+pub(super) async fn answer(store: &Store, asked: AdminRequest) -> Result<AdminReply, AdminReply> {
+    let unknown = |id: DeliveryId| no(AdminErrorCode::NotFound, format!("there is no delivery {id}"));
+    match asked {
+        AdminRequest::Allowlist => Ok(AdminReply::Hosts { hosts: store.allowed_hosts().await? }),
+        AdminRequest::AllowlistAdd { host } => {
+            store.allow_host(name(&host)?.as_str()).await?;
+            tracing::info!("a host was added to those that callbacks may go to");
+            Ok(AdminReply::Done)
+        }
+        AdminRequest::AllowlistRemove { host } => match store.disallow_host(name(&host)?.as_str()).await? {
+            true => {
+                tracing::info!("a host was taken from those that callbacks may go to");
+                Ok(AdminReply::Done)
+            }
+            false => Err(no(AdminErrorCode::NotFound, format!("{host:?} is not on the list"))),
+        },
+        AdminRequest::DeliveryList(sought) => Ok(AdminReply::Deliveries(store.own_deliveries(None, &sought).await?)),
+        AdminRequest::DeliveryShow { delivery_id } => {
+            let detail = store.own_delivery(None, delivery_id).await?;
+            detail.map(|detail| AdminReply::Delivery(Box::new(detail))).ok_or_else(|| unknown(delivery_id))
+        }
+        AdminRequest::DeliveryResend { delivery_id } => {
+            store.own_delivery(None, delivery_id).await?.ok_or_else(|| unknown(delivery_id))?;
+            match store.resend_delivery(None, delivery_id).await? {
+                true => Ok(AdminReply::Done),
+                false => {
+                    Err(no(AdminErrorCode::Refused, "nothing is sent where this went: its owner must enable it first"))
+                }
+            }
+        }
+        AdminRequest::DeliveryRecover(RecoverDeliveries { app_id, since, only_count }) => {
+            let deliveries = match only_count {
+                true => store.count_failed_deliveries(None, app_id, since).await?,
+                false => store.recover_deliveries(None, app_id, since).await?,
+            };
+            Ok(AdminReply::Recovered(Recovery { deliveries }))
+        }
+        _ => Err(no(AdminErrorCode::Invalid, "this is asked elsewhere")),
+    }
+}
+
+fn name(host: &str) -> Result<HostName, AdminReply> {
+    HostName::parse(host).map_err(|wrong| no(AdminErrorCode::Invalid, format!("{host:?}: {wrong}")))
+}
+
+fn no(code: AdminErrorCode, message: impl Into<String>) -> AdminReply {
+    AdminReply::No { code, message: message.into() }
+}
+
+fn list(page: &DeliveryPage) -> String {
+    if page.deliveries.is_empty() {
+        return "There are no deliveries here.".to_owned();
+    }
+    let row = |own: &OwnDelivery| {
+        let delivery = &own.delivery;
+        let (state, attempts) = (delivery.state.to_string(), delivery.attempt.to_string());
+        let (kind, host) = (delivery.kind.to_string(), delivery.url_host.clone());
+        vec![delivery.created_at.to_string(), state, attempts, kind, host, delivery.delivery_id.to_string()]
+    };
+    let heading = ["QUEUED", "STATE", "ATTEMPTS", "EVENT", "HOST", "ID"];
+    let older = page.next.map(|next| format!("\nOlder ones: --before {next}")).unwrap_or_default();
+    table(&heading, &page.deliveries.iter().map(row).collect::<Vec<_>>()) + &older
+}
+
+fn describe(detail: &DeliveryDetail) -> String {
+    let delivery = &detail.delivery.delivery;
+    let row = |attempt: &DeliveryAttempt| {
+        let took = attempt.duration_ms.map_or("unknown".to_owned(), |ms| format!("{ms} ms"));
+        let came = match (attempt.status_code, attempt.error_code) {
+            (Some(status), _) => status.to_string(),
+            (None, Some(error)) => error.to_string(),
+            (None, None) => "under way, or cut off".to_owned(),
+        };
+        vec![attempt.attempt.to_string(), attempt.started_at.to_string(), took, came, attempt.url_host.clone()]
+    };
+    let heading = ["ATTEMPT", "BEGAN", "TOOK", "CAME", "HOST"];
+    format!("{}  {}  {}\n", delivery.delivery_id, delivery.kind, delivery.state)
+        + &table(&heading, &detail.attempts.iter().map(row).collect::<Vec<_>>())
+}

@@ -1,0 +1,92 @@
+//! How much of one destination is under way at once: more for one that answers well, one at a time for one that fails.
+//! So a receiver that never answers holds one place, and nobody else waits for it.
+
+use std::collections::HashMap;
+
+use deskgate_protocol::DestinationId;
+
+use crate::store::deliveries::claims::DestinationCapacity;
+
+/// At once to a destination of which nothing is known.
+pub(super) const INITIAL_CONCURRENCY: u32 = 2;
+/// At once to one that answers well.
+const MAX_CONCURRENCY: u32 = 16;
+/// Destinations that are remembered while nothing of them is under way.
+const MAX_REMEMBERED_DESTINATIONS: usize = 4096;
+
+/// One destination.
+#[derive(Clone, Copy, Debug)]
+struct DestinationConcurrency {
+    width: u32,
+    under_way: u32,
+}
+
+/// Every destination of which this gateway knows something.
+#[derive(Debug, Default)]
+pub(super) struct ConcurrencyLimits(HashMap<DestinationId, DestinationConcurrency>);
+
+impl ConcurrencyLimits {
+    /// An attempt begins.
+    pub(super) fn begin(&mut self, to: DestinationId) {
+        self.0.entry(to).or_insert(DestinationConcurrency { width: INITIAL_CONCURRENCY, under_way: 0 }).under_way += 1;
+    }
+
+    /// An attempt ended; `good`: with 2xx.
+    pub(super) fn end(&mut self, to: DestinationId, good: bool) {
+        let Some(lane) = self.0.get_mut(&to) else { return };
+        lane.under_way = lane.under_way.saturating_sub(1);
+        lane.width = if good { (lane.width + 1).min(MAX_CONCURRENCY) } else { 1 };
+        if self.0.len() > MAX_REMEMBERED_DESTINATIONS {
+            self.0.retain(|_, lane| lane.under_way > 0);
+        }
+    }
+
+    /// How much more each may have.
+    pub(super) fn rooms(&self) -> Vec<DestinationCapacity> {
+        let room = |(id, lane): (&DestinationId, &DestinationConcurrency)| DestinationCapacity {
+            destination_id: *id,
+            free: lane.width.saturating_sub(lane.under_way),
+        };
+        self.0.iter().map(room).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn free(lanes: &ConcurrencyLimits, to: DestinationId) -> Option<u32> {
+        lanes.rooms().iter().find(|room| room.destination_id == to).map(|room| room.free)
+    }
+
+    #[test]
+    fn a_lane_widens_with_each_good_answer_and_closes_to_one_with_a_failure() {
+        let (mut lanes, to) = (ConcurrencyLimits::default(), DestinationId::new());
+        assert_eq!(free(&lanes, to), None);
+        lanes.begin(to);
+        assert_eq!(free(&lanes, to), Some(INITIAL_CONCURRENCY - 1));
+        for _ in 0..20 {
+            lanes.end(to, true);
+            lanes.begin(to);
+        }
+        assert_eq!(free(&lanes, to), Some(MAX_CONCURRENCY - 1));
+        lanes.begin(to);
+        lanes.end(to, false);
+        assert_eq!(free(&lanes, to), Some(0), "one is under way still");
+        lanes.end(to, false);
+        assert_eq!(free(&lanes, to), Some(1));
+    }
+
+    #[test]
+    fn only_so_many_idle_destinations_are_remembered() {
+        let (mut lanes, busy) = (ConcurrencyLimits::default(), DestinationId::new());
+        lanes.begin(busy);
+        for _ in 0..2 * MAX_REMEMBERED_DESTINATIONS {
+            let to = DestinationId::new();
+            lanes.begin(to);
+            lanes.end(to, true);
+        }
+        assert!(lanes.0.len() <= MAX_REMEMBERED_DESTINATIONS + 1);
+        assert_eq!(free(&lanes, busy), Some(INITIAL_CONCURRENCY - 1));
+    }
+}

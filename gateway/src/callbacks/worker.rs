@@ -1,0 +1,231 @@
+//! Takes what is due, sends it, writes down what came of it.
+//!
+//! One task makes the rounds; each attempt is a task of its own. Outcomes that are there together are written together,
+//! and only what is written down makes room for more. Everything here may be lost at any moment: a delivery whose
+//! outcome was not written is due again when its lease is over.
+
+use std::time::Duration;
+
+use deskgate_protocol::DestinationId;
+use deskgate_protocol::delivery::DeliveryErrorCode;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+pub use super::attempt::DeliveryTransport;
+use super::attempt::attempt;
+use super::concurrency::{ConcurrencyLimits, INITIAL_CONCURRENCY};
+use crate::domain::deliveries::PayloadBuilder;
+use crate::store::deliveries::outcomes::{AttemptOutcome, Disposition};
+use crate::store::{Error, Store};
+
+/// Attempts that are under way at once.
+const MAX_CONCURRENT_ATTEMPTS: usize = 256;
+/// Bytes that they send; as long as there are fewer, one more may begin.
+const MAX_BYTES_IN_FLIGHT: usize = 64 * 1024 * 1024;
+/// Hints can be lost, and what failed becomes due by itself, so the tables are looked at this often.
+const DELIVERY_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Between two looks while changes keep coming.
+const DELIVERY_DEBOUNCE_INTERVAL: Duration = Duration::from_millis(5);
+/// What is under way when the gateway stops may take so long; what takes longer is attempted again later.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How deliveries are made.
+#[derive(Clone, Copy, Debug)]
+pub struct DeliveryTimings {
+    /// How long an attempt is waited for before the delivery is due again. Longer than any attempt takes.
+    pub lease: Duration,
+    /// How long deliveries that ended are kept.
+    pub retention: Duration,
+}
+
+impl DeliveryTimings {
+    /// The usual lease.
+    pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+}
+
+/// An attempt that ended.
+struct FinishedAttempt {
+    /// Where it went.
+    to: DestinationId,
+    /// How much it sent.
+    bytes: usize,
+    outcome: AttemptOutcome,
+}
+
+/// What one replica has under way.
+struct DeliveryWorker<P> {
+    store: Store,
+    scribe: PayloadBuilder,
+    post: P,
+    clocks: DeliveryTimings,
+    lanes: ConcurrencyLimits,
+    attempts: JoinSet<FinishedAttempt>,
+    /// How much the attempts send that are under way.
+    bytes: usize,
+    /// What came of attempts and is not written down yet.
+    unwritten: Vec<FinishedAttempt>,
+    /// Whether any callback was on, and when that was asked.
+    is_on: Option<Instant>,
+    failing: bool,
+}
+
+/// Makes rounds until `stop`, then ends what is under way.
+pub async fn run<P: DeliveryTransport>(
+    store: Store,
+    scribe: PayloadBuilder,
+    post: P,
+    clocks: DeliveryTimings,
+    stop: CancellationToken,
+) {
+    let mut anything = store.notifier().subscribe_any();
+    let mut rounds = DeliveryWorker {
+        store,
+        scribe,
+        post,
+        clocks,
+        lanes: ConcurrencyLimits::default(),
+        attempts: JoinSet::new(),
+        bytes: 0,
+        unwritten: Vec::new(),
+        is_on: None,
+        failing: false,
+    };
+    loop {
+        let looked = Instant::now();
+        // Seen before the look: what changes during it is looked at in the next one.
+        anything.borrow_and_update();
+        let is_on = rounds.look().await;
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = sleep_until(looked + DELIVERY_POLL_INTERVAL) => {}
+            Some(ended) = rounds.attempts.join_next() => rounds.ended(ended),
+            // The sender lives as long as the store.
+            Ok(()) = anything.changed(), if is_on => {}
+        }
+        // Whatever comes within this moment is looked at, and written, together.
+        if stop.run_until_cancelled(sleep_until(looked + DELIVERY_DEBOUNCE_INTERVAL)).await.is_none() {
+            break;
+        }
+    }
+    let rest = async {
+        while let Some(ended) = rounds.attempts.join_next().await {
+            rounds.ended(ended);
+        }
+    };
+    // What takes longer than this is cut off; its record says that nobody knows.
+    let _ = timeout(DRAIN_TIMEOUT, rest).await;
+    rounds.gather();
+    if let Err(error) = rounds.write().await {
+        tracing::warn!(%error, "what came of the last deliveries was not written down");
+    }
+}
+
+impl<P: DeliveryTransport> DeliveryWorker<P> {
+    /// Writes down what came, and begins what is due. Tells whether there is anything to wait for at all.
+    async fn look(&mut self) -> bool {
+        self.gather();
+        let looked = async {
+            self.write().await?;
+            if self.is_on.is_none_or(|asked| asked.elapsed() >= DELIVERY_POLL_INTERVAL) {
+                self.is_on = self.store.has_callbacks().await?.then(Instant::now);
+            }
+            if self.is_on.is_some() {
+                self.begin().await?;
+            }
+            Ok::<_, Error>(self.is_on.is_some())
+        };
+        match looked.await {
+            Ok(is_on) => {
+                self.failing = false;
+                is_on
+            }
+            Err(error) => {
+                if !self.failing {
+                    tracing::warn!(%error, "deliveries wait for the database");
+                }
+                self.failing = true;
+                false
+            }
+        }
+    }
+
+    async fn begin(&mut self) -> Result<(), Error> {
+        let (free, bytes) = (
+            MAX_CONCURRENT_ATTEMPTS.saturating_sub(self.attempts.len()),
+            MAX_BYTES_IN_FLIGHT.saturating_sub(self.bytes),
+        );
+        if free == 0 || bytes == 0 {
+            return Ok(());
+        }
+        let limit = u32::try_from(free).unwrap_or(u32::MAX);
+        let rooms = self.lanes.rooms();
+        let claimed = self.store.claim_deliveries(limit, bytes, &rooms, INITIAL_CONCURRENCY, self.clocks.lease).await?;
+        if claimed.is_empty() {
+            return Ok(());
+        }
+        let to: Vec<DestinationId> = claimed.iter().map(|claimed| claimed.destination_id).collect();
+        let letters = self.scribe.build(claimed).await?;
+        for (to, letter) in to.into_iter().zip(letters) {
+            self.lanes.begin(to);
+            match letter {
+                Ok(letter) => {
+                    let bytes = letter.body.len();
+                    self.bytes += bytes;
+                    let posting = attempt(self.post.clone(), letter);
+                    self.attempts.spawn(async move { FinishedAttempt { to, bytes, outcome: posting.await } });
+                }
+                Err(outcome) => self.unwritten.push(FinishedAttempt { to, bytes: 0, outcome }),
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, ended: Result<FinishedAttempt, tokio::task::JoinError>) {
+        match ended {
+            Ok(ended) => {
+                self.bytes = self.bytes.saturating_sub(ended.bytes);
+                self.unwritten.push(ended);
+            }
+            // A half-working gateway helps nobody: whoever owns this task stops it.
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => {}
+        }
+    }
+
+    /// Every attempt that has ended by now.
+    fn gather(&mut self) {
+        while let Some(ended) = self.attempts.try_join_next() {
+            self.ended(ended);
+        }
+    }
+
+    async fn write(&mut self) -> Result<(), Error> {
+        if self.unwritten.is_empty() {
+            return Ok(());
+        }
+        let outcomes: Vec<AttemptOutcome> = self.unwritten.iter().map(|ended| ended.outcome.clone()).collect();
+        let off = self.store.settle_deliveries(&outcomes, self.clocks.retention).await?;
+        for off in off {
+            tracing::warn!(app_id = %off.app_id, why = %off.why, "nothing is sent to this callback any more");
+        }
+        for FinishedAttempt { to, outcome, .. } in self.unwritten.drain(..) {
+            self.lanes.end(to, outcome.becomes == Disposition::Delivered);
+            self.store.metrics().callback_attempted(counted(&outcome));
+            tracing::debug!(delivery_id = %outcome.delivery_id, attempt = outcome.attempt,
+                state = %outcome.becomes.state(), status = outcome.status_code,
+                code = outcome.error_code.map(DeliveryErrorCode::as_str), "attempted");
+        }
+        Ok(())
+    }
+}
+
+/// How an attempt is counted.
+fn counted(outcome: &AttemptOutcome) -> &'static str {
+    match (outcome.becomes, outcome.error_code) {
+        (Disposition::Delivered, _) => "delivered",
+        (_, Some(DeliveryErrorCode::HostNotAllowed | DeliveryErrorCode::HostNotPublic)) => "blocked",
+        (Disposition::Again(_), _) => "retry",
+        (Disposition::Exhausted | Disposition::Discarded, _) => "exhausted",
+    }
+}

@@ -1,0 +1,179 @@
+//! Seals what is private and must be read again before it goes into the database, with a key from a file.
+//!
+//! Whoever has a copy of the database then has no certificate's key, and can sign for nobody.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+
+/// Its name in the gateway's folder.
+pub const KEY_FILE_NAME: &str = "seal";
+
+/// Bytes of a key.
+const KEY_BYTES: usize = 32;
+
+/// What is wrong with the key's file, or with what was sealed.
+#[derive(Debug, thiserror::Error)]
+pub enum EncryptionError {
+    /// The file cannot be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Others can read it.
+    #[error("{path} has mode {mode:04o}: others can read it. Run: chmod 600 {path}")]
+    Loose {
+        /// Which file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// It holds something else.
+    #[error("{path}: it holds no sealing key, which is 43 letters and digits that the first gateway made")]
+    NoKey {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// Sealed with another key, or changed.
+    #[error("what the database keeps was sealed with another key. Give every replica the same seal_file")]
+    OtherKey,
+}
+
+/// Seals and opens. Clones have the same key.
+#[derive(Clone)]
+pub struct DataCipher(LessSafeKey);
+
+impl DataCipher {
+    /// Reads the key, or makes it.
+    ///
+    /// # Errors
+    /// See [`EncryptionError`].
+    pub fn load_or_create(path: &Path) -> Result<Self, EncryptionError> {
+        match Self::load(path) {
+            Err(EncryptionError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                let key: [u8; KEY_BYTES] = std::array::from_fn(|_| rand::random());
+                save(path, &URL_SAFE_NO_PAD.encode(key))
+                    .map_err(|source| EncryptionError::Io { path: path.to_owned(), source })?;
+                Self::load(path)
+            }
+            other => other,
+        }
+    }
+
+    /// Reads the key, which must be there.
+    ///
+    /// # Errors
+    /// See [`EncryptionError`].
+    pub fn load(path: &Path) -> Result<Self, EncryptionError> {
+        let io = |source| EncryptionError::Io { path: path.to_owned(), source };
+        let mode = std::fs::metadata(path).map_err(io)?.permissions().mode() & 0o777;
+        if mode & 0o007 != 0 {
+            return Err(EncryptionError::Loose { path: path.to_owned(), mode });
+        }
+        let text = std::fs::read_to_string(path).map_err(io)?;
+        let key = URL_SAFE_NO_PAD.decode(text.trim()).ok();
+        let key = key.and_then(|key| UnboundKey::new(&CHACHA20_POLY1305, &key).ok());
+        key.map(|key| Self(LessSafeKey::new(key))).ok_or_else(|| EncryptionError::NoKey { path: path.to_owned() })
+    }
+
+    /// Seals a secret for one place, such as a row; it opens nowhere else.
+    pub fn encrypt(&self, secret: &[u8], place: &str) -> Vec<u8> {
+        // At random, so that replicas need not agree; so few are sealed that none comes twice.
+        let nonce: [u8; NONCE_LEN] = std::array::from_fn(|_| rand::random());
+        let mut text = secret.to_vec();
+        self.0
+            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(place), &mut text)
+            .expect("only a text of many gigabytes is too long");
+        [nonce.as_slice(), &text].concat()
+    }
+
+    /// Opens what was sealed for this place.
+    ///
+    /// # Errors
+    /// It was sealed with another key or for another place, or was changed.
+    pub fn decrypt(&self, sealed: &[u8], place: &str) -> Result<Vec<u8>, EncryptionError> {
+        let (nonce, text) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(EncryptionError::OtherKey)?;
+        let mut text = text.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let opened = self.0.open_in_place(nonce, Aad::from(place), &mut text).map_err(|_| EncryptionError::OtherKey)?;
+        Ok(opened.to_vec())
+    }
+}
+
+/// Writes a key into a file that only its owner can read. One that another process made meanwhile stays.
+fn save(path: &Path, key: &str) -> std::io::Result<()> {
+    // At random: replicas in containers may share the folder, and have the same process id.
+    let partial = path.with_extension(format!("{:032x}.new", rand::random::<u128>()));
+    let written = write(&partial, key).and_then(|()| match std::fs::hard_link(&partial, path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    });
+    // Nothing useful can be done about a failure, and the name is never used again.
+    let _ = std::fs::remove_file(&partial);
+    written?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+fn write(path: &Path, key: &str) -> std::io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(format!("{key}\n").as_bytes())?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sealed_opens_with_its_key_at_its_place_and_nowhere_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("seal");
+        let seal = DataCipher::load_or_create(&path).unwrap();
+        let sealed = seal.encrypt(b"private", "here");
+        assert!(!sealed.windows(7).any(|part| part == b"private"));
+        let again = DataCipher::load_or_create(&path).unwrap();
+        assert_eq!(again.decrypt(&sealed, "here").unwrap(), b"private");
+        assert!(matches!(again.decrypt(&sealed, "there"), Err(EncryptionError::OtherKey)));
+        assert!(matches!(again.decrypt(&sealed[..5], "here"), Err(EncryptionError::OtherKey)));
+        let mut changed = sealed.clone();
+        *changed.last_mut().unwrap() ^= 1;
+        assert!(matches!(again.decrypt(&changed, "here"), Err(EncryptionError::OtherKey)));
+        let other = DataCipher::load_or_create(&folder.path().join("other")).unwrap();
+        assert!(matches!(other.decrypt(&sealed, "here"), Err(EncryptionError::OtherKey)));
+    }
+
+    #[test]
+    fn gateways_that_start_at_once_and_name_one_place_have_the_same_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("seal");
+        let seals: Vec<_> = std::thread::scope(|scope| {
+            let starts: Vec<_> = (0..16).map(|_| scope.spawn(|| DataCipher::load_or_create(&path).unwrap())).collect();
+            starts.into_iter().map(|start| start.join().unwrap()).collect()
+        });
+        let sealed = seals[0].encrypt(b"private", "here");
+        assert!(seals.iter().all(|seal| seal.decrypt(&sealed, "here").unwrap() == b"private"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_or_that_is_none_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("seal");
+        DataCipher::load_or_create(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(DataCipher::load_or_create(&path), Err(EncryptionError::Loose { mode: 0o644, .. })));
+        let path = folder.path().join("none");
+        std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&path).unwrap();
+        assert!(matches!(DataCipher::load_or_create(&path), Err(EncryptionError::NoKey { .. })));
+    }
+}

@@ -1,0 +1,19 @@
+//! The answer to a request that makes something: its record, its address, and whether it was made before.
+
+use axum::Json;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+const IDEMPOTENCY_REPLAYED_HEADER: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// Answers with a record that stands at `location`.
+pub(super) fn created_response(status: StatusCode, location: &str, record: impl Serialize, replayed: bool) -> Response {
+    let mut response = (status, Json(record)).into_response();
+    let location = HeaderValue::from_str(location).expect("a path of letters, digits, slashes and underscores");
+    response.headers_mut().insert(header::LOCATION, location);
+    if replayed {
+        response.headers_mut().insert(IDEMPOTENCY_REPLAYED_HEADER, HeaderValue::from_static("true"));
+    }
+    response
+}

@@ -1,0 +1,49 @@
+//! Keeps the service manager told: how the gateway is, and that it lives.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::health::HealthSnapshot;
+use crate::heartbeat::Heartbeat;
+use crate::sd_notify::ServiceNotifier;
+use crate::store::Store;
+
+/// Between two looks at how things stand.
+const STATUS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Tells until `stop`. `turning` beats whenever the loop that looks after the queue takes a step, whether or not the
+/// database answers it: a gateway whose loop hangs is to be killed, and one without a database is not.
+pub(super) async fn run(manager: ServiceNotifier, store: Store, turning: Heartbeat, stop: CancellationToken) {
+    // Half of what the manager waits for: one word may come late.
+    let every = manager.watchdog().map_or(STATUS_INTERVAL, |watchdog| (watchdog / 2).min(STATUS_INTERVAL));
+    let mut said = String::new();
+    loop {
+        if manager.watchdog().is_none_or(|watchdog| turning.age() < watchdog) {
+            manager.alive();
+        }
+        // A look at a database that does not answer must not keep the next word back.
+        if let Ok(status) = tokio::time::timeout(every / 2, status(&store)).await
+            && status != said
+        {
+            manager.status(&status);
+            said = status;
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(every)).await.is_none() {
+            return;
+        }
+    }
+}
+
+async fn status(store: &Store) -> String {
+    let seen = HealthSnapshot::now(store, Duration::ZERO).await;
+    if seen.migration.is_none() {
+        return "the database does not answer".to_owned();
+    }
+    let (connected, plural) = (seen.connected(), if seen.connected() == 1 { "" } else { "s" });
+    let mut status = format!("{connected} device{plural} connected, {} queued", seen.waiting());
+    if let Some(worst) = seen.problems().first() {
+        status += &format!("; {}", worst.title);
+    }
+    status
+}

@@ -1,0 +1,175 @@
+//! A device that was cut off is back: what becomes of the run that it held.
+
+use std::time::Duration;
+
+use deadpool_postgres::GenericClient;
+use deskgate_protocol::EventId;
+use deskgate_protocol::run::{EventType, Phase, RunState};
+use serde_json::json;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::{AttemptFence, one, words};
+use crate::store::Error;
+
+/// What was to be stopped meanwhile is still to be stopped, and what was asked is still to be answered. Only the row
+/// itself says so in time.
+pub(super) const RECONCILE_SQL: &str = "-- attempts::reconcile
+    WITH moved AS (
+        UPDATE runs SET last_sequence = last_sequence + 1,
+            state = CASE WHEN stop_operation_id IS NOT NULL THEN 'cancelling'
+                WHEN open_approval IS NOT NULL THEN 'awaiting_approval' ELSE 'running' END
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = 'awaiting_reconciliation'
+        RETURNING run_id, last_sequence, state)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence, $5, $6, json_build_object('state', state, 'by', 'device') FROM moved RETURNING 1";
+
+/// Who begins again asks again: the request of the attempt before is withdrawn. What was in doubt is reconciled.
+pub(super) const RESTART_SQL: &str = "-- attempts::restart
+    WITH held AS (
+        SELECT run_id, state = 'awaiting_reconciliation' AS in_doubt, open_approval FROM runs
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($9)
+            AND ($10 OR unknown_attempt = attempt AND stop_operation_id IS NULL)
+        FOR UPDATE
+    ), moved AS (
+        UPDATE runs r SET state = CASE WHEN stop_operation_id IS NOT NULL THEN 'cancelling' ELSE 'running' END,
+            attempt = attempt + 1, device_seq = 0, open_approval = NULL, waited_until = now(), is_reoffered = true,
+            last_sequence = last_sequence + 1 + in_doubt::integer + (held.open_approval IS NOT NULL)::integer
+        FROM held WHERE r.run_id = held.run_id
+        RETURNING r.run_id, last_sequence, state, in_doubt, held.open_approval AS withdrawn,
+            unknown_attempt = attempt - 1 AS decided)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence - 1 - in_doubt::integer, $11::uuid, 'run.approval_resolved', json_build_object(
+        'approval_id', 'apr_' || replace(withdrawn::text, '-', ''), 'resolution', 'withdrawn')
+    FROM moved WHERE withdrawn IS NOT NULL UNION ALL
+    SELECT run_id, last_sequence - 1, $8::uuid, 'run.reconciled',
+        json_build_object('state', state, 'by', CASE WHEN decided THEN 'desktop_user' ELSE 'device' END)
+    FROM moved WHERE in_doubt UNION ALL
+    SELECT run_id, last_sequence, $5, $6, $7::text::json FROM moved RETURNING NULL::float8";
+
+/// Of a run that was unknown once nobody can say that nothing was changed, whatever came of it later. What it asked is
+/// withdrawn.
+pub(super) const CANCEL_SQL: &str = "-- attempts::cancel
+    WITH held AS (
+        SELECT run_id, state = 'awaiting_reconciliation' AS in_doubt, open_approval FROM runs
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($9)
+            AND stop_operation_id IS NOT NULL
+        FOR UPDATE
+    ), ended AS (
+        UPDATE runs r SET state = 'cancelled', finished_at = now(), purge_at = now() + make_interval(secs => $7),
+            open_approval = NULL,
+            last_sequence = last_sequence + 1 + in_doubt::integer + (held.open_approval IS NOT NULL)::integer
+        FROM held WHERE r.run_id = held.run_id
+        RETURNING r.run_id, last_sequence, in_doubt, held.open_approval AS withdrawn, unknown_attempt,
+            unknown_attempt = attempt AS decided, extract(epoch FROM finished_at - started_at)::float8 AS seconds)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence - 1 - in_doubt::integer, $10::uuid, 'run.approval_resolved', json_build_object(
+        'approval_id', 'apr_' || replace(withdrawn::text, '-', ''), 'resolution', 'withdrawn')
+    FROM ended WHERE withdrawn IS NOT NULL UNION ALL
+    SELECT run_id, last_sequence - 1, $8::uuid, 'run.reconciled',
+        json_build_object('state', 'cancelled', 'by', CASE WHEN decided THEN 'desktop_user' ELSE 'device' END)
+    FROM ended WHERE in_doubt UNION ALL
+    SELECT run_id, last_sequence, $5, $6,
+        json_build_object('effects', CASE WHEN unknown_attempt IS NULL THEN 'none' ELSE 'possible' END)
+    FROM ended RETURNING (SELECT seconds FROM ended)";
+
+/// Said again in every session. Who was already waiting for the device is told once why it goes on waiting.
+pub(super) const MARK_UNKNOWN_SQL: &str = "-- attempts::unknown
+    WITH moved AS (
+        UPDATE runs SET state = 'awaiting_reconciliation', unknown_attempt = attempt, last_sequence = last_sequence + 1
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND (state = ANY($8)
+            OR state = 'awaiting_reconciliation' AND unknown_attempt IS DISTINCT FROM attempt)
+        RETURNING run_id, last_sequence)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence, $5, $6, $7::text::json FROM moved RETURNING 1";
+
+pub(super) const LOSE_SQL: &str = "-- attempts::lose
+    WITH moved AS (
+        UPDATE runs SET state = $9, last_sequence = last_sequence + 1
+        WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND state = ANY($8)
+        RETURNING run_id, last_sequence)
+    INSERT INTO run_events (run_id, sequence, event_id, type, data)
+    SELECT run_id, last_sequence, $5, $6, $7::text::json FROM moved RETURNING 1";
+
+/// The device still executes it.
+pub(super) async fn reconcile(client: &impl GenericClient, fence: &AttemptFence<'_>) -> Result<Option<Row>, Error> {
+    one(client, RECONCILE_SQL, fence, &[&EventId::new().uuid(), &EventType::RunReconciled.as_str()]).await
+}
+
+/// The device starts it again, as the attempt after this one.
+pub(super) async fn restart(
+    client: &impl GenericClient,
+    fence: &AttemptFence<'_>,
+    attempt: u32,
+) -> Result<Option<Row>, Error> {
+    let started = RunState::ALL.into_iter().filter(|state| state.phase() == Phase::Started);
+    begin_again(client, fence, attempt, started, true).await
+}
+
+/// The desktop user has it run again, unless it was to be stopped.
+pub(super) async fn run_again(
+    client: &impl GenericClient,
+    fence: &AttemptFence<'_>,
+    attempt: u32,
+    retention: Duration,
+) -> Result<Option<Row>, Error> {
+    let in_doubt = [RunState::AwaitingReconciliation];
+    match begin_again(client, fence, attempt, in_doubt, false).await? {
+        Some(restarted) => Ok(Some(restarted)),
+        None => end_stopped(client, fence, in_doubt, retention).await,
+    }
+}
+
+async fn begin_again(
+    client: &impl GenericClient,
+    fence: &AttemptFence<'_>,
+    attempt: u32,
+    from: impl IntoIterator<Item = RunState>,
+    by_itself: bool,
+) -> Result<Option<Row>, Error> {
+    let data = json!({ "attempt": attempt.saturating_add(1) }).to_string();
+    let [event_id, reconciled_id, withdrawn_id] = std::array::from_fn(|_| EventId::new().uuid());
+    let (kind, from) = (EventType::RunRestarted.as_str(), words(from));
+    let rest: [&(dyn ToSql + Sync); 7] = [&event_id, &kind, &data, &reconciled_id, &from, &by_itself, &withdrawn_id];
+    one(client, RESTART_SQL, fence, &rest).await
+}
+
+/// It was to be stopped, and nothing of it was executed that could have changed anything.
+pub(super) async fn cancel(
+    client: &impl GenericClient,
+    fence: &AttemptFence<'_>,
+    retention: Duration,
+) -> Result<Option<Row>, Error> {
+    end_stopped(client, fence, RunState::Cancelled.predecessors(), retention).await
+}
+
+async fn end_stopped(
+    client: &impl GenericClient,
+    fence: &AttemptFence<'_>,
+    from: impl IntoIterator<Item = RunState>,
+    retention: Duration,
+) -> Result<Option<Row>, Error> {
+    let [event_id, reconciled_id, withdrawn_id] = std::array::from_fn(|_| EventId::new().uuid());
+    // What is queued and was to be stopped has ended already.
+    let from = words(from.into_iter().filter(|state| state.phase() == Phase::Started));
+    let (kind, retention) = (EventType::RunCancelled.as_str(), retention.as_secs_f64());
+    one(client, CANCEL_SQL, fence, &[&event_id, &kind, &retention, &reconciled_id, &from, &withdrawn_id]).await
+}
+
+/// The device was restarted and does not know what it changed.
+pub(super) async fn unknown(client: &impl GenericClient, fence: &AttemptFence<'_>) -> Result<Option<Row>, Error> {
+    let from = words(RunState::AwaitingReconciliation.predecessors());
+    let kind = EventType::RunAwaitingReconciliation.as_str();
+    let reason = "the device was restarted in the middle of a tool call; its user settles what became of it";
+    let data = json!({ "reason": reason }).to_string();
+    one(client, MARK_UNKNOWN_SQL, fence, &[&EventId::new().uuid(), &kind, &data, &from]).await
+}
+
+/// The device knows nothing of it.
+pub(super) async fn lose(client: &impl GenericClient, fence: &AttemptFence<'_>) -> Result<Option<Row>, Error> {
+    let from = words(RunState::AwaitingReconciliation.predecessors());
+    let kind = EventType::RunAwaitingReconciliation.as_str();
+    let data = json!({ "reason": "the device no longer knows this run" }).to_string();
+    let to = RunState::AwaitingReconciliation.as_str();
+    one(client, LOSE_SQL, fence, &[&EventId::new().uuid(), &kind, &data, &from, &to]).await
+}

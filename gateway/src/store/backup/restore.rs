@@ -1,0 +1,104 @@
+//! A dump back into a database, and what must not be done with it in silence.
+//!
+//! A backup is older than the world. What it shows as queued or running may have been executed since, by a device that
+//! told a database which is gone. So nothing of it is offered again: every run that had not ended awaits reconciliation,
+//! and is fenced. Sessions get numbers that none of before has, and attempts too, so that neither a gateway that was
+//! frozen nor a device that still holds such a run can write on it.
+
+use std::path::Path;
+
+use deskgate_protocol::Timestamp;
+use deskgate_protocol::run::EventType;
+use serde_json::json;
+use tokio_postgres::Client;
+
+use super::{BackupError, programs};
+use crate::store::Database;
+use crate::store::migrate::{self, REPLACED_SCHEMA, SchemaStatus};
+use crate::store::operations::FIRST_RESTORED_ATTEMPT;
+
+/// What a restore did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestoreReport {
+    /// Runs that nobody knows the outcome of.
+    pub in_doubt: u64,
+}
+
+/// Sessions of a gateway in this database, without this one.
+pub async fn in_use(client: &Client) -> Result<i64, BackupError> {
+    let sql = "-- backup::in_use
+        SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+            AND application_name IN ('deskgate-gateway', 'deskgate-gateway listen')";
+    Ok(client.query_one(sql, &[]).await?.try_get(0)?)
+}
+
+/// Whether a database has no tables.
+pub async fn is_empty(client: &Client) -> Result<bool, BackupError> {
+    Ok(super::count(client).await?.is_empty())
+}
+
+/// Puts a dump that was taken at `taken_at` back in place of what is there, and settles what was under way, unless
+/// nothing happened since (`unchanged`). After an error everything is as it was. While this is under way, and after it was
+/// cut off, no gateway begins on the database; another restore then goes on from what was there first.
+pub async fn restore(
+    database: &Database,
+    dump: &Path,
+    taken_at: Timestamp,
+    unchanged: bool,
+) -> Result<RestoreReport, BackupError> {
+    let (client, _driver) = database.connect().await?;
+    let major: i32 =
+        client.query_one("SELECT current_setting('server_version_num')::int / 10000", &[]).await?.try_get(0)?;
+    let program = programs::find("pg_restore", major.unsigned_abs())?;
+    let aside = match migrate::is_half_restored(&client).await? {
+        // Waits for whoever still writes there.
+        true => "DROP SCHEMA public CASCADE; CREATE SCHEMA public".to_owned(),
+        false => format!("ALTER SCHEMA public RENAME TO {REPLACED_SCHEMA}; CREATE SCHEMA public"),
+    };
+    client.batch_execute(&format!("BEGIN; {aside}; COMMIT")).await?;
+    let restored = async {
+        let dump = dump.display().to_string();
+        let arguments = ["--exit-on-error", "--single-transaction", "--no-owner", "--no-privileges", &dump];
+        programs::run("pg_restore", &program, database, &arguments).await?;
+        match migrate::compared(&client).await? {
+            SchemaStatus::Current | SchemaStatus::Behind { .. } => {}
+            SchemaStatus::Ahead { applied } => {
+                return Err(migrate::MigrateError::Ahead { applied, known: migrate::newest() }.into());
+            }
+        }
+        if unchanged { Ok(RestoreReport { in_doubt: 0 }) } else { settle(&client, taken_at).await }
+    };
+    match restored.await {
+        Ok(restored) => {
+            client.batch_execute(&format!("DROP SCHEMA {REPLACED_SCHEMA} CASCADE")).await?;
+            Ok(restored)
+        }
+        Err(error) => {
+            let back =
+                format!("BEGIN; DROP SCHEMA public CASCADE; ALTER SCHEMA {REPLACED_SCHEMA} RENAME TO public; COMMIT");
+            client.batch_execute(&back).await?;
+            Err(error)
+        }
+    }
+}
+
+/// Fences everything that was under way in one commit.
+async fn settle(client: &Client, taken_at: Timestamp) -> Result<RestoreReport, BackupError> {
+    let sql = "-- backup::fence_sessions
+        WITH fenced AS (
+            UPDATE devices SET epoch = epoch + $4, connected_epoch = NULL, asleep_since = NULL, lease_expires_at = now()
+        ), doubtful AS (
+            UPDATE runs SET state = 'awaiting_reconciliation', attempt = attempt + $3, offered_until = NULL, device_seq = 0,
+                last_sequence = last_sequence + 1
+            WHERE finished_at IS NULL RETURNING run_id, last_sequence)
+        INSERT INTO run_events (run_id, sequence, event_id, type, data)
+        SELECT run_id, last_sequence, gen_random_uuid(), $1, $2::text::json FROM doubtful";
+    let reason = format!(
+        "the gateway was restored from a backup of {taken_at}, in which this run had not ended; what became of it since \
+         is not known here"
+    );
+    let (kind, data) = (EventType::RunAwaitingReconciliation.as_str(), json!({ "reason": reason }).to_string());
+    let sessions = i64::from(FIRST_RESTORED_ATTEMPT);
+    let in_doubt = client.execute(sql, &[&kind, &data, &FIRST_RESTORED_ATTEMPT, &sessions]).await?;
+    Ok(RestoreReport { in_doubt })
+}

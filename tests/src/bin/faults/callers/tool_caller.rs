@@ -1,0 +1,22 @@
+//! Has things noted in the book, one after the other, by the service whose tool is elsewhere.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{ApiReply, CallerContext, submission_to, submitter};
+use crate::testbed::CALLER_INPUT;
+
+/// Submits while the business is open, and waits for the end of each.
+pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize) {
+    let mut caller = business.caller(&name);
+    while business.is_open() {
+        let job = business.fresh_job();
+        let text = format!("job={job} plan=note delay=0 note={CALLER_INPUT}");
+        let request = submission_to(&caller.service(desk).noting_id, desk, &job, &text, false);
+        let Some(run_id) = caller.retry(&request).await.as_ref().and_then(ApiReply::run_id) else { continue };
+        submitter::ends(&mut caller.fork("wait"), desk, &run_id, false).await;
+        sleep(Duration::from_millis(caller.dice.within(50, 500))).await;
+    }
+}

@@ -1,0 +1,272 @@
+//! What single faults must show beyond the invariants.
+
+use std::collections::BTreeMap;
+
+use super::{Observations, Violation};
+use crate::history::{CallAction, CallRecord, StoredEvent, StreamConnection};
+use crate::injection::{InjectedFault, one_of};
+use crate::plan::FaultKind;
+use crate::testbed::REPLICA_COUNT;
+use crate::testbed::fake_tool_server::NoteCall;
+
+/// Microseconds in which another gateway must have answered.
+const FAILOVER_LIMIT_US: u64 = 1_000_000;
+/// Three heartbeats of a second, and one for a machine with more to do than it can; in milliseconds.
+const SILENCE_NOTICE_LIMIT_MS: u64 = 4000;
+
+/// Faults of a kind that were shown to have struck.
+fn struck(witnesses: &Observations, kind: FaultKind) -> impl Iterator<Item = &InjectedFault> {
+    witnesses.strikes.iter().filter(move |strike| strike.kind() == kind && strike.proof.is_ok())
+}
+
+/// F1: within a second another gateway has answered somebody as it should.
+pub(super) fn others_serve(witnesses: &Observations) -> Vec<Violation> {
+    let silent = struck(witnesses, FaultKind::F1).filter(|strike| {
+        let killed = one_of(strike.planned.target, REPLICA_COUNT);
+        let answered = witnesses.calls.iter().filter(|call| call.replica != killed && call.begun >= strike.begun);
+        !answered
+            .into_iter()
+            .any(|call| call.ended <= strike.begun + FAILOVER_LIMIT_US && call.status.is_some_and(|s| s < 300))
+    });
+    silent
+        .map(|strike| {
+            let text = format!("nobody answered within a second of fault {}", strike.planned.number);
+            Violation::of("F1", strike.begun, text)
+        })
+        .collect()
+}
+
+/// Milliseconds in which the first of all gateways has to accept something after their start.
+const START_LIMIT_MS: u64 = 5000;
+/// Microseconds in which whoever asks is answered while the database says nothing, with half a second for the machine.
+const ANSWER_LIMIT_US: u64 = 3_500_000;
+
+/// F3: somebody's submission is accepted soon after the start.
+pub(super) fn starts_at_once(witnesses: &Observations) -> Vec<Violation> {
+    let late =
+        struck(witnesses, FaultKind::F3).filter(|strike| strike.noticed_ms.iter().any(|after| *after > START_LIMIT_MS));
+    late.map(|strike| {
+        let text = format!("the first 202 came {:?} ms after fault {}", strike.noticed_ms, strike.planned.number);
+        Violation::of("F3", strike.begun, text)
+    })
+    .collect()
+}
+
+/// F4: of the submissions that begin meanwhile none needs a third try, and every stream that ends was told so.
+pub(super) fn rolls(witnesses: &Observations) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for strike in struck(witnesses, FaultKind::F4) {
+        let within = |at: u64| (strike.begun..=strike.healed).contains(&at);
+        let submitted = witnesses.done.iter().filter(|done| done.name == "submit" && within(done.begun));
+        for done in submitted.filter(|done| !done.succeeded || done.tries > 2) {
+            let text = format!("a submission of {} took {} tries", done.caller, done.tries);
+            violations.push(Violation::of("F4", done.begun, text));
+        }
+        for followed in &witnesses.followed {
+            let mut events = followed.connections.iter().flat_map(|connection| &connection.events);
+            let last = events.find(|event| event.is_final()).map(|event| event.sequence);
+            let ends = |connection: &&StreamConnection| {
+                // Also where whoever asks has it already.
+                let is_over = connection.events.last().is_some_and(StoredEvent::is_final)
+                    || last.is_some_and(|last| connection.after >= last);
+                within(connection.ended) && connection.was_open && !connection.was_left && !is_over
+            };
+            for connection in followed.connections.iter().filter(ends).filter(|connection| !connection.was_told) {
+                let text = format!("a stream of {} ended without a word", followed.run_id);
+                violations.push(Violation::of("F4", connection.ended, text));
+            }
+        }
+    }
+    violations
+}
+
+/// F11: nobody waits for the database.
+pub(super) fn nobody_hangs(witnesses: &Observations) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for strike in struck(witnesses, FaultKind::F11) {
+        // What comes behind it is another fault's.
+        let waited = |call: &CallRecord| call.ended.min(strike.healed).saturating_sub(call.begun.max(strike.begun));
+        let submitted = witnesses.calls.iter().filter(|call| matches!(call.asked, CallAction::Submit { .. }));
+        for call in submitted.filter(|call| waited(call) > ANSWER_LIMIT_US) {
+            let text = format!("{} waited {} ms for an answer", call.caller, waited(call) / 1000);
+            violations.push(Violation::of("F11", call.begun, text));
+        }
+    }
+    violations
+}
+
+/// F12: where every connection is taken, readiness says so.
+pub(super) fn readiness_says_so(witnesses: &Observations) -> Vec<Violation> {
+    let silent = struck(witnesses, FaultKind::F12).filter(|strike| strike.noticed_ms.contains(&u64::MAX));
+    silent
+        .map(|strike| {
+            Violation::of("F12", strike.begun, format!("readiness did not say so in fault {}", strike.planned.number))
+        })
+        .collect()
+}
+
+/// F15: nothing is accepted that is not on the disk. What was asked for before may be there already.
+pub(super) fn nothing_unsynced_is_accepted(witnesses: &Observations) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for strike in struck(witnesses, FaultKind::F15) {
+        let [from, to] = strike.noticed_ms[..] else { continue };
+        let (from, to) = (strike.begun + from * 1000, strike.begun + to * 1000);
+        let asked = |job| witnesses.calls.iter().filter(move |call| call.asked.job() == Some(job));
+        for call in
+            witnesses.calls.iter().filter(|call| call.status == Some(202) && call.begun >= from && call.ended <= to)
+        {
+            let Some(job) = call.asked.job() else { continue };
+            if asked(job).all(|call| call.begun >= from) {
+                let text = format!("{job} of {} was accepted while nothing could be made durable", call.caller);
+                violations.push(Violation::of("F15", call.begun, text));
+            }
+        }
+    }
+    violations
+}
+
+/// F17 and F18: agent and gateway both notice.
+pub(super) fn silence_is_noticed(witnesses: &Observations) -> Vec<Violation> {
+    let both = struck(witnesses, FaultKind::F17).chain(struck(witnesses, FaultKind::F18));
+    let late = both.filter(|strike| strike.noticed_ms.iter().any(|after| *after > SILENCE_NOTICE_LIMIT_MS));
+    late.map(|strike| {
+        let text = format!("fault {} was noticed after {:?} ms only", strike.planned.number, strike.noticed_ms);
+        Violation::of("F17", strike.begun, text)
+    })
+    .collect()
+}
+
+/// F25: a call that took effect and was not answered is told to the model as one that may have happened. Whether it ever
+/// happens again is I3's.
+pub(super) fn an_untold_call_is_told_as_one(witnesses: &Observations) -> Vec<Violation> {
+    let mut notes: BTreeMap<(&str, usize), Vec<&NoteCall>> = BTreeMap::new();
+    for note in &witnesses.notes {
+        notes.entry((&note.job, note.call)).or_default().push(note);
+    }
+    let mut violations = Vec::new();
+    for ((job, call), notes) in notes {
+        // What the owner let run again is another call, and begins with another first turn.
+        let [note] = notes[..] else { continue };
+        let behind = witnesses.turns.iter().filter(|turn| turn.job == job && turn.begun > note.at);
+        let next = behind.min_by_key(|turn| turn.begun).filter(|turn| turn.place > 2 * call && note.is_untold());
+        if let Some(turn) = next.filter(|turn| !turn.is_unsure) {
+            let text = format!("call {call} of {job} was noted and not answered, and its model was told otherwise");
+            violations.push(Violation::of("F25", turn.begun, text));
+        }
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{call, calls, done, events, read, run, submit, texts};
+    use super::*;
+    use crate::history::{AnswerContent, FollowRecord};
+    use crate::plan::PlannedFault;
+    use crate::testbed::fake_model::ModelTurn;
+
+    fn strike(kind: FaultKind, noticed_ms: &[u64]) -> InjectedFault {
+        let planned = PlannedFault { number: 0, kind, pause_ms: 0, lasts_ms: 0, target: 1, manner: 0 };
+        InjectedFault { planned, begun: 10, healed: 20, proof: Ok(String::new()), noticed_ms: noticed_ms.to_vec() }
+    }
+
+    #[test]
+    fn a_killed_gateway_whose_like_are_silent_is_found() {
+        let told = |at, replica| {
+            let mut answered = calls(&[call("a", at, read("r"), run("r", "queued"))]);
+            answered.calls[0].replica = replica;
+            answered.strikes.push(strike(FaultKind::F1, &[]));
+            answered
+        };
+        assert_eq!(others_serve(&told(15, 0)), []);
+        assert!(texts(&others_serve(&told(15, 1))).contains("nobody answered"), "it is the one that was killed");
+        assert!(texts(&others_serve(&told(2_000_000, 0))).contains("nobody answered"));
+    }
+
+    #[test]
+    fn a_silence_that_one_end_does_not_notice_is_found() {
+        let told = |noticed_ms: &[u64]| Observations {
+            strikes: vec![strike(FaultKind::F17, noticed_ms)],
+            ..Observations::default()
+        };
+        assert_eq!(silence_is_noticed(&told(&[3100, 2900])), []);
+        assert!(texts(&silence_is_noticed(&told(&[3100, u64::MAX]))).contains("noticed after"));
+    }
+
+    #[test]
+    fn a_late_start_a_third_try_and_a_stream_without_a_word_are_found() {
+        let with = |kind, noticed_ms: &[u64]| Observations {
+            strikes: vec![strike(kind, noticed_ms)],
+            ..Observations::default()
+        };
+        assert_eq!(starts_at_once(&with(FaultKind::F3, &[900])), []);
+        assert!(texts(&starts_at_once(&with(FaultKind::F3, &[5100]))).contains("[5100] ms after"));
+        let mut rolled = with(FaultKind::F4, &[]);
+        rolled.done.push(done("submit", 15, "r"));
+        rolled.done[0].tries = 2;
+        let told = StreamConnection { was_open: true, was_told: true, ended: 15, ..StreamConnection::default() };
+        let followed = |connection: &StreamConnection| FollowRecord {
+            connections: vec![connection.clone()],
+            ..FollowRecord::default()
+        };
+        rolled.followed.push(followed(&told));
+        assert_eq!(rolls(&rolled), []);
+        let whole =
+            StreamConnection { events: events(&["run.accepted", "run.succeeded"]), was_told: false, ..told.clone() };
+        let again = StreamConnection { after: 2, was_told: false, ..told.clone() };
+        rolled.followed.push(FollowRecord { connections: vec![whole, again], ..FollowRecord::default() });
+        assert_eq!(rolls(&rolled), [], "it is over, and nothing is left to be told");
+        rolled.done[0].tries = 3;
+        rolled.followed.push(followed(&StreamConnection { was_told: false, ..told }));
+        let found = texts(&rolls(&rolled));
+        assert!(found.contains("took 3 tries") && found.contains("ended without a word"), "{found}");
+    }
+
+    #[test]
+    fn what_is_accepted_and_not_on_the_disk_is_found() {
+        let told = |first, at| {
+            let mut accepted = call("a", at, submit("j"), run("r", "queued"));
+            accepted.status = Some(202);
+            let mut asked = call("a", first, submit("j"), AnswerContent::Nothing);
+            asked.status = None;
+            let strike = InjectedFault { healed: 90_000_000, ..strike(FaultKind::F15, &[2000, 5000]) };
+            Observations { strikes: vec![strike], ..calls(&[asked, accepted]) }
+        };
+        assert_eq!(nothing_unsynced_is_accepted(&told(3_000_000, 6_000_000)), []);
+        assert_eq!(nothing_unsynced_is_accepted(&told(1_000_000, 3_500_000)), [], "it may have been there already");
+        assert!(texts(&nothing_unsynced_is_accepted(&told(3_000_000, 3_500_000))).contains("j of a was accepted"));
+    }
+
+    #[test]
+    fn whoever_waits_for_the_database_and_a_readiness_that_is_wrong_are_found() {
+        let told = |kind, noticed_ms: &[u64], ended| {
+            let mut call = call("a", 15, submit("j"), run("r", "queued"));
+            call.ended = ended;
+            let strike = InjectedFault { healed: 9_000_000, ..strike(kind, noticed_ms) };
+            Observations { strikes: vec![strike], ..calls(&[call]) }
+        };
+        assert_eq!(nobody_hangs(&told(FaultKind::F11, &[], 3_000_000)), []);
+        assert!(texts(&nobody_hangs(&told(FaultKind::F11, &[], 4_000_000))).contains("3999 ms for an answer"));
+        assert_eq!(readiness_says_so(&told(FaultKind::F12, &[300], 16)), []);
+        assert!(texts(&readiness_says_so(&told(FaultKind::F12, &[u64::MAX], 16))).contains("did not say so"));
+    }
+
+    #[test]
+    fn a_call_that_may_have_happened_and_is_told_as_one_that_did_not_is_found() {
+        let told = |manner: &str, is_unsure| {
+            let (job, manner) = ("j".to_owned(), manner.to_owned());
+            let turns = vec![ModelTurn { job: job.clone(), place: 2, begun: 5, is_unsure, ..ModelTurn::default() }];
+            let notes = vec![NoteCall { job, is_noted: true, manner, ..NoteCall::default() }];
+            Observations { turns, notes, ..Observations::default() }
+        };
+        assert_eq!(an_untold_call_is_told_as_one(&told("Answers", false)), []);
+        assert_eq!(an_untold_call_is_told_as_one(&told("Vanishes", true)), []);
+        assert!(texts(&an_untold_call_is_told_as_one(&told("Vanishes", false))).contains("told otherwise"));
+        let mut again = told("Vanishes", false);
+        again.notes.push(NoteCall { manner: "Answers".to_owned(), ..again.notes[0].clone() });
+        assert_eq!(an_untold_call_is_told_as_one(&again), [], "its owner let it run again");
+        let mut denied = told("Vanishes", false);
+        denied.turns.push(ModelTurn { begun: 3, place: 0, ..denied.turns[0].clone() });
+        assert_eq!(an_untold_call_is_told_as_one(&denied), [], "and did not allow it then");
+    }
+}

@@ -1,0 +1,148 @@
+//! Whether a pass counts: one in which nothing worked, or nothing was broken, shows nothing.
+
+use super::Observations;
+use crate::injection::crash_points::{self, AGENT_POINTS, CrashPoint, GATEWAY_POINTS};
+use crate::plan::FaultKind;
+
+/// What a pass must have had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PassRequirements {
+    /// Faults that were planned.
+    pub(crate) faults: usize,
+    /// Runs that ended.
+    pub(crate) runs: usize,
+    /// Programs that died at each point.
+    pub(crate) deaths: usize,
+}
+
+/// Of a hundred operations, those that must have succeeded after their repetitions.
+const MIN_SUCCESS_PERCENT: usize = 90;
+
+/// Why a pass does not count; nothing if it does.
+pub(crate) fn shortfalls(witnesses: &Observations, wanted: PassRequirements) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let ended = ended(witnesses);
+    if ended < wanted.runs {
+        reasons.push(format!("{ended} runs ended; {} are needed", wanted.runs));
+    }
+    let (succeeded, all) = succeeded(witnesses);
+    if succeeded * 100 < all * MIN_SUCCESS_PERCENT || all == 0 {
+        reasons.push(format!("{succeeded} of {all} operations succeeded; {MIN_SUCCESS_PERCENT} of 100 are needed"));
+    }
+    if witnesses.strikes.len() < wanted.faults {
+        reasons.push(format!("{} of {} faults were struck", witnesses.strikes.len(), wanted.faults));
+    }
+    if !witnesses.probed.iter().any(|probed| probed.status == 404) {
+        reasons.push("nobody asked for what is not theirs and was answered".to_owned());
+    }
+    if witnesses.stale.is_empty() {
+        reasons.push("no device said anything too late".to_owned());
+    }
+    for strike in &witnesses.strikes {
+        if let Err(why) = &strike.proof {
+            let (number, kind) = (strike.planned.number, strike.kind());
+            reasons.push(format!("fault {number}, {kind}, cannot be shown to have struck: {why}"));
+        }
+    }
+    reasons.extend(unpassed(witnesses));
+    let spared = points_to_die_at(witnesses).filter(|point| point.struck < wanted.deaths);
+    reasons.extend(
+        spared.map(|CrashPoint { name, struck, .. }| {
+            format!("{struck} programs died {name}; {} are needed", wanted.deaths)
+        }),
+    );
+    reasons
+}
+
+/// The points at which a program may die, where any of its kind was to.
+fn points_to_die_at(witnesses: &Observations) -> impl Iterator<Item = &CrashPoint> {
+    let is_struck = |kind| witnesses.strikes.iter().any(|strike| strike.kind() == kind);
+    let (gateways, agents) = (is_struck(FaultKind::F2), is_struck(FaultKind::F6));
+    let is_one = move |point: &&CrashPoint| {
+        gateways && crash_points::is_of(&point.name, &GATEWAY_POINTS)
+            || agents && crash_points::is_of(&point.name, &AGENT_POINTS)
+    };
+    witnesses.evidence.points.iter().filter(is_one)
+}
+
+/// Those by which none came.
+fn unpassed(witnesses: &Observations) -> Option<String> {
+    let missing = points_to_die_at(witnesses).filter(|point| point.passed == 0);
+    let missing: Vec<_> = missing.map(|point| &point.name[..]).collect();
+    (!missing.is_empty()).then(|| format!("no program came by {}", missing.join(", ")))
+}
+
+/// How many runs ended.
+pub(crate) fn ended(witnesses: &Observations) -> usize {
+    let seen = witnesses.seen_of_runs();
+    seen.values().filter(|sights| sights.iter().any(|sight| sight.phase == "final")).count()
+}
+
+/// How many operations succeeded, of how many.
+pub(crate) fn succeeded(witnesses: &Observations) -> (usize, usize) {
+    (witnesses.done.iter().filter(|done| done.succeeded).count(), witnesses.done.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{call, calls, done, read, run};
+    use super::*;
+    use crate::history::{ProbeRecord, StaleFinishRecord};
+    use crate::injection::InjectedFault;
+    use crate::plan::{FaultKind, PlannedFault};
+
+    fn told() -> Observations {
+        let planned = PlannedFault { number: 0, kind: FaultKind::F1, pause_ms: 0, lasts_ms: 0, target: 0, manner: 0 };
+        Observations {
+            done: vec![done("run", 1, "r")],
+            probed: vec![ProbeRecord { status: 404, ..ProbeRecord::default() }],
+            stale: vec![StaleFinishRecord::default()],
+            strikes: vec![InjectedFault {
+                planned,
+                begun: 1,
+                healed: 2,
+                proof: Ok("killed".to_owned()),
+                noticed_ms: Vec::new(),
+            }],
+            ..calls(&[call("a", 0, read("r"), run("r", "succeeded"))])
+        }
+    }
+
+    #[test]
+    fn a_pass_counts_only_with_enough_runs_successes_and_faults_that_struck() {
+        let wanted = PassRequirements { faults: 1, runs: 1, deaths: 0 };
+        assert_eq!(shortfalls(&told(), wanted), Vec::<String>::new());
+        let one = |witnesses: &Observations, wanted| shortfalls(witnesses, wanted).join("\n");
+        assert_eq!(one(&told(), PassRequirements { runs: 2, ..wanted }), "1 runs ended; 2 are needed");
+        assert_eq!(one(&told(), PassRequirements { faults: 2, ..wanted }), "1 of 2 faults were struck");
+        let mut failed = told();
+        failed.done[0].succeeded = false;
+        assert_eq!(one(&failed, wanted), "0 of 1 operations succeeded; 90 of 100 are needed");
+        let mut unasked = told();
+        (unasked.probed, unasked.stale) = (Vec::new(), Vec::new());
+        assert_eq!(shortfalls(&unasked, wanted).len(), 2);
+        let mut missed = told();
+        missed.strikes[0].proof = Err("nobody came".to_owned());
+        assert_eq!(one(&missed, wanted), "fault 0, F1, cannot be shown to have struck: nobody came");
+    }
+
+    #[test]
+    fn a_pass_counts_only_if_programs_came_by_every_point_at_which_they_may_die() {
+        let mut told = told();
+        told.strikes[0].planned.kind = FaultKind::F2;
+        let name = "before attempts::claim".to_owned();
+        told.evidence.points.push(CrashPoint { name, passed: 1, ..CrashPoint::default() });
+        let wanted = PassRequirements { faults: 1, runs: 1, deaths: 0 };
+        assert_eq!(shortfalls(&told, wanted), Vec::<String>::new());
+        told.evidence.points[0].passed = 0;
+        assert_eq!(shortfalls(&told, wanted), ["no program came by before attempts::claim"]);
+        told.strikes[0].planned.kind = FaultKind::F6;
+        assert_eq!(shortfalls(&told, wanted), Vec::<String>::new(), "agents were to die");
+        told.evidence.points[0].struck = 2;
+        let thrice = PassRequirements { deaths: 3, ..wanted };
+        assert_eq!(shortfalls(&told, thrice), Vec::<String>::new(), "agents were to die");
+        told.strikes[0].planned.kind = FaultKind::F2;
+        told.evidence.points[0].passed = 1;
+        assert_eq!(shortfalls(&told, thrice), ["2 programs died before attempts::claim; 3 are needed"]);
+    }
+}

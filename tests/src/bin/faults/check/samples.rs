@@ -1,0 +1,67 @@
+//! Small histories for the checker's own tests.
+
+use super::{Observations, Violation};
+use crate::history::{AnswerContent, CallAction, CallRecord, OperationRecord, StoredEvent};
+
+/// A run as an answer shows it.
+pub(super) fn run(run_id: &str, state: &str) -> AnswerContent {
+    let phase = match state {
+        "queued" => "accepted",
+        "running" | "awaiting_reconciliation" => "started",
+        _ => "final",
+    };
+    AnswerContent::Run {
+        run_id: run_id.to_owned(),
+        phase: phase.to_owned(),
+        state: state.to_owned(),
+        attempt: 1,
+        digest: 7,
+    }
+}
+
+/// A call that was answered with 200 or 202 within a microsecond.
+pub(super) fn call(caller: &str, at: u64, asked: CallAction, seen: AnswerContent) -> CallRecord {
+    let status = Some(200);
+    CallRecord { caller: caller.to_owned(), begun: at, ended: at + 1, asked, seen, status, ..CallRecord::default() }
+}
+
+/// A submission of a job.
+pub(super) fn submit(job: &str) -> CallAction {
+    CallAction::Submit { job: job.to_owned(), changed: false }
+}
+
+/// A read of a run.
+pub(super) fn read(run_id: &str) -> CallAction {
+    CallAction::Read { run_id: run_id.to_owned() }
+}
+
+/// Stored events of these kinds.
+pub(super) fn events(kinds: &[&str]) -> Vec<StoredEvent> {
+    let event =
+        |(place, kind): (usize, &&str)| StoredEvent { sequence: place as u64 + 1, kind: (*kind).to_owned(), digest: 0 };
+    kinds.iter().enumerate().map(event).collect()
+}
+
+/// An operation that worked at its first try.
+pub(super) fn done(name: &str, begun: u64, run_id: &str) -> OperationRecord {
+    OperationRecord {
+        caller: "a".to_owned(),
+        operation: begun,
+        name: name.to_owned(),
+        begun,
+        ended: begun + 1,
+        tries: 1,
+        succeeded: true,
+        run_id: Some(run_id.to_owned()),
+    }
+}
+
+/// Calls alone.
+pub(super) fn calls(calls: &[CallRecord]) -> Observations {
+    Observations { calls: calls.to_vec(), ..Observations::default() }
+}
+
+/// What is said of violations, in one text.
+pub(super) fn texts(violations: &[Violation]) -> String {
+    violations.iter().map(|violation| format!("{}: {}\n", violation.invariant, violation.text)).collect()
+}

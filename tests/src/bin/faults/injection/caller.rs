@@ -1,0 +1,41 @@
+//! F27 and F30: everything a caller sends comes several times at once, or it is cut off at some byte of its request or of the
+//! answer.
+
+use std::collections::BTreeSet;
+
+use anyhow::ensure;
+
+use super::one_of;
+use crate::callers::{ApiReply, Caller, cut_off, event_sender, submission};
+use crate::plan::PlannedFault;
+use crate::testbed::REPLICA_COUNT;
+
+/// Cuts one submission, which then comes again under the same key.
+pub(crate) async fn cut_off(caller: &mut Caller, planned: &PlannedFault) -> anyhow::Result<String> {
+    let desk = one_of(planned.target, caller.business.scene.desks.len());
+    cut_off::submit(caller, desk, planned.manner.is_multiple_of(2), planned.target / 2).await
+}
+
+/// How often each gateway gets the same.
+const COPIES_PER_GATEWAY: usize = 4;
+
+/// Sends one event and one submission to every gateway, several times at once.
+pub(crate) async fn repeat(caller: &mut Caller, planned: &PlannedFault) -> anyhow::Result<String> {
+    let desk = one_of(planned.target, caller.business.scene.desks.len());
+    let (job, other) = (caller.business.fresh_job(), caller.business.fresh_job());
+    let event = event_sender::event(caller, desk, &job, &format!("job={job} plan=write delay=0"), None);
+    let submitted = submission(caller, desk, &other, &format!("job={other} plan=write delay=0"), false);
+    let mut said = Vec::new();
+    for request in [event, submitted] {
+        let operation = caller.next_operation();
+        let asking =
+            (0..REPLICA_COUNT * COPIES_PER_GATEWAY).map(|turn| caller.ask(operation, &request, turn % REPLICA_COUNT));
+        let replies: Vec<_> = futures_util::future::join_all(asking).await.into_iter().flatten().collect();
+        let runs: BTreeSet<_> = replies.iter().filter_map(ApiReply::run_id).collect();
+        ensure!(replies.len() > 1 && !runs.is_empty(), "{} answers came, with {} runs", replies.len(), runs.len());
+        said.push(format!("{} answers to {} became {} runs", replies.len(), request.name, runs.len()));
+        // Somebody waits for its end, as for that of every other.
+        caller.retry(&request).await;
+    }
+    Ok(said.join(", "))
+}

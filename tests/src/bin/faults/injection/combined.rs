@@ -1,0 +1,76 @@
+//! F33 and F34: several things are out of order at once.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use rustix::process::Signal;
+use tokio::time::sleep;
+
+use crate::callers::Caller;
+use crate::plan::PlannedFault;
+use crate::seed::SeededRandom;
+use crate::testbed::Testbed;
+use crate::testbed::fake_receiver::ReceiverBehaviour;
+
+/// What can be stopped and go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StoppablePart {
+    Gateway(usize),
+    Database,
+    Line(usize),
+    Receiver,
+}
+
+/// Stops one part after the other until all stand still, and lets them go on in another order.
+pub(crate) async fn swizzle(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let mut dice = SeededRandom::of(planned.manner, "swizzle");
+    let mut parts: Vec<_> = (0..scene.replicas.len()).map(StoppablePart::Gateway).collect();
+    parts.extend((0..scene.desks.len()).map(StoppablePart::Line));
+    parts.extend([StoppablePart::Database, StoppablePart::Receiver]);
+    let step = Duration::from_millis(planned.lasts_ms / (2 * parts.len() as u64));
+    dice.shuffle(&mut parts);
+    let stopped = format!("{parts:?}");
+    for part in &parts {
+        stand_still(scene, *part, true).await;
+        sleep(step).await;
+    }
+    dice.shuffle(&mut parts);
+    for part in &parts {
+        stand_still(scene, *part, false).await;
+        sleep(step).await;
+    }
+    Ok(format!("stopped: {stopped}; went on: {parts:?}"))
+}
+
+async fn stand_still(scene: &Testbed, part: StoppablePart, stands: bool) {
+    match part {
+        StoppablePart::Gateway(number) => {
+            let signal = if stands { Signal::STOP } else { Signal::CONT };
+            scene.replicas[number].read().await.process().signal(signal);
+        }
+        StoppablePart::Database if stands => scene.postgres.freeze().await,
+        StoppablePart::Database => scene.postgres.thaw().await,
+        StoppablePart::Line(number) => {
+            let device = scene.desks[number].device.read().await;
+            if stands { device.proxy().freeze() } else { device.proxy().heal() }
+        }
+        StoppablePart::Receiver => {
+            scene.office.set_behaviour(if stands { ReceiverBehaviour::Hangs } else { ReceiverBehaviour::Confirms })
+        }
+    }
+}
+
+/// Strikes two others at the same time.
+pub(crate) async fn overlap(caller: &mut Caller, planned: &PlannedFault) -> anyhow::Result<String> {
+    let [one, other] = planned.split_in_two();
+    let mut second = caller.fork("second");
+    let (one, other) = tokio::join!(super::inject(caller, &one), super::inject(&mut second, &other));
+    let mut said = Vec::new();
+    for strike in [one, other] {
+        match &strike.proof {
+            Ok(proof) => said.push(format!("{}: {proof}", strike.kind())),
+            Err(why) => bail!("{}: {why}", strike.kind()),
+        }
+    }
+    Ok(said.join("; "))
+}

@@ -1,0 +1,165 @@
+//! F2 and F6: a gateway or an agent dies at a named point, right before or right after it has written something down.
+//!
+//! A point is armed in every program of its kind, because nobody knows to which gateway a device will turn next. The first
+//! that comes by dies, and the others are spared.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use anyhow::{bail, ensure};
+use tokio::time::{Instant, sleep};
+
+use super::crash_points::{self, AGENT_POINTS, GATEWAY_POINTS};
+use super::one_of;
+use crate::plan::PlannedFault;
+use crate::testbed::Testbed;
+
+/// How long a point is waited for before another one is.
+const POINT_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long processes that have just begun may take to come by any point at all.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Points that are tried.
+const MAX_POINTS_TRIED: usize = 10;
+
+/// Points that a gateway comes by when a device comes in.
+const SESSION_POINTS: [&str; 2] = ["devices::begin_session", "attempts::pass_over_lost_claims"];
+
+/// If it is set, only points whose name contains it.
+pub(crate) const POINT_FILTER_ENV: &str = "POINTS";
+
+/// Has a gateway die at a point, leaves it dead for a while, and starts it on the same state.
+pub(crate) async fn gateway(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let mut pids = Vec::new();
+    for replica in &scene.replicas {
+        pids.push(replica.read().await.process().id());
+    }
+    let CrashedProcesses { point, dead } = until_struck(scene, &pids, &GATEWAY_POINTS, planned.manner).await?;
+    let mut ended = Vec::new();
+    for number in dead {
+        let mut gateway = scene.replicas[number].write().await;
+        let status = gateway.wait_for_exit().await;
+        sleep(Duration::from_millis(planned.lasts_ms)).await;
+        gateway.restart().await;
+        ended.push((format!("gateway {number}, process {}", pids[number]), status));
+    }
+    told(&ended, &point)
+}
+
+/// The same with an agent.
+pub(crate) async fn agent(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let mut pids = Vec::new();
+    for desk in &scene.desks {
+        pids.push(desk.device.read().await.process().id());
+    }
+    let CrashedProcesses { point, dead } = until_struck(scene, &pids, &AGENT_POINTS, planned.manner).await?;
+    let mut ended = Vec::new();
+    for number in dead {
+        let mut device = scene.desks[number].device.write().await;
+        let status = device.wait_for_exit().await;
+        sleep(Duration::from_millis(planned.lasts_ms)).await;
+        device.start().await;
+        ended.push((format!("agent {number}, process {}", pids[number]), status));
+    }
+    told(&ended, &point)
+}
+
+/// Who died, all of them as by `kill -9`.
+fn told(ended: &[(String, ExitStatus)], point: &str) -> anyhow::Result<String> {
+    for (who, status) in ended {
+        ensure!(status.signal() == Some(9), "{who} ended with {status}");
+    }
+    let who: Vec<_> = ended.iter().map(|(who, _)| who.as_str()).collect();
+    Ok(format!("{} died {point}", who.join(" and ")))
+}
+
+/// A point, and who of its kind died there: two, if two came by in the same moment.
+struct CrashedProcesses {
+    point: String,
+    dead: Vec<usize>,
+}
+
+/// Arms one point after the other, of those that any of these processes has passed before, until one has died.
+async fn until_struck(scene: &Testbed, pids: &[u32], kinds: &[&str], manner: u64) -> anyhow::Result<CrashedProcesses> {
+    let folder = crash_points::folder()?;
+    let file = |pid: u32, ending: &str| folder.join(format!("{pid}.{ending}"));
+    for pid in pids {
+        crash_points::set_aside(&folder, *pid)?;
+    }
+    let passed: Vec<_> = pids.iter().map(|pid| file(*pid, "passed")).collect();
+    let mut tried = Vec::new();
+    for turn in 0..MAX_POINTS_TRIED as u64 {
+        let point = chosen(&folder, &passed, kinds, &tried, manner.wrapping_add(turn)).await?;
+        for pid in pids {
+            crash_points::tried(&folder, *pid, &point)?;
+            arm(&file(*pid, "armed"), &point)?;
+        }
+        let deadline = Instant::now() + POINT_TIMEOUT;
+        let mut looks = 0_u32;
+        while Instant::now() < deadline && !pids.iter().any(|pid| file(*pid, "struck").exists()) {
+            // A session begins when a line does.
+            if SESSION_POINTS.iter().any(|name| point.ends_with(name)) && looks.is_multiple_of(100) {
+                for desk in &scene.desks {
+                    desk.device.read().await.proxy().reset();
+                }
+            }
+            looks += 1;
+            sleep(Duration::from_millis(10)).await;
+        }
+        // Taken back, but from one who has come by in this very moment.
+        let is_dead = |number: &usize| std::fs::remove_file(file(pids[*number], "armed")).is_err();
+        let dead: Vec<_> = (0..pids.len()).filter(is_dead).collect();
+        if !dead.is_empty() {
+            return Ok(CrashedProcesses { point, dead });
+        }
+        tried.push(point);
+    }
+    bail!("no process came by any of {MAX_POINTS_TRIED} points: {}", tried.join(", "))
+}
+
+/// One of the points of these kinds at which the fewest have died, and that was not tried just now unless all were. Processes
+/// that have just begun are waited for.
+async fn chosen(
+    folder: &Path,
+    passed: &[PathBuf],
+    kinds: &[&str],
+    tried: &[String],
+    manner: u64,
+) -> anyhow::Result<String> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    let wanted = std::env::var(POINT_FILTER_ENV).unwrap_or_default();
+    loop {
+        let mut text = String::new();
+        for file in passed {
+            text += &std::fs::read_to_string(file).unwrap_or_default();
+        }
+        let struck = crash_points::struck(folder);
+        let deaths = |point: &str| struck.get(point).copied().unwrap_or_default();
+        let mut known: Vec<_> =
+            text.lines().filter(|point| crash_points::is_of(point, kinds) && point.contains(&wanted)).collect();
+        let is_fresh = |point: &&str| !tried.iter().any(|tried| tried == point);
+        if known.iter().any(is_fresh) {
+            known.retain(is_fresh);
+        }
+        let fewest = known.iter().map(|point| deaths(point)).min();
+        known.retain(|point| Some(deaths(point)) == fewest);
+        known.sort_unstable();
+        known.dedup();
+        if !known.is_empty() {
+            return Ok(known[one_of(manner, known.len())].to_owned());
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "they came by no point at all; were they built with the feature crash-points?"
+        );
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// In one step, so that nobody reads half of it.
+fn arm(file: &Path, point: &str) -> anyhow::Result<()> {
+    let partial = file.with_extension("new");
+    std::fs::write(&partial, point)?;
+    Ok(std::fs::rename(partial, file)?)
+}

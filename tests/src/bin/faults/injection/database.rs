@@ -1,0 +1,128 @@
+//! F9, F10, F11 and F12: database sessions are terminated, PostgreSQL is killed, stands still, or is taken by others.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use deskgate_gateway::ops::health_check::send_request;
+use deskgate_tests::postgres::DatabaseHold;
+use deskgate_tests::until;
+use tokio::time::{Instant, sleep};
+
+use super::{InjectionProof, one_of};
+use crate::plan::PlannedFault;
+use crate::testbed::Testbed;
+
+/// Terminates some sessions of the gateways, or all of them.
+pub(crate) async fn terminate_sessions(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    // Of ten, from two to all.
+    let share = 2 + planned.manner % 9;
+    let sql = format!(
+        "SELECT pid, pg_terminate_backend(pid) AS was_told FROM pg_stat_activity \
+         WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid() \
+             AND (pid + {}) % 10 < {share}",
+        planned.target % 10
+    );
+    let told = scene.postgres.rows(&sql).await.iter().filter(|row| row["was_told"] == true).count();
+    ensure!(told > 0, "no session was there to be terminated");
+    Ok(format!("{told} sessions were told to end"))
+}
+
+/// Kills the server and everything it started, and waits until it answers again.
+pub(crate) async fn kill(scene: &Testbed) -> anyhow::Result<String> {
+    let before = started(scene).await?;
+    scene.postgres.kill_9().await;
+    until("PostgreSQL to answer again", async || {
+        scene.postgres.try_run("SELECT 1").await.map_err(|error| error.to_string())
+    })
+    .await;
+    let after = started(scene).await?;
+    ensure!(before != after, "it still is the server that was started at {before}");
+    Ok(format!("the server of {before} is dead, one of {after} answers"))
+}
+
+/// When the server was started.
+async fn started(scene: &Testbed) -> anyhow::Result<String> {
+    let rows = scene.postgres.rows("SELECT pg_postmaster_start_time()::text AS at").await;
+    Ok(rows[0]["at"].as_str().context("a time")?.to_owned())
+}
+
+/// Lets it stand still: no answer, and no refusal. Says when readiness said so.
+pub(crate) async fn freeze(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
+    scene.postgres.freeze().await;
+    let unready = unready(scene, planned).await;
+    let answers = tokio::time::timeout(Duration::from_millis(200), scene.postgres.try_run("SELECT 1")).await.is_ok();
+    scene.postgres.thaw().await;
+    ensure!(!answers, "it answered");
+    let proof = format!("it stood still for {} ms; {}", planned.lasts_ms, told(unready));
+    Ok(InjectionProof { proof, noticed_ms: vec![unready] })
+}
+
+/// Sessions of anybody else.
+const TERMINATE_OTHERS_SQL: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+    WHERE application_name <> 'holder' AND backend_type = 'client backend'";
+
+/// Takes the table of runs, or every connection that the server has.
+pub(crate) async fn take(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
+    if planned.manner.is_multiple_of(2) {
+        let holder = scene.postgres.open_connection().await.context("a connection is left")?;
+        holder.run("BEGIN; SET LOCAL lock_timeout = '5s'; LOCK TABLE runs IN ACCESS EXCLUSIVE MODE").await?;
+        sleep(Duration::from_millis(planned.lasts_ms)).await;
+        holder.run("ROLLBACK").await?;
+        return Ok(format!("the runs were locked for {} ms", planned.lasts_ms).into());
+    }
+    // Of the gateways' sessions none is left, and none can be begun.
+    let mut held = Vec::new();
+    while fill(scene, &mut held).await {}
+    let filling = async {
+        loop {
+            fill(scene, &mut held).await;
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let unready = tokio::select! {
+        () = filling => unreachable!("it goes on for ever"),
+        unready = unready(scene, planned) => unready,
+    };
+    let count = held.len();
+    drop(held);
+    ensure!(count >= CONNECTION_BATCH, "only {count} connections could be taken");
+    let proof = format!("{count} connections were taken for {} ms; {}", planned.lasts_ms, told(unready));
+    Ok(InjectionProof { proof, noticed_ms: vec![unready] })
+}
+
+/// Connections that are begun at once.
+const CONNECTION_BATCH: usize = 40;
+
+/// Ends everybody else's sessions, and takes as many as there are then. Whether there were enough.
+async fn fill(scene: &Testbed, held: &mut Vec<DatabaseHold>) -> bool {
+    if let Some(first) = held.first() {
+        let _ = first.run(TERMINATE_OTHERS_SQL).await;
+    }
+    let name = async |one: DatabaseHold| one.run("SET application_name = 'holder'").await.is_ok().then_some(one);
+    let occupy = async || name(scene.postgres.open_connection().await?).await;
+    let taken = futures_util::future::join_all((0..CONNECTION_BATCH).map(|_| occupy())).await;
+    let before = held.len();
+    held.extend(taken.into_iter().flatten());
+    held.len() - before == CONNECTION_BATCH
+}
+
+/// Lets the planned time pass. Returns after how many milliseconds a gateway's readiness said that something is wrong.
+async fn unready(scene: &Testbed, planned: &PlannedFault) -> u64 {
+    let ops = scene.replicas[one_of(planned.target, scene.replicas.len())].read().await.ops().get();
+    let (began, lasts) = (Instant::now(), Duration::from_millis(planned.lasts_ms));
+    let mut noticed = None;
+    while began.elapsed() < lasts {
+        if noticed.is_none() && send_request(ops, "/readyz").await.is_err() {
+            noticed = u64::try_from(began.elapsed().as_millis()).ok();
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    noticed.unwrap_or(u64::MAX)
+}
+
+fn told(unready: u64) -> String {
+    match unready {
+        u64::MAX => "readiness did not say so".to_owned(),
+        after => format!("readiness said so after {after} ms"),
+    }
+}

@@ -1,0 +1,27 @@
+//! F24 and F25: the model refuses, fails, babbles, breaks off or hangs; a tool's server fails, forgets its sessions, or does what
+//! it is asked for and does not say so.
+
+use super::{one_of, until_it_hit};
+use crate::plan::PlannedFault;
+use crate::testbed::Testbed;
+use crate::testbed::fake_model::ModelBehaviour;
+use crate::testbed::fake_tool_server;
+
+/// Keeps it out of order for as long as planned.
+pub(crate) async fn disturb(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let manner = ModelBehaviour::FAULTS[one_of(planned.manner, ModelBehaviour::FAULTS.len())];
+    scene.model.set_behaviour(manner);
+    let hit = until_it_hit(planned.lasts_ms, || scene.model.disturbed()).await;
+    scene.model.set_behaviour(ModelBehaviour::Answers);
+    Ok(format!("{manner:?}: {} requests", hit?))
+}
+
+/// The same with the book.
+pub(crate) async fn disturb_tools(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let manner = fake_tool_server::ToolServerBehaviour::FAULTS
+        [one_of(planned.manner, fake_tool_server::ToolServerBehaviour::FAULTS.len())];
+    scene.book.set_behaviour(manner);
+    let hit = until_it_hit(planned.lasts_ms, || scene.book.disturbed()).await;
+    scene.book.set_behaviour(fake_tool_server::ToolServerBehaviour::Answers);
+    Ok(format!("{manner:?}: {} requests", hit?))
+}

@@ -1,0 +1,134 @@
+//! F31: a key, an application or a device is revoked while it works.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use deskgate_tests::{TestDevice, until};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{InjectionProof, one_of};
+use crate::callers::key_holder::KeyHolder;
+use crate::callers::{ApiReply, Caller, submission};
+use crate::history::{HistoryRecord, RevocationRecord};
+use crate::plan::PlannedFault;
+use crate::testbed::REPLICA_COUNT;
+
+/// How long it is tried again after the revocation.
+const RETRY_DURATION: Duration = Duration::from_secs(3);
+/// How long the end of what was open is waited for.
+const END_TIMEOUT: Duration = Duration::from_secs(12);
+/// Microseconds in which a stream and a device's session have to end.
+const STREAM_END_LIMIT_US: u64 = 5_000_000;
+const SESSION_END_LIMIT_US: u64 = 2_000_000;
+
+/// Revokes one of them, and writes down when that was confirmed and what was still possible then.
+pub(crate) async fn revoke(caller: &mut Caller, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
+    let name = format!("guest-{}", caller.business.fresh_job());
+    match planned.manner % 3 {
+        0 => key(caller, planned, name).await,
+        1 => application(caller, planned, name).await,
+        _ => device(caller, name).await,
+    }
+    .map(InjectionProof::from)
+}
+
+async fn key(caller: &mut Caller, planned: &PlannedFault, name: String) -> anyhow::Result<String> {
+    let scene = caller.business.scene.clone();
+    let number = one_of(planned.target, scene.desks.len());
+    let desk = &scene.desks[number];
+    let device = desk.device.read().await;
+    device.wait_until_connected().await;
+    let made = device.cli(&["key", "create", &name, "--app", desk.name()]).await.ok();
+    let text = |path: &str| made.pointer(path).and_then(|text| text.as_str()).map(str::to_owned).context("shown once");
+    let (key_id, key) = (text("/key/key_id")?, text("/text")?);
+    let guest = KeyHolder { name: name.clone(), key };
+    accepted(caller, &guest).await?;
+    // Something that goes on meanwhile.
+    let job = caller.business.fresh_job();
+    let request = submission(caller, number, &job, &format!("job={job} plan=say delay=9000"), false);
+    let run_id = caller.retry(&request).await.as_ref().and_then(ApiReply::run_id).context("a run")?;
+    let mut stream = guest.follow(caller, &run_id).await?;
+    let ended = async {
+        while let Ok(Some(_)) = stream.chunk().await {}
+        scene.clock.now()
+    };
+    let ended = timeout(END_TIMEOUT, ended);
+    let revoked = async {
+        let said = device.cli(&["key", "revoke", &key_id]).await;
+        let acknowledged = scene.clock.now();
+        let since = Instant::now();
+        while since.elapsed() < RETRY_DURATION {
+            guest.ask_all(caller).await;
+        }
+        (said.exit, acknowledged)
+    };
+    let ((exit, acknowledged), ended) = tokio::join!(revoked, ended);
+    let ended = ended.ok();
+    ensure!(exit == 0, "the key could not be revoked");
+    note(
+        caller,
+        RevocationRecord { name: name.clone(), acknowledged, ended, bound: STREAM_END_LIMIT_US, has_open: true },
+    );
+    let ended =
+        ended.map_or_else(|| "never".to_owned(), |at| format!("{} ms later", at.saturating_sub(acknowledged) / 1000));
+    Ok(format!("the key {name} was revoked; its stream ended {ended}"))
+}
+
+async fn application(caller: &mut Caller, planned: &PlannedFault, name: String) -> anyhow::Result<String> {
+    let scene = caller.business.scene.clone();
+    let device = scene.desks[one_of(planned.target, scene.desks.len())].device.read().await;
+    device.wait_until_connected().await;
+    let made = device.cli(&["app", "create", &name]).await.ok();
+    let key = made["key"]["text"].as_str().context("shown once")?.to_owned();
+    let guest = KeyHolder { name: name.clone(), key };
+    accepted(caller, &guest).await?;
+    let said = device.cli(&["app", "disable", &name, "--yes"]).await;
+    let acknowledged = scene.clock.now();
+    ensure!(said.exit == 0, "the application could not be disabled: {}", said.stderr);
+    let since = Instant::now();
+    while since.elapsed() < RETRY_DURATION {
+        guest.ask_all(caller).await;
+    }
+    note(caller, RevocationRecord { name: name.clone(), acknowledged, ended: None, bound: 0, has_open: false });
+    Ok(format!("the application {name} was disabled"))
+}
+
+/// All gateways take its key.
+async fn accepted(caller: &mut Caller, guest: &KeyHolder) -> anyhow::Result<()> {
+    let deadline = Instant::now() + END_TIMEOUT;
+    while guest.ask_all(caller).await < REPLICA_COUNT {
+        ensure!(Instant::now() < deadline, "its key was not taken");
+    }
+    Ok(())
+}
+
+/// A device that has nothing to do with the others.
+async fn device(caller: &mut Caller, name: String) -> anyhow::Result<String> {
+    let scene = caller.business.scene.clone();
+    let gateway = scene.replicas[0].read().await;
+    let mut device = TestDevice::for_remote().await;
+    let invitation = device.pair(&gateway, &[]).await;
+    device.connect_to_one_of(scene.ways(), &invitation, &gateway.control_token_file()).await.ok();
+    let device_id = device.device_id().await;
+    let said = gateway.admin(&["device", "revoke", &device_id, "--accept-risk", "interrupt-runs"]).await;
+    let acknowledged = scene.clock.now();
+    ensure!(said.exit == 0, "the device could not be revoked: {}", said.stderr);
+    let ended = until("the session to end", async || {
+        let said = device.cli(&["status"]).await.value;
+        if said["line"]["state"] == "connected" { Err(said["line"].to_string()) } else { Ok(scene.clock.now()) }
+    })
+    .await;
+    // It must not come back either.
+    sleep(RETRY_DURATION).await;
+    let state = device.status().await["line"]["state"].clone();
+    let ended = (state != "connected").then_some(ended);
+    note(
+        caller,
+        RevocationRecord { name: name.clone(), acknowledged, ended, bound: SESSION_END_LIMIT_US, has_open: true },
+    );
+    Ok(format!("the device {name} was revoked; its session ended, and its line is {state}"))
+}
+
+fn note(caller: &Caller, revoked: RevocationRecord) {
+    caller.business.histories.note(&caller.name, HistoryRecord::Revoked(revoked));
+}

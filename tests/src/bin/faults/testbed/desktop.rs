@@ -1,0 +1,156 @@
+//! A device at its desk: an agent behind a line of its own, a folder with another one beside it, a service that works there and
+//! one that notes things in a book elsewhere, a callback, and an application that has nothing to do with any of it.
+
+use std::path::PathBuf;
+
+use deskgate_tests::gateway::Address;
+use deskgate_tests::{Folder, GatewayProcess, TestDevice};
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::sync::RwLock;
+
+use super::fake_model::FakeModel;
+use super::fake_receiver::{FakeReceiver, RECEIVER_HOST};
+use super::fake_tool_server::{self, FakeToolServer};
+use super::leak_scan::LeakScanner;
+use crate::callers::SUBJECT;
+
+/// Runs that a device executes at once.
+const CONCURRENCY: &str = "8";
+
+/// What stands in the file beside the folder, which no tool may read.
+pub(crate) const CANARY_TEXT: &str = "nobody-reads-what-lies-beside";
+/// The folder beside a service's own begins with the same name, so that one is a prefix of the other.
+const SIBLING_SUFFIX: &str = "-beside";
+
+/// One device with its service.
+pub(crate) struct Desktop {
+    /// Whoever kills the agent holds it alone; whoever asks it something shares it.
+    pub(crate) device: RwLock<TestDevice>,
+    name: String,
+    device_id: String,
+    folder: Folder,
+    service: ServiceAccess,
+}
+
+/// How a service is called.
+#[derive(Clone, Debug)]
+pub(crate) struct ServiceAccess {
+    pub(crate) key: String,
+    pub(crate) endpoint_id: String,
+    /// The other service of the same application, whose tool is in the book.
+    pub(crate) noting_id: String,
+    /// Its webhook, and what its events are signed with.
+    pub(crate) hook_id: String,
+    pub(crate) hook_secret: String,
+    /// The key of another application of the same device.
+    pub(crate) strangers_key: String,
+}
+
+/// Whom a device turns to.
+#[derive(Clone, Copy)]
+pub(super) struct FakeServers<'a> {
+    pub(super) model: &'a FakeModel,
+    pub(super) book: &'a FakeToolServer,
+    pub(super) office: &'a FakeReceiver,
+}
+
+impl Desktop {
+    /// Pairs a device and publishes its services.
+    pub(super) async fn open(
+        name: &str,
+        gateway: &GatewayProcess,
+        ways: &[Address],
+        FakeServers { model, book, office }: FakeServers<'_>,
+        secrets: &mut LeakScanner,
+    ) -> Self {
+        let mut device = TestDevice::for_remote().await;
+        // What it trusts, it reads when it starts.
+        device.stop(Signal::TERM).await;
+        device.trust_certificate(&book.ca_file());
+        device.start().await;
+        let invitation = device.pair(gateway, &[]).await;
+        device.connect_to_one_of(ways.to_vec(), &invitation, &gateway.control_token_file()).await.ok();
+        let device_id = device.device_id().await;
+        let (key, file) = (format!("sk-model-key-of-{name}-7hW2"), device.folder().join("model.key"));
+        std::fs::write(&file, &key).expect("a file of its own");
+        secrets.add(&format!("the model's key of {name}"), &key);
+        let file = file.to_str().expect("a plain name");
+        let set = ["provider", "set", "work", "--kind", "openai", "--base-url", model.address(), "--key-file", file];
+        device.cli(&set).await.ok();
+        let folder = Folder::new();
+        let service = ["--provider", "work", "--model", "m-1", "--tools", "Bash,Read,Write", "--allow", "Bash"];
+        let beside = folder.path().with_file_name(format!("work{SIBLING_SUFFIX}"));
+        std::fs::create_dir(&beside).expect("a fresh folder");
+        std::fs::write(beside.join("x"), CANARY_TEXT).expect("writable");
+        let backend =
+            device.publish(gateway, name, &folder, &[&service[..], &["--concurrency", CONCURRENCY]].concat()).await;
+        device
+            .cli(&["mcp", "set", fake_tool_server::TOOL_SERVER_NAME, "--url", fake_tool_server::TOOL_SERVER_URL])
+            .await
+            .ok();
+        let noting = [
+            "--provider",
+            "work",
+            "--model",
+            "m-1",
+            "--mcp",
+            fake_tool_server::TOOL_SERVER_NAME,
+            "--allow",
+            fake_tool_server::TOOL_NAME,
+        ];
+        let noting_id = device.add_service(name, &format!("{name}-notes"), &folder, &noting).await;
+        let path = format!("/{name}");
+        let url = format!("https://{RECEIVER_HOST}{path}");
+        let events = ["run.succeeded", "run.failed", "run.cancelled", "run.expired"];
+        let chosen = events.iter().flat_map(|event| ["--event", event]);
+        let set: Vec<_> = ["callback", "set", name, "--url", &url].into_iter().chain(chosen).collect();
+        let set: Value = device.cli(&set).await.ok();
+        let callback_secret = set["secret"].as_str().expect("it is shown once");
+        office.expects(&path, callback_secret);
+        secrets.add(&format!("the callbacks' secret of {name}"), callback_secret);
+        let create =
+            ["hook", "create", name, "--app", name, "--service", backend.endpoint_id(), "--scheme", "standard"];
+        let mapping = ["--text", "{{ $.text }}", "--subject", SUBJECT, "--rate", "1000"];
+        let hook: Value = device.cli(&[&create[..], &mapping].concat()).await.ok();
+        let stranger: Value = device.cli(&["app", "create", &format!("{name}-stranger")]).await.ok();
+        let service = ServiceAccess {
+            key: backend.key().to_owned(),
+            endpoint_id: backend.endpoint_id().to_owned(),
+            noting_id,
+            hook_id: hook["webhook"]["hook_id"].as_str().expect("made").to_owned(),
+            hook_secret: hook["secret"].as_str().expect("it is shown once").to_owned(),
+            strangers_key: stranger["key"]["text"].as_str().expect("it is shown once").to_owned(),
+        };
+        secrets.add(&format!("the key of {name}"), &service.key);
+        secrets.add(&format!("the webhook's secret of {name}"), &service.hook_secret);
+        Self { device: RwLock::new(device), name: name.to_owned(), device_id, folder, service }
+    }
+
+    /// The name of its application and of its service.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its identifier at the gateways.
+    pub(crate) fn device_id(&self) -> &str {
+        &self.device_id
+    }
+
+    /// How its service is called.
+    pub(crate) fn service(&self) -> &ServiceAccess {
+        &self.service
+    }
+
+    /// Where its tools work.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.folder.path()
+    }
+
+    /// Ways to the file beside that folder: one that climbs, and one from the root.
+    pub(crate) fn ways_beside(&self) -> [String; 2] {
+        let folder = self.folder().display().to_string();
+        let name = self.folder().file_name().expect("a folder").to_string_lossy().into_owned();
+        [format!("../{name}{SIBLING_SUFFIX}/x"), format!("{folder}{SIBLING_SUFFIX}/x")]
+    }
+}

@@ -1,0 +1,346 @@
+//! A model provider that answers by the plan in each job's text, is out of order when it is told to, and keeps a
+//! journal of its own.
+//!
+//! It speaks OpenAI's streaming format. A job's text says what it is to do:
+//! `job=j-7 plan=write delay=200 talk=c-1 generation=2`, or `plan=peek near=../beside/x far=/beside/x` to read there.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::history::Clock;
+
+/// The words of an agent for a call that nobody knows whether it has happened.
+const UNKNOWN_OUTCOME_TEXT: &str = "It may have happened";
+
+/// How it behaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ModelBehaviour {
+    #[default]
+    Answers,
+    /// 429, with no word of when.
+    Refuses,
+    /// 500.
+    Fails,
+    /// What it sends is no answer of a model.
+    Babbles,
+    /// Its answer ends in the middle.
+    BreaksOff,
+    /// It says nothing until it is well again, and then closes the connection.
+    Hangs,
+}
+
+impl ModelBehaviour {
+    /// Those that are faults.
+    pub(crate) const FAULTS: [Self; 5] = [Self::Refuses, Self::Fails, Self::Babbles, Self::BreaksOff, Self::Hangs];
+}
+
+/// One request as the model saw it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ModelTurn {
+    pub(crate) job: String,
+    /// Answers and results before it in this run, so that 0 is a run's first turn.
+    pub(crate) place: usize,
+    pub(crate) begun: u64,
+    pub(crate) ended: u64,
+    /// `whole`, `gone` when who asked went away, or what it did instead.
+    pub(crate) served: String,
+    /// The conversation, if it is a message of one.
+    pub(crate) talk: Option<String>,
+    /// The generation that the message names, and those that the messages before it named.
+    pub(crate) generations: Vec<u64>,
+    /// Whether it was shown what lies beside the folder.
+    pub(crate) is_shown: bool,
+    /// Whether it was told of a call that nobody knows whether it has happened.
+    pub(crate) is_unsure: bool,
+    /// The release that the service's instructions name.
+    pub(crate) release: Option<u64>,
+}
+
+#[derive(Clone)]
+struct ModelState {
+    clock: Clock,
+    manner: watch::Sender<ModelBehaviour>,
+    journal: Arc<Mutex<Vec<ModelTurn>>>,
+}
+
+/// The running server.
+pub(crate) struct FakeModel {
+    desk: ModelState,
+    address: String,
+    _serving: AbortOnDropHandle<()>,
+}
+
+impl FakeModel {
+    /// Starts it.
+    pub(crate) async fn start(clock: Clock) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("ports are left");
+        let address = format!("http://{}/v1", listener.local_addr().expect("it is bound"));
+        let desk = ModelState { clock, manner: watch::Sender::new(ModelBehaviour::default()), journal: Arc::default() };
+        let router = axum::Router::new().fallback(answer).with_state(desk.clone());
+        let serving = async { axum::serve(listener, router).await.expect("it serves for ever") };
+        Self { desk, address, _serving: AbortOnDropHandle::new(tokio::spawn(serving)) }
+    }
+
+    /// Its base URL.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// From now on.
+    pub(crate) fn set_behaviour(&self, manner: ModelBehaviour) {
+        self.desk.manner.send_replace(manner);
+    }
+
+    /// What it was asked.
+    pub(crate) fn journal(&self) -> Vec<ModelTurn> {
+        lock(&self.desk.journal).clone()
+    }
+
+    /// How many requests it answered in some other way than it should.
+    pub(crate) fn disturbed(&self) -> usize {
+        lock(&self.desk.journal).iter().filter(|turn| is_disturbed(&turn.served)).count()
+    }
+}
+
+fn is_disturbed(served: &str) -> bool {
+    ModelBehaviour::FAULTS.iter().any(|manner| format!("{manner:?}") == served)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An entry that is closed when the answer is given, or the one who asked is gone.
+struct OpenTurn {
+    desk: ModelState,
+    place: usize,
+}
+
+impl OpenTurn {
+    fn open(desk: &ModelState, turn: ModelTurn) -> Self {
+        let mut journal = lock(&desk.journal);
+        journal.push(ModelTurn { begun: desk.clock.now(), served: "gone".to_owned(), ..turn });
+        Self { desk: desk.clone(), place: journal.len() - 1 }
+    }
+
+    fn served(&self, how: &str) {
+        how.clone_into(&mut lock(&self.desk.journal)[self.place].served);
+    }
+}
+
+impl Drop for OpenTurn {
+    fn drop(&mut self) {
+        lock(&self.desk.journal)[self.place].ended = self.desk.clock.now();
+    }
+}
+
+async fn answer(State(desk): State<ModelState>, body: Bytes) -> Response {
+    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let Some(asked) = TurnRequest::read(&request) else { return whole(&[json!({ "content": "ready" })], "stop") };
+    let entry = OpenTurn::open(&desk, asked.turn.clone());
+    let mut manner = desk.manner.subscribe();
+    let now = *manner.borrow();
+    match now {
+        ModelBehaviour::Answers => {}
+        ModelBehaviour::Hangs => {
+            entry.served("Hangs");
+            let _ = manner.wait_for(|manner| *manner != ModelBehaviour::Hangs).await;
+            // The task that serves the connection ends here, without the message of a panic.
+            std::panic::resume_unwind(Box::new("closed on purpose"));
+        }
+        other => {
+            entry.served(&format!("{other:?}"));
+            return out_of_order(other, &asked);
+        }
+    }
+    tokio::time::sleep(asked.delay).await;
+    entry.served("whole");
+    asked.answer()
+}
+
+fn out_of_order(manner: ModelBehaviour, asked: &TurnRequest) -> Response {
+    let refusal = |status, kind: &str| {
+        let body = json!({ "error": { "message": "out of order on purpose", "type": kind } });
+        (status, axum::Json(body)).into_response()
+    };
+    match manner {
+        ModelBehaviour::Refuses => refusal(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded"),
+        ModelBehaviour::Fails => refusal(StatusCode::INTERNAL_SERVER_ERROR, "server_error"),
+        ModelBehaviour::Babbles => events(Body::from("data: {\"choices\": 7}\n\ndata: [DO")),
+        ModelBehaviour::BreaksOff | ModelBehaviour::Hangs | ModelBehaviour::Answers => {
+            let text = asked.text();
+            let half: Bytes = text[..text.len() / 2].to_owned().into();
+            let broken = std::io::Error::other("broken off on purpose");
+            events(Body::from_stream(stream::iter([Ok(half), Err(broken)])))
+        }
+    }
+}
+
+/// What a request asks for.
+struct TurnRequest {
+    turn: ModelTurn,
+    plan: String,
+    delay: Duration,
+    /// Where a job that peeks looks.
+    peeks: Vec<String>,
+}
+
+impl TurnRequest {
+    /// None if it is not about a job, as the question of a check.
+    fn read(request: &Value) -> Option<Self> {
+        let messages = request["messages"].as_array()?;
+        let last = messages.iter().rposition(|message| message["role"] == "user")?;
+        let words = words(&messages[last]);
+        let earlier = messages[..last].iter().filter(|message| message["role"] == "user").map(self::words);
+        let generation = |words: &HashMap<String, String>| words.get("generation").and_then(|text| text.parse().ok());
+        let generations = std::iter::once(words.clone()).chain(earlier).filter_map(|words| generation(&words));
+        let word = |name: &str| words.get(name).cloned();
+        let delay = word("delay").and_then(|text| text.parse().ok()).unwrap_or_default();
+        Some(Self {
+            turn: ModelTurn {
+                job: word("job")?,
+                place: messages.len() - 1 - last,
+                talk: word("talk"),
+                generations: generations.collect(),
+                is_shown: request["messages"].to_string().contains(super::desktop::CANARY_TEXT),
+                is_unsure: messages[last..].iter().any(|message| message.to_string().contains(UNKNOWN_OUTCOME_TEXT)),
+                release: messages[0]
+                    .as_object()
+                    .filter(|first| first["role"] == "system")
+                    .and_then(|_| self::words(&messages[0]).get("release")?.parse().ok()),
+                ..ModelTurn::default()
+            },
+            plan: word("plan")?,
+            delay: Duration::from_millis(delay),
+            peeks: ["near", "far"].into_iter().filter_map(word).collect(),
+        })
+    }
+
+    /// The tools that are called in this turn, with the ledger's entry; none in the last one.
+    fn call(&self) -> Option<String> {
+        // An answer with a call and its result are two messages.
+        let calls = self.turn.place / 2;
+        let planned = match self.plan.as_str() {
+            "write" | "ask" | "note" => 1,
+            "write-twice" => 2,
+            "peek" => self.peeks.len(),
+            _ => 0,
+        };
+        (calls < planned).then(|| format!("{}.{calls}", self.turn.job))
+    }
+
+    fn deltas(&self) -> (Vec<Value>, &'static str) {
+        let Some(token) = self.call() else {
+            return (vec![json!({ "content": "done " }), json!({ "content": self.turn.job })], "stop");
+        };
+        // One of them asks the owner first.
+        let (name, arguments) = if self.plan == "peek" {
+            ("Read", json!({ "file_path": self.peeks[self.turn.place / 2] }))
+        } else if self.plan == "note" {
+            (super::fake_tool_server::TOOL_NAME, json!({ "job": self.turn.job, "call": self.turn.place / 2 }))
+        } else if self.plan == "ask" {
+            ("Write", json!({ "file_path": super::effect_log::asked(&self.turn.job), "content": "as asked\n" }))
+        } else {
+            let command = format!("printf '%s %s\\n' {token} $(date +%s%N) >> {}", super::effect_log::LOG_FILE_NAME);
+            ("Bash", json!({ "command": command }))
+        };
+        let function = json!({ "name": name, "arguments": arguments.to_string() });
+        let call = json!({ "index": 0, "id": format!("call-{token}"), "type": "function", "function": function });
+        (vec![json!({ "tool_calls": [call] })], "tool_calls")
+    }
+
+    fn text(&self) -> String {
+        let (deltas, reason) = self.deltas();
+        text(&deltas, reason)
+    }
+
+    fn answer(&self) -> Response {
+        let (deltas, reason) = self.deltas();
+        whole(&deltas, reason)
+    }
+}
+
+/// The words `name=value` of a message.
+fn words(message: &Value) -> HashMap<String, String> {
+    let parts = match &message["content"] {
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join(" "),
+        other => other.as_str().unwrap_or_default().to_owned(),
+    };
+    let word = |word: &str| word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    parts.split_whitespace().filter_map(word).collect()
+}
+
+fn text(deltas: &[Value], reason: &str) -> String {
+    let chunk = |delta: &Value, reason: Value| {
+        let choices = json!([{ "index": 0, "delta": delta, "finish_reason": reason }]);
+        format!("data: {}\n\n", json!({ "object": "chat.completion.chunk", "choices": choices }))
+    };
+    let pieces: String = deltas.iter().map(|delta| chunk(delta, Value::Null)).collect();
+    let usage = json!({ "choices": [], "usage": { "prompt_tokens": 10, "completion_tokens": 5 } });
+    format!("{pieces}{}data: {usage}\n\ndata: [DONE]\n\n", chunk(&json!({}), reason.into()))
+}
+
+fn whole(deltas: &[Value], reason: &str) -> Response {
+    events(Body::from(text(deltas, reason)))
+}
+
+fn events(body: Body) -> Response {
+    ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(text: &str) -> Value {
+        json!({ "role": "user", "content": text })
+    }
+
+    #[test]
+    fn a_job_is_read_from_the_newest_message_and_its_conversation_from_all() {
+        let said = json!({ "role": "assistant", "content": "done a" });
+        let messages =
+            json!([user("job=a plan=say talk=c generation=1"), said, user("job=b plan=write talk=c generation=2")]);
+        let asked = TurnRequest::read(&json!({ "messages": messages })).expect("a job");
+        assert_eq!((asked.turn.job.as_str(), asked.turn.place), ("b", 0));
+        assert_eq!(asked.turn.generations, [2, 1]);
+        assert!(TurnRequest::read(&json!({ "messages": [user("Say: ready")] })).is_none());
+    }
+
+    #[test]
+    fn a_job_that_writes_calls_once_and_then_ends() {
+        let called = json!({ "role": "assistant", "tool_calls": [] });
+        let result = json!({ "role": "tool", "content": "" });
+        let at = |messages: Value| TurnRequest::read(&json!({ "messages": messages })).expect("a job").call();
+        let job = user("job=a plan=write");
+        assert_eq!(at(json!([job])), Some("a.0".to_owned()));
+        assert_eq!(at(json!([job, called, result])), None);
+        let job = user("job=a plan=write-twice");
+        assert_eq!(at(json!([job, called, result])), Some("a.1".to_owned()));
+    }
+
+    #[test]
+    fn a_job_that_peeks_asks_for_both_places_and_what_it_is_shown_is_noted() {
+        let job = user("job=a plan=peek near=../x far=/x");
+        let called = json!({ "role": "assistant", "tool_calls": [] });
+        let at = |messages: Value| TurnRequest::read(&json!({ "messages": messages })).expect("a job");
+        assert!(at(json!([job])).text().contains("../x"));
+        let refused = at(json!([job, called, { "role": "tool", "content": "outside" }]));
+        assert!(refused.text().contains("/x") && !refused.turn.is_shown);
+        assert!(
+            at(json!([job, called, { "role": "tool", "content": crate::testbed::desktop::CANARY_TEXT }])).turn.is_shown
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! A business's receiver of callbacks: checks each signature by itself, is out of order when it is told to, and keeps a
+//! journal of what it got and what it answered.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use deskgate_tests::receiver::{ReceivedRequest, Receiver};
+use deskgate_tests::signing::{bytes, signature};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::history::{Clock, digest};
+
+/// Its name.
+pub(crate) const RECEIVER_HOST: &str = "hooks.example.com";
+/// An address that belongs to the public Internet everywhere but on the island.
+pub(crate) const RECEIVER_ADDRESS: &str = "93.184.216.34";
+
+/// How it behaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ReceiverBehaviour {
+    #[default]
+    Confirms,
+    /// 503.
+    Fails,
+    /// It says nothing until it is well again, and then confirms.
+    Hangs,
+    /// It sends whoever comes elsewhere.
+    Redirects,
+    /// It has read everything, and closes the connection before it confirms.
+    Dies,
+}
+
+impl ReceiverBehaviour {
+    /// Those that are faults.
+    pub(crate) const FAULTS: [Self; 4] = [Self::Fails, Self::Hangs, Self::Redirects, Self::Dies];
+}
+
+/// One callback as it arrived.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ReceivedCallback {
+    pub(crate) at: u64,
+    /// When it was answered; 0 if it was not.
+    pub(crate) answered_at: u64,
+    /// What was answered, if anything was.
+    pub(crate) answered: Option<u16>,
+    pub(crate) path: String,
+    pub(crate) event_id: String,
+    pub(crate) kind: String,
+    pub(crate) run_id: String,
+    pub(crate) is_genuine: bool,
+    /// Of the whole body.
+    pub(crate) digest: u64,
+    /// How it behaved.
+    pub(crate) manner: String,
+}
+
+#[derive(Clone)]
+struct ReceiverState {
+    clock: Clock,
+    manner: watch::Sender<ReceiverBehaviour>,
+    journal: Arc<Mutex<Vec<ReceivedCallback>>>,
+    secrets: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+}
+
+/// The running receiver.
+pub(crate) struct FakeReceiver {
+    desk: ReceiverState,
+    receiver: Receiver,
+}
+
+impl FakeReceiver {
+    /// Starts it.
+    pub(crate) async fn start(clock: Clock) -> Self {
+        let manner = watch::Sender::new(ReceiverBehaviour::default());
+        let desk = ReceiverState { clock, manner, journal: Arc::default(), secrets: Arc::default() };
+        let answering = desk.clone();
+        let receiver = Receiver::start(&[RECEIVER_HOST], move |got| answer(answering.clone(), got)).await;
+        Self { desk, receiver }
+    }
+
+    /// Who vouches for it.
+    pub(crate) fn ca_file(&self) -> PathBuf {
+        self.receiver.ca_file()
+    }
+
+    /// What comes to this path is signed with this secret.
+    pub(crate) fn expects(&self, path: &str, secret: &str) {
+        lock(&self.desk.secrets).insert(path.to_owned(), bytes(secret));
+    }
+
+    /// From now on.
+    pub(crate) fn set_behaviour(&self, manner: ReceiverBehaviour) {
+        self.desk.manner.send_replace(manner);
+    }
+
+    /// What it got.
+    pub(crate) fn journal(&self) -> Vec<ReceivedCallback> {
+        lock(&self.desk.journal).clone()
+    }
+
+    /// How many callbacks it answered in some other way than it should.
+    pub(crate) fn disturbed(&self) -> usize {
+        lock(&self.desk.journal).iter().filter(|receipt| receipt.manner != "Confirms").count()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn answer(desk: ReceiverState, got: ReceivedRequest) -> Response {
+    let mut manner = desk.manner.subscribe();
+    let now = *manner.borrow();
+    let place = {
+        let mut journal = lock(&desk.journal);
+        journal.push(receipt(&desk, &got, now));
+        journal.len() - 1
+    };
+    let response = match now {
+        ReceiverBehaviour::Confirms => StatusCode::NO_CONTENT.into_response(),
+        ReceiverBehaviour::Fails => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        ReceiverBehaviour::Redirects => {
+            let elsewhere = format!("https://{RECEIVER_HOST}/elsewhere");
+            (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, elsewhere)]).into_response()
+        }
+        ReceiverBehaviour::Hangs => {
+            let _ = manner.wait_for(|manner| *manner != ReceiverBehaviour::Hangs).await;
+            StatusCode::NO_CONTENT.into_response()
+        }
+        // The task that serves the connection ends here, without the message of a panic.
+        ReceiverBehaviour::Dies => std::panic::resume_unwind(Box::new("closed on purpose")),
+    };
+    let receipt = &mut lock(&desk.journal)[place];
+    (receipt.answered, receipt.answered_at) = (Some(response.status().as_u16()), desk.clock.now());
+    drop(got);
+    response
+}
+
+fn receipt(desk: &ReceiverState, got: &ReceivedRequest, manner: ReceiverBehaviour) -> ReceivedCallback {
+    let body: Value = serde_json::from_slice(&got.body).unwrap_or_default();
+    let path = got.line.split(' ').nth(1).unwrap_or_default().to_owned();
+    let is_genuine = lock(&desk.secrets).get(&path).is_some_and(|secret| is_signed(secret, got));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    ReceivedCallback {
+        at: desk.clock.now(),
+        answered_at: 0,
+        answered: None,
+        event_id: got.header("webhook-id").to_owned(),
+        kind: text(&body["type"]),
+        run_id: text(&body["data"]["run"]["run_id"]),
+        is_genuine,
+        digest: digest(&body),
+        manner: format!("{manner:?}"),
+        path,
+    }
+}
+
+/// A signature of Standard Webhooks, and a time that is not far away.
+fn is_signed(secret: &[u8], got: &ReceivedRequest) -> bool {
+    let [id, at, signatures] = ["webhook-id", "webhook-timestamp", "webhook-signature"].map(|name| got.header(name));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
+    let is_near = at.parse::<u64>().is_ok_and(|at| at.abs_diff(now) <= 300);
+    is_near && signatures.split(' ').any(|one| one == signature(secret, id, at, &got.body))
+}

@@ -1,0 +1,149 @@
+//! Everything that is broken or watches: three gateways on one PostgreSQL, two devices behind SSH, a model, an MCP server, a
+//! receiver of callbacks, the ledgers that tools append to, a device made by hand, and one that is led to a false server. All
+//! of it on an island.
+
+pub(crate) mod desktop;
+pub(crate) mod effect_log;
+pub(crate) mod fake_model;
+pub(crate) mod fake_receiver;
+pub(crate) mod fake_tool_server;
+pub(crate) mod impostor;
+pub(crate) mod leak_scan;
+pub(crate) mod raw_device;
+pub(crate) mod resource_usage;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use deskgate_tests::gateway::{Address, RELATIVE_SOCKET_SETTING};
+use deskgate_tests::netns::DnsServer;
+use deskgate_tests::{GatewayProcess, Postgres};
+use tokio::sync::RwLock;
+
+use crate::history::Clock;
+use desktop::Desktop;
+use effect_log::Effect;
+use fake_model::FakeModel;
+use fake_receiver::{FakeReceiver, RECEIVER_ADDRESS, RECEIVER_HOST};
+use fake_tool_server::FakeToolServer;
+use impostor::Impostor;
+use leak_scan::LeakScanner;
+use raw_device::RawDevice;
+
+/// Gateways.
+pub(crate) const REPLICA_COUNT: usize = 3;
+/// Short, so that what they bound happens often.
+const SHORT_TIMEOUT_SETTINGS: [&str; 4] =
+    ["control.heartbeat_ms=1000", "control.lease_ms=5000", "control.offer_ms=5000", "server.drain_ms=2000"];
+
+/// What callers write into everything they submit, and nobody may note elsewhere.
+pub(crate) const CALLER_INPUT: &str = "words-of-a-customer-5309";
+
+/// The whole scene.
+pub(crate) struct Testbed {
+    pub(crate) clock: Clock,
+    pub(crate) postgres: Postgres,
+    pub(crate) replicas: Vec<RwLock<GatewayProcess>>,
+    pub(crate) desks: Vec<Desktop>,
+    pub(crate) model: FakeModel,
+    pub(crate) book: FakeToolServer,
+    pub(crate) office: FakeReceiver,
+    pub(crate) impostor: Impostor,
+    pub(crate) stray: RawDevice,
+    pub(crate) secrets: LeakScanner,
+    addresses: Vec<Address>,
+    ways: Vec<Address>,
+    _names: DnsServer,
+}
+
+impl Testbed {
+    /// Starts it, and returns when everything is connected and published.
+    pub(crate) async fn open(clock: Clock) -> Self {
+        let names = DnsServer::start().await;
+        names.set_addresses(RECEIVER_HOST, &[RECEIVER_ADDRESS]);
+        let (model, book, office) =
+            (FakeModel::start(clock).await, FakeToolServer::start(clock).await, FakeReceiver::start(clock).await);
+        let postgres = Postgres::start_exclusive().await;
+        let roots = format!("callbacks.ca_file={}", office.ca_file().display());
+        let settings = [&SHORT_TIMEOUT_SETTINGS[..], &[RELATIVE_SOCKET_SETTING, &roots]].concat();
+        let mut replicas = vec![GatewayProcess::start(&postgres, &settings).await];
+        while replicas.len() < REPLICA_COUNT {
+            replicas.push(replicas[0].replica().await);
+        }
+        replicas[0].admin(&["allowlist", "add", RECEIVER_HOST]).await.ok();
+        let ways: Vec<_> = replicas.iter().map(GatewayProcess::ssh).collect();
+        let (mut desks, mut secrets) = (Vec::new(), LeakScanner::default());
+        secrets.add_input(CALLER_INPUT);
+        for (number, replica) in replicas.iter().enumerate() {
+            for (what, path) in
+                [("control token", replica.control_token_file()), ("sealing key", replica.state_dir().join("seal"))]
+            {
+                // What is no text is not looked for as one.
+                let text = std::fs::read_to_string(path).unwrap_or_default();
+                if text.trim().len() >= 16 {
+                    secrets.add(&format!("the {what} of gateway {number}"), text.trim());
+                }
+            }
+        }
+        for name in ["shop", "depot"] {
+            let servers = desktop::FakeServers { model: &model, book: &book, office: &office };
+            desks.push(Desktop::open(name, &replicas[0], &ways, servers, &mut secrets).await);
+        }
+        let (impostor, stray) = (Impostor::open(&replicas[0]).await, RawDevice::open(&replicas[0]).await);
+        let addresses = replicas.iter().map(GatewayProcess::http).collect();
+        let replicas = replicas.into_iter().map(RwLock::new).collect();
+        Self {
+            clock,
+            postgres,
+            replicas,
+            desks,
+            model,
+            book,
+            office,
+            impostor,
+            stray,
+            secrets,
+            addresses,
+            ways,
+            _names: names,
+        }
+    }
+
+    /// Where callers reach a replica, also while somebody starts it anew.
+    pub(crate) fn address(&self, replica: usize) -> std::net::SocketAddr {
+        self.addresses[replica].get()
+    }
+
+    /// Where devices reach the gateways, also while somebody starts one anew.
+    pub(crate) fn ways(&self) -> Vec<Address> {
+        self.ways.clone()
+    }
+
+    /// What the tools of all devices wrote.
+    pub(crate) fn effects(&self) -> Vec<Effect> {
+        let written = self.desks.iter().flat_map(|desk| effect_log::read(&desk.folder(), self.clock));
+        written.chain(self.book.effects()).collect()
+    }
+
+    /// The jobs that wrote what their owner was asked about.
+    pub(crate) fn written(&self) -> BTreeSet<String> {
+        self.desks.iter().flat_map(|desk| effect_log::read_asked(&desk.folder())).collect()
+    }
+
+    /// Copies the logs of everything to a folder, and returns what they say.
+    pub(crate) async fn keep_logs(&self, folder: &Path) -> Vec<(String, String)> {
+        let mut logs = Vec::new();
+        for (number, replica) in self.replicas.iter().enumerate() {
+            logs.push((format!("gateway-{number}"), replica.read().await.folder().join("gateway.log")));
+        }
+        for (number, desk) in self.desks.iter().enumerate() {
+            logs.push((format!("agent-{number}"), desk.device.read().await.folder().join("agent.log")));
+        }
+        let kept = |(name, path)| {
+            let text = String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
+            std::fs::write(folder.join(format!("{name}.log")), &text).expect("the report's folder can be written");
+            (name, text)
+        };
+        logs.into_iter().map(kept).collect()
+    }
+}

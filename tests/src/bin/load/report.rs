@@ -1,0 +1,118 @@
+//! What is measured, and what was wrong.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::environment::LoadEnvironment;
+
+/// Of each level, in words and numbers.
+#[derive(Debug, Default)]
+pub(crate) struct LoadReport {
+    levels: Vec<ScenarioResult>,
+}
+
+#[derive(Debug, Default)]
+struct ScenarioResult {
+    name: String,
+    figures: Vec<(String, f64)>,
+    wrong: Vec<String>,
+}
+
+impl LoadReport {
+    /// What follows is of this level.
+    pub(crate) fn begin(&mut self, name: String, site: &LoadEnvironment) {
+        self.levels.push(ScenarioResult { name, ..ScenarioResult::default() });
+        self.memory(site, "before");
+    }
+
+    /// The level is over.
+    pub(crate) fn end(&mut self, site: &LoadEnvironment) {
+        self.memory(site, "after");
+    }
+
+    /// Notes the memory of all processes, in MiB.
+    pub(crate) fn memory(&mut self, site: &LoadEnvironment, when: &str) {
+        for (name, pid) in site.processes() {
+            if let Some(mib) = resident_mib(pid) {
+                self.figure(&format!("{name}, MiB {when}"), mib);
+            }
+        }
+    }
+
+    /// A number.
+    pub(crate) fn figure(&mut self, name: &str, value: f64) {
+        println!("load: {name}: {value:.1}");
+        self.of().figures.push((name.to_owned(), value));
+    }
+
+    /// Median, 99th of a hundred and the longest of these, in milliseconds.
+    pub(crate) fn times(&mut self, name: &str, mut times: Vec<Duration>) {
+        times.sort_unstable();
+        let at = |part: f64| {
+            let place = (times.len() as f64 * part).ceil() as usize;
+            times.get(place.saturating_sub(1)).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
+        };
+        for (words, part) in [("median", 0.5), ("99 %", 0.99), ("longest", 1.0)] {
+            self.figure(&format!("{name}, ms {words}"), at(part));
+        }
+    }
+
+    /// Something that must not be.
+    pub(crate) fn wrong(&mut self, text: String) {
+        println!("load: WRONG: {text}");
+        self.of().wrong.push(text);
+    }
+
+    /// Something that must be.
+    pub(crate) fn must(&mut self, is_so: bool, otherwise: impl FnOnce() -> String) {
+        if !is_so {
+            self.wrong(otherwise());
+        }
+    }
+
+    fn of(&mut self) -> &mut ScenarioResult {
+        self.levels.last_mut().expect("a level has begun")
+    }
+
+    /// Whether nothing was wrong, and something was done.
+    pub(crate) fn is_clean(&self) -> bool {
+        !self.levels.is_empty() && self.levels.iter().all(|level| level.wrong.is_empty())
+    }
+
+    /// Writes and prints it.
+    pub(crate) fn write(&self, folder: &Path) -> std::io::Result<()> {
+        let mut text = String::new();
+        for level in &self.levels {
+            let _ = writeln!(text, "\n{}", level.name);
+            for (name, value) in &level.figures {
+                let _ = writeln!(text, "  {name:<56} {value:>12.1}");
+            }
+            for wrong in &level.wrong {
+                let _ = writeln!(text, "  WRONG: {wrong}");
+            }
+        }
+        let _ = writeln!(text, "\nload: {}", if self.is_clean() { "nothing was wrong" } else { "something was WRONG" });
+        print!("{text}");
+        std::fs::write(folder.join("report.txt"), text)?;
+        let levels: Vec<Value> = self.levels.iter().map(ScenarioResult::json).collect();
+        std::fs::write(folder.join("report.json"), json!({ "levels": levels }).to_string())
+    }
+}
+
+impl ScenarioResult {
+    fn json(&self) -> Value {
+        let figures: serde_json::Map<_, _> = self.figures.iter().map(|(name, v)| (name.clone(), json!(v))).collect();
+        json!({ "level": self.name, "figures": figures, "wrong": self.wrong })
+    }
+}
+
+/// What a process has in memory. None of one that is gone.
+fn resident_mib(pid: u32) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: f64 = line.trim().trim_end_matches(" kB").parse().ok()?;
+    Some(kib / 1024.0)
+}

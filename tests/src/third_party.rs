@@ -1,0 +1,20 @@
+//! Programs that others wrote for the other side of a wire, at fixed versions.
+
+use std::path::{Path, PathBuf};
+
+use tokio::process::Command;
+
+/// Where they are; installed when they are not there yet. `None`, with a word about it, where that is
+/// impossible; on a build server that is a failure.
+pub async fn install_dir() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it stands in the repository");
+    let installed = Command::new(root.join("scripts/clients")).output().await.expect("bash is there");
+    if !installed.status.success() {
+        let why = String::from_utf8_lossy(&installed.stderr).into_owned();
+        assert!(std::env::var_os("CI").is_none(), "scripts/clients: {why}");
+        println!("SKIPPED: scripts/clients cannot install them here: {why}");
+        return None;
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    Some(target.join("clients"))
+}
