@@ -2,6 +2,8 @@
 //!
 //! This file is the composition root: the only one that knows all rooms.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod account;
 pub mod autostart;
 pub mod cli;
@@ -33,7 +35,7 @@ use deskgate_gateway::http::server::{self, ListenerAccess};
 use deskgate_gateway::store::cluster;
 use deskgate_gateway::{Gateway, Settings, StartError};
 use deskgate_program::exit::{Exit, Failure};
-use deskgate_program::{socket, token};
+use deskgate_program::{socket, tasks, token};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::management::SetAccess;
@@ -109,8 +111,8 @@ pub enum AgentError {
         /// Why.
         source: std::io::Error,
     },
-    /// The built-in gateway broke.
-    #[error("a part of the built-in gateway broke; see the log")]
+    /// A part of it panicked, or of the built-in gateway.
+    #[error("a part of the agent or of its built-in gateway broke; see the log")]
     Broken,
 }
 
@@ -172,22 +174,52 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     };
     let keep_awake = desk.keep_awake.subscribe();
     let close = CancellationToken::new();
-    let pages = AbortOnDropHandle::new(tokio::spawn(serve_pages(desk.clone(), close.clone())));
-    let _looking = AbortOnDropHandle::new(tokio::spawn(local::health::follow(desk.clone())));
-    let _forgetting = AbortOnDropHandle::new(tokio::spawn(retention::follow(desk.clone())));
-    let _notifying = AbortOnDropHandle::new(tokio::spawn(local::notices::follow(desk.clone())));
-    let office = AbortOnDropHandle::new(tokio::spawn(local::request::serve(listener, desk, close.clone())));
-    let mut agent =
-        Agent { home: home.clone(), store, key, accounts, servers, keeper, engines, keep_awake, ordered, signals };
+    // Cancelled when a part panics that the agent cannot do without.
+    let broken = CancellationToken::new();
+    let needed = |name, work| AbortOnDropHandle::new(tokio::spawn(tasks::or_broken(name, broken.clone(), work)));
+    let pages = spawn_restarting("management pages", {
+        let (desk, close) = (desk.clone(), close.clone());
+        move || serve_pages(desk.clone(), close.clone())
+    });
+    let _looking = spawn_restarting("health", over(desk.clone(), local::health::follow));
+    let _forgetting = spawn_restarting("retention", over(desk.clone(), retention::follow));
+    let _notifying = spawn_restarting("notifications", over(desk.clone(), local::notices::follow));
+    let socket = needed("private socket", local::request::serve(listener, desk, close.clone()));
+    let mut agent = Agent {
+        home: home.clone(),
+        store,
+        key,
+        accounts,
+        servers,
+        keeper,
+        engines,
+        keep_awake,
+        ordered,
+        signals,
+        broken,
+    };
     let ended = Box::pin(agent.work()).await;
     agent.engines.send_replace(None);
     // An order that came too late is answered by the end of its channel.
     drop(agent);
     // Whoever asked for the stop has the answer now, or gets it while the socket closes.
     close.cancel();
-    let _ = tokio::join!(office, pages);
+    let _ = tokio::join!(socket, pages);
     let _ = std::fs::remove_file(path);
     ended
+}
+
+/// Makes the same loop over the same handler again and again.
+fn over<F>(desk: RequestHandler, follow: impl Fn(RequestHandler) -> F) -> impl Fn() -> F {
+    move || follow(desk.clone())
+}
+
+/// Spawns a loop that is started again when it panics, and ends with its handle.
+fn spawn_restarting<F: Future<Output = ()> + Send + 'static>(
+    name: &'static str,
+    make: impl FnMut() -> F + Send + 'static,
+) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(tasks::restarting(name, make)))
 }
 
 /// What is wrong on this computer, as far as it can be told while no agent answers.
@@ -236,6 +268,8 @@ struct Agent {
     keep_awake: watch::Receiver<KeepAwake>,
     ordered: mpsc::Receiver<AgentCommand>,
     signals: Signals,
+    /// Cancelled when a part panicked that the agent cannot do without.
+    broken: CancellationToken,
 }
 
 /// What the agent hears while a line is in force.
@@ -296,7 +330,8 @@ impl Agent {
             let slots = self.store.settings().slots().await?.unwrap_or(dispatcher::DispatcherConfig::default().slots);
             let (dispatcher, dispatching) =
                 Dispatcher::new(&self.store, link, execute, dispatcher::DispatcherConfig { slots }).await?;
-            let mut running = AbortOnDropHandle::new(tokio::spawn(dispatcher.run()));
+            let dispatched = tasks::or_broken("dispatcher", self.broken.clone(), dispatcher.run());
+            let mut running = AbortOnDropHandle::new(tokio::spawn(dispatched));
             let (shown, kept_awake) = watch::channel(AwakeStatus::NotNeeded);
             self.engines.send_replace(Some(ActiveConnection {
                 dispatcher: dispatching.clone(),
@@ -305,13 +340,19 @@ impl Agent {
                 ended_runs: reached.ended_runs(),
             }));
             let wish = self.keep_awake.clone();
-            let sleep = dispatcher::sleep::follow(shown, wish, dispatching.clone(), handle.clone());
-            let _sleep = AbortOnDropHandle::new(tokio::spawn(sleep));
-            let is_remote = reached.gateway.is_none();
-            let meeting = gateway_version::follow(handle.status(), self.home.gateway_version(), is_remote);
-            let _meeting = AbortOnDropHandle::new(tokio::spawn(meeting));
-            let _pausing =
-                AbortOnDropHandle::new(tokio::spawn(pause_if_asked(self.store.clone(), dispatching.clone())));
+            let _sleep = spawn_restarting("sleep", {
+                let (dispatching, handle) = (dispatching.clone(), handle.clone());
+                move || dispatcher::sleep::follow(shown.clone(), wish.clone(), dispatching.clone(), handle.clone())
+            });
+            let _meeting = spawn_restarting("gateway version", {
+                let (handle, file, is_remote) =
+                    (handle.clone(), self.home.gateway_version(), reached.gateway.is_none());
+                move || gateway_version::follow(handle.status(), file.clone(), is_remote)
+            });
+            let _pausing = spawn_restarting("pause of access", {
+                let (store, dispatching) = (self.store.clone(), dispatching.clone());
+                move || pause_if_asked(store.clone(), dispatching.clone())
+            });
 
             let (mut leaving, broken) = loop {
                 match self.hear(&reached.broken()).await {
@@ -373,6 +414,7 @@ impl Agent {
             order = self.ordered.recv() => order.map_or(AgentEvent::Signal, AgentEvent::Order),
             () = self.signals.stop.cancelled() => AgentEvent::Signal,
             () = broken.cancelled() => AgentEvent::Broken,
+            () = self.broken.cancelled() => AgentEvent::Broken,
         }
     }
 

@@ -1,5 +1,7 @@
 //! The desktop's program.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("cannot start: {error}");
+            deskgate_program::terminal::report(&format!("cannot start: {error}"));
             return ExitCode::FAILURE;
         }
     };

@@ -4,6 +4,8 @@
 //! takes its listeners, clocks and limits as arguments, so the server, the built-in mode inside the
 //! desktop's process and every test run the same code.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 #[cfg(feature = "acme")]
 pub mod acme;
 pub mod addresses;

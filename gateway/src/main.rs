@@ -1,5 +1,7 @@
 //! The gateway's program: its roles, logging, signals and exit codes.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -22,6 +24,7 @@ use deskgate_gateway::{DatabaseSettings, Gateway, Settings, hosted};
 use deskgate_program::exit;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
+use deskgate_program::terminal;
 use deskgate_program::{man, token};
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
@@ -153,7 +156,7 @@ fn main() -> ExitCode {
 }
 
 fn fail(failure: &Failure) -> ExitCode {
-    eprintln!("{failure}");
+    terminal::report(&failure.to_string());
     failure.exit.into()
 }
 
@@ -195,7 +198,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Role::Admin(command) => commands::run(&socket()?, command, out).await,
         Role::Migrate(command) => migrate(&load()?, command, out).await,
         Role::Config(ConfigCommand::Example) => {
-            print!("{}", config::example());
+            terminal::print_document(config::example().as_bytes());
             Ok(())
         }
         Role::Config(ConfigCommand::Show { origin }) => {
@@ -219,16 +222,18 @@ async fn run(cli: Cli) -> Result<(), Failure> {
             Ok(())
         }
         Role::Openapi => {
-            print!("{}", openapi::json());
+            terminal::print_document(openapi::json().as_bytes());
             Ok(())
         }
         Role::Man { folder } => man::write(Cli::command(), &folder, out),
         Role::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "deskgate-gateway", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "deskgate-gateway", &mut script);
+            terminal::print_document(&script);
             Ok(())
         }
         Role::ExitCodes => {
-            print!("{}", exit::EXIT_CODE_TABLE);
+            terminal::print(exit::EXIT_CODE_TABLE);
             Ok(())
         }
     }
@@ -375,7 +380,7 @@ async fn migrate(config: &Config, command: MigrateCommand, out: Output) -> Resul
         }
         MigrateCommand::Plan => {
             for migration in MIGRATIONS.iter().filter(|migration| migration.version > applied) {
-                println!("-- {:04} {}\n{}", migration.version, migration.name, migration.sql);
+                terminal::print(&format!("-- {:04} {}\n{}", migration.version, migration.name, migration.sql));
             }
             Ok(())
         }

@@ -1,8 +1,9 @@
 //! Asking before what cannot be undone. Both command lines ask in the same way.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use crate::exit::{Exit, Failure};
+use crate::terminal;
 use clap::Args;
 
 /// Whether a person is asked.
@@ -25,13 +26,12 @@ impl Confirmation {
         if self.yes {
             return Ok(());
         }
-        eprintln!("{question}");
+        terminal::report(question);
         if self.no_input || !std::io::stdin().is_terminal() {
             return Err(aborted("; to go on without a question, add --yes"));
         }
-        eprint!("Type yes to go on: ");
         let mut answer = String::new();
-        let read = std::io::stderr().flush().and_then(|()| std::io::stdin().read_line(&mut answer));
+        let read = terminal::prompt("Type yes to go on: ").and_then(|()| std::io::stdin().read_line(&mut answer));
         match read {
             Ok(_) if answer.trim() == "yes" => Ok(()),
             _ => Err(aborted("")),

@@ -3,7 +3,8 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`exit`], [`output`], [`visible`] | how a command ends, what it prints, and how foreign text is shown |
+//! | [`exit`], [`output`] | how a command ends, and what it prints |
+//! | [`terminal`], [`visible`] | where printed bytes go, with foreign text made visible |
 //! | [`confirmation`], [`duration`], [`disabling`] | asks before what cannot be undone; reads times and waits |
 //! | [`man`] | manual pages, made of what the commands' help says |
 //! | [`socket`], [`token`] | the private socket that a command line asks its daemon on; the control token's file |
@@ -12,6 +13,8 @@
 //! | [`crash`] | points at which the fault harness lets a program die |
 //!
 //! It knows the protocol and nothing of either half.
+
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod confirmation;
 pub mod crash;
@@ -24,5 +27,6 @@ pub mod redaction;
 pub mod socket;
 pub mod support;
 pub mod tasks;
+pub mod terminal;
 pub mod token;
 pub mod visible;

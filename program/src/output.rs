@@ -3,6 +3,8 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::{terminal, visible};
+
 /// How a command prints.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
@@ -27,16 +29,16 @@ impl Output {
                 // Everything that is printed is made of text, numbers and lists.
                 Err(error) => object["error"] = error.to_string().into(),
             }
-            println!("{object}");
+            terminal::print_json(&object);
         } else if !self.quiet {
-            let text = text();
-            println!("{}", text.trim_end());
+            terminal::print(text().trim_end());
         }
     }
 }
 
-/// Columns, each as wide as its widest cell.
+/// Columns, each as wide as its widest cell. A cell is one line: what would break it is made visible.
 pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| visible::line(cell)).collect()).collect();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain([heading[column].len()]).max().unwrap_or(0)
@@ -47,7 +49,7 @@ pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
         padded.join("  ").trim_end().to_owned() + "\n"
     };
     let mut text = line(heading.to_vec());
-    for row in rows {
+    for row in &rows {
         text += &line(row.iter().map(String::as_str).collect());
     }
     text

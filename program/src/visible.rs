@@ -1,9 +1,53 @@
 //! Text of an assistant or a caller, shown so that a person sees what is there: nothing steers the terminal, and
 //! nothing is turned round, joined or hidden.
 
+/// Text of several lines, as it is printed: line breaks and tabs stay.
+pub fn text(text: &str) -> String {
+    named(text, |c| hides(c) && c != '\n')
+}
+
+/// JSON whose strings steer no terminal: what would is escaped (RFC 8259, section 7), so that its value stays the same.
+pub fn json(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if hides(c) {
+            let mut units = [0; 2];
+            c.encode_utf16(&mut units).iter().for_each(|unit| shown.push_str(&format!("\\u{unit:04x}")));
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
 /// One line: line breaks are made visible too.
 pub fn line(text: &str) -> String {
-    text.chars().map(|c| if hides(c) || c == '\n' { name(c) } else { c.to_string() }).collect()
+    named(text, hides)
+}
+
+/// The text with some characters replaced by their names. What joins and colours an emoji stays where it does that.
+fn named(text: &str, is_named: impl Fn(char) -> bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut before = None;
+    for c in text.chars() {
+        match is_named(c) && !(joins(c) && before.is_some_and(is_symbol)) {
+            true => shown.push_str(&name(c)),
+            false => shown.push(c),
+        }
+        // A selector and a joiner follow each other: what they belong to stands before both.
+        before = if joins(c) { before } else { Some(c) };
+    }
+    shown
+}
+
+/// Variation selectors of emoji, and the joiner between two (Unicode Technical Standard 51).
+fn joins(c: char) -> bool {
+    matches!(c, '\u{fe0e}' | '\u{fe0f}' | '\u{200d}')
+}
+
+/// Arrows, symbols and pictographs: no script, in which a joiner could change what is read.
+fn is_symbol(c: char) -> bool {
+    matches!(c, '\u{2190}'..='\u{2bff}' | '\u{3030}' | '\u{303d}' | '\u{3297}' | '\u{3299}' | '\u{1f000}'..='\u{1faff}')
 }
 
 /// A block, each line behind `margin`, so that no text can look like a line of ours.
@@ -36,11 +80,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn json_that_is_shown_has_the_value_it_had() {
+        let value = serde_json::json!({ "a\u{202e}": "x\u{9b}2K\u{e0041}\u{7f}", "b": "Größe\t漢字 😀\n" });
+        let shown = json(&value.to_string());
+        assert!(shown.chars().all(|c| !hides(c)) && shown.contains("\\udb40\\udc41"), "{shown}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).expect("JSON"), value);
+    }
+
+    #[test]
     fn what_steers_a_terminal_or_turns_text_round_is_named() {
         assert_eq!(line("a\u{1b}[2Kb\rc\nd"), "a<U+001B>[2Kb<U+000D>c<U+000A>d");
         assert_eq!(line("safe\u{202e}txt.exe\u{2066}"), "safe<U+202E>txt.exe<U+2066>");
         assert_eq!(line("rm\u{200b} -rf\u{feff}\u{e0041}"), "rm<U+200B> -rf<U+FEFF><U+E0041>");
         assert_eq!(line("Größe\t漢字 😀"), "Größe\t漢字 😀");
+        assert_eq!(line("👩\u{200d}💻 ❤\u{fe0f}"), "👩\u{200d}💻 ❤\u{fe0f}");
+        assert_eq!(line("a\u{200d}b\u{fe0f}"), "a<U+200D>b<U+FE0F>");
+        assert_eq!(text("a\u{1b}[2K\n\tb\u{202e}"), "a<U+001B>[2K\n\tb<U+202E>");
         assert_eq!(block("one\r\ntwo\u{9b}", "| "), "| one\n| two<U+009B>\n");
     }
 }

@@ -5,6 +5,7 @@ use std::pin::pin;
 use deskgate_definition::{Check, CheckReport, CheckResult};
 use deskgate_program::exit::Failure;
 use deskgate_program::output::Output;
+use deskgate_program::terminal;
 use deskgate_protocol::DraftId;
 
 use super::socket::AgentClient;
@@ -24,13 +25,13 @@ pub(super) async fn check(agent: &AgentClient, draft_id: DraftId, out: Output) -
         tokio::select! {
             report = &mut checking => break report?,
             more = agent.request(FollowCheck { draft_id, follower, known: told.len() }) => match more {
-                Ok(more) => told.extend(more.into_iter().inspect(|check| print!("{}", show_check(check)))),
+                Ok(more) => told.extend(more.into_iter().inspect(|check| terminal::print(&show_check(check)))),
                 // Whatever it is, the check itself says it too.
                 Err(_) => break (&mut checking).await?,
             },
         }
     };
-    report.checks.iter().filter(|check| !told.contains(check)).for_each(|check| print!("{}", show_check(check)));
+    report.checks.iter().filter(|check| !told.contains(check)).for_each(|check| terminal::print(&show_check(check)));
     Ok(report)
 }
 

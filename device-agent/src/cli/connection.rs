@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
+use deskgate_program::terminal;
 
 use super::no_secret;
 use super::socket::{AgentClient, failure};
@@ -181,7 +182,11 @@ async fn sign_in(
         return Ok(());
     }
     if !out.json {
-        println!("{}\nWaiting for you until {}; Ctrl-C stops.", invited(&invitation), invitation.expires_at);
+        terminal::print(&format!(
+            "{}\nWaiting for you until {}; Ctrl-C stops.",
+            invited(&invitation),
+            invitation.expires_at
+        ));
     }
     let account = loop {
         tokio::select! {

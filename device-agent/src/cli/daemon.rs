@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
+use deskgate_program::terminal;
 use deskgate_protocol::control::RefusedCode;
 use deskgate_protocol::ids::RunId;
 use tokio::signal::unix::{SignalKind, signal};
@@ -67,7 +68,7 @@ pub(super) async fn start(start: StartArgs, out: Output, run_agent: RunAgent) ->
     if let Some(why) =
         gateway_version::last_seen(&home.gateway_version()).as_deref().and_then(gateway_version::mismatch)
     {
-        eprintln!("Before it starts: {why}. See: deskgate upgrade-check");
+        terminal::report(&format!("Before it starts: {why}. See: deskgate upgrade-check"));
     }
     if start.foreground {
         return in_foreground(home, &start.log_filter, run_agent).await;

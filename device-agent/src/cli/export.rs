@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
+use deskgate_program::terminal;
 use deskgate_protocol::ApplicationId;
 use deskgate_protocol::management::ShowApplication;
 use serde_json::json;
@@ -22,7 +23,10 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let name = agent.manage(ShowApplication { app_id }).await?.name;
     let Some(path) = output else {
-        let failed = |error| Failure::new(Exit::Failed, format!("the export was not written to its end: {error}"));
+        let failed = |error: std::io::Error| {
+            terminal::end_if_closed(&error);
+            Failure::new(Exit::Failed, format!("the export was not written to its end: {error}"))
+        };
         write(agent, app_id, std::io::stdout().lock(), failed).await?;
         return Ok(());
     };

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
+use deskgate_program::terminal;
 
 use super::socket::{AgentClient, home};
 use super::{RunAgent, daemon};
@@ -63,7 +64,7 @@ pub(super) async fn run(
             let text = serde_json::to_string_pretty(&identity)
                 .map_err(|error| Failure::new(Exit::Failed, format!("the identity cannot be written: {error}")))?;
             if file.as_os_str() == "-" {
-                println!("{text}");
+                terminal::print(&text);
                 return Ok(());
             }
             let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&file);

@@ -44,6 +44,7 @@ use deskgate_program::exit;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::man;
 use deskgate_program::output::Output;
+use deskgate_program::terminal;
 
 use tokio_util::sync::CancellationToken;
 
@@ -196,7 +197,7 @@ pub async fn main(itself: AgentFunctions) -> ExitCode {
         Ok(()) => Exit::Done.into(),
         Err(failure) => {
             if !failure.message.is_empty() {
-                eprintln!("{failure}");
+                terminal::report(&failure.to_string());
             }
             failure.exit.into()
         }
@@ -244,11 +245,13 @@ async fn run(command: Command, out: Output, itself: AgentFunctions) -> Result<()
         Command::Settings(command) => settings::run(AgentClient::find()?, command, out).await,
         Command::Autostart(command) => autostart::run(AgentClient::find()?, command, out).await,
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "deskgate", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "deskgate", &mut script);
+            terminal::print_document(&script);
             Ok(())
         }
         Command::ExitCodes => {
-            print!("{}", exit::EXIT_CODE_TABLE);
+            terminal::print(exit::EXIT_CODE_TABLE);
             Ok(())
         }
     }

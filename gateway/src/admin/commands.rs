@@ -17,6 +17,7 @@ use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::{Output, table};
 use deskgate_program::socket;
 use deskgate_program::socket::CallError;
+use deskgate_program::terminal;
 
 /// `deskgate-gateway admin …`
 #[derive(Debug, Subcommand)]
@@ -268,7 +269,7 @@ async fn add(socket: &Path, file: &Path, print_authorized_keys: bool, out: Outpu
     };
     let line = format!("restrict,port-forwarding {} {}", device.public_key, device.device_id);
     if print_authorized_keys && !out.json {
-        println!("{line}");
+        terminal::print(&line);
         return Ok(());
     }
     let value = json!({ "device": device, "invitation": invitation, "authorized_keys": line });

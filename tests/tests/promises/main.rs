@@ -28,6 +28,7 @@ mod models;
 mod notifications;
 mod observability;
 mod pending_approvals;
+mod printing;
 mod project;
 mod proxies;
 mod queueing;

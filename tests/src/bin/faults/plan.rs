@@ -7,221 +7,163 @@ use serde::{Deserialize, Serialize};
 
 use crate::seed::SeededRandom;
 
-/// A kind of fault, by its number in the list of faults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) enum FaultKind {
-    /// kill -9 of one gateway.
-    F1,
-    /// A gateway dies at a named point.
-    F2,
-    /// kill -9 of all gateways.
-    F3,
-    /// Every gateway is stopped in good order and started again, one after the other.
-    F4,
-    /// kill -9 of a device's agent.
-    F5,
-    /// An agent dies at a named point.
-    F6,
-    /// A gateway stands still, and goes on as if nothing had been.
-    F7,
-    /// An agent does.
-    F8,
-    /// Database sessions are terminated.
-    F9,
-    /// kill -9 of PostgreSQL and everything it started.
-    F10,
-    /// PostgreSQL stands still: it neither answers nor resets.
-    F11,
-    /// Somebody else has the runs locked, or every connection that PostgreSQL has.
-    F12,
-    /// Statements and commits fail by chance, as those do that lost a race.
-    F13,
-    /// The disk under PostgreSQL is full.
-    F14,
-    /// Nothing that PostgreSQL writes can be made durable.
-    F15,
-    /// The disk under a device's home is full.
-    F16,
-    /// The line between a device and its gateway passes nothing, and says nothing.
-    F17,
-    /// That line passes in one direction only.
-    F18,
-    /// That line is reset.
-    F19,
-    /// That line loses packets.
-    F20,
-    /// That line is narrow.
-    F21,
-    /// A gateway's computer tells another time.
-    F22,
-    /// A device's does.
-    F23,
-    /// The model answers as it should not, or not at all.
-    F24,
-    /// A tool's server elsewhere does.
-    F25,
-    /// The receiver of callbacks does.
-    F26,
-    /// One event and one submission come to every gateway, several times at once.
-    F27,
-    /// A second agent has the same key.
-    F28,
-    /// A device, a gateway or the database is of another version.
-    F29,
-    /// A caller is cut off in the middle of its request or of the answer.
-    F30,
-    /// A key, an application or a device is revoked while it works.
-    F31,
-    /// A gateway may open no more files.
-    F32,
-    /// Everything is stopped in one order, and goes on in another.
-    F33,
-    /// Two of the others at once.
-    F34,
+/// Makes the kinds of faults from the one table of them: number, name, word, what it is, and how long it lasts.
+macro_rules! fault_kinds {
+    ($($(#[$doc:meta])* $number:literal $name:ident $word:literal $description:literal $lasts:expr;)*) => {
+        /// A kind of fault.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        pub(crate) enum FaultKind {
+            $($(#[$doc])* #[serde(rename = $number)] $name,)*
+        }
+
+        impl FaultKind {
+            /// Every kind.
+            pub(crate) const ALL_KINDS: [Self; [$($number),*].len()] = [$(Self::$name),*];
+
+            /// Its number in reports and in `KINDS=`.
+            pub(crate) const fn number(self) -> &'static str {
+                match self {
+                    $(Self::$name => $number,)*
+                }
+            }
+
+            /// Its name on the command line.
+            pub(crate) const fn word(self) -> &'static str {
+                match self {
+                    $(Self::$name => $word,)*
+                }
+            }
+
+            /// What it is, for people.
+            pub(crate) const fn description(self) -> &'static str {
+                match self {
+                    $(Self::$name => $description,)*
+                }
+            }
+
+            /// How long it lasts, from and to, in milliseconds. Longer than three heartbeats of a second where silence is
+            /// to be noticed; shorter than what an agent's repetitions of a model's call endure.
+            const fn lasts(self) -> (u64, u64) {
+                match self {
+                    $(Self::$name => $lasts,)*
+                }
+            }
+        }
+    };
+}
+
+fault_kinds! {
+    /// Kills one gateway with SIGKILL and starts it again on the same state.
+    "F1" KillGateway "kill-gateway" "kill -9 of a gateway" (200, 2500);
+    /// Has a gateway die at a named crash point, right before or right after it has written something down.
+    "F2" CrashGateway "crash-gateway" "a gateway dies at a point" (200, 2500);
+    /// Kills every gateway with SIGKILL and starts them all again.
+    "F3" KillAllGateways "kill-all-gateways" "kill -9 of all gateways" (100, 1000);
+    /// Stops every gateway in good order and starts it again, one after the other.
+    "F4" RollingRestart "rolling-restart" "rolling restart" (0, 0);
+    /// Kills a device's agent with SIGKILL and starts it again in the same home.
+    "F5" KillAgent "kill-agent" "kill -9 of an agent" (50, 1500);
+    /// Has an agent die at a named crash point, right before or right after it has written something down.
+    "F6" CrashAgent "crash-agent" "an agent dies at a point" (50, 1500);
+    /// Stops a gateway's process with SIGSTOP for a while and lets it continue.
+    "F7" FreezeGateway "freeze-gateway" "a gateway stands still" (1000, 12_000);
+    /// Stops an agent's process with SIGSTOP for a while and lets it continue.
+    "F8" FreezeAgent "freeze-agent" "an agent stands still" (1000, 12_000);
+    /// Terminates a share of the gateways' database sessions.
+    "F9" TerminateDatabaseSessions "terminate-database-sessions" "database sessions terminated" (0, 0);
+    /// Kills PostgreSQL and everything it started with SIGKILL and waits until it answers again.
+    "F10" KillDatabase "kill-database" "kill -9 of PostgreSQL" (0, 0);
+    /// Stops PostgreSQL's processes, so that it neither answers nor resets, and lets them continue.
+    "F11" FreezeDatabase "freeze-database" "PostgreSQL stands still" (3000, 12_000);
+    /// Locks the table of runs, or takes every connection that PostgreSQL has.
+    "F12" BlockDatabase "block-database" "locked or full database" (3000, 8000);
+    /// Lets statements or commits fail by chance with serialization failures and deadlocks.
+    "F13" FailTransactions "fail-transactions" "statements lose races" (3000, 8000);
+    /// Fills the disk under PostgreSQL.
+    "F14" FillDatabaseDisk "fill-database-disk" "disk of PostgreSQL full" (3000, 8000);
+    /// Lets every fsync of PostgreSQL fail, so that nothing it writes can be made durable.
+    "F15" FailDatabaseSync "fail-database-sync" "PostgreSQL cannot sync" (3000, 8000);
+    /// Fills the disk under a device's home.
+    "F16" FillDeviceDisk "fill-device-disk" "disk of a device full" (3000, 8000);
+    /// Holds back everything between a device and its gateways without closing the connection.
+    "F17" BlackholeConnection "blackhole-connection" "line silently cut" (4500, 8000);
+    /// Holds back what goes in one direction between a device and its gateways, without closing the connection.
+    "F18" BlackholeOneWay "blackhole-one-way" "line cut one way" (4500, 8000);
+    /// Resets every connection between a device and its gateways, once.
+    "F19" ResetConnection "reset-connection" "line reset" (0, 0);
+    /// Drops a share of the packets between a device and its gateways.
+    "F20" DropPackets "drop-packets" "line loses packets" (4000, 9000);
+    /// Limits the connection between a device and its gateways to 64 kbit/s.
+    "F21" ThrottleConnection "throttle-connection" "line of 64 kbit/s" (4000, 9000);
+    /// Shows a gateway a wrong time of day, from its start on or suddenly.
+    "F22" SkewGatewayClock "skew-gateway-clock" "wrong clock of a gateway" (4000, 9000);
+    /// Shows an agent a wrong time of day, from its start on or suddenly.
+    "F23" SkewDeviceClock "skew-device-clock" "wrong clock of a device" (4000, 9000);
+    /// Lets the model provider refuse, fail, send nonsense, break off or hang.
+    "F24" BreakModel "break-model" "model out of order" (800, 3500);
+    /// Lets the MCP server fail, forget its sessions, act without answering, or hang.
+    "F25" BreakToolServer "break-tool-server" "tool server out of order" (800, 3500);
+    /// Lets the receiver of callbacks fail, hang, redirect, or close the connection before it confirms.
+    "F26" BreakReceiver "break-receiver" "receiver out of order" (500, 3500);
+    /// Sends one event and one submission to every gateway several times at once.
+    "F27" DuplicateRequests "duplicate-requests" "everything comes repeatedly" (0, 0);
+    /// Starts a second agent with the same device key, and kills it again.
+    "F28" DuplicateAgent "duplicate-agent" "a second agent with the same key" (2000, 4000);
+    /// Runs a device or a gateway of another version, claims another version or protocol by hand, or marks the database as migrated by a newer one.
+    "F29" MismatchVersion "mismatch-version" "one half of another version" (2000, 4000);
+    /// Cuts a caller off in the middle of its request or of the answer; it comes again with the same key.
+    "F30" CutOffCaller "cut-off-caller" "caller cut off" (0, 0);
+    /// Revokes a key, an application or a device while it works.
+    "F31" RevokeAccess "revoke-access" "revoked while at work" (0, 0);
+    /// Lowers a gateway's limit of open files, so that it can open no more.
+    "F32" ExhaustFiles "exhaust-files" "no more files" (2000, 4000);
+    /// Stops gateways, database, connections and receiver in one order and resumes them in another.
+    "F33" StopAndResumeAll "stop-and-resume-all" "everything stops, in any order" (3000, 7000);
+    /// Strikes two other faults at the same time.
+    "F34" OverlapTwo "overlap-two" "two faults at once" (2000, 6000);
 }
 
 impl FaultKind {
     /// The kinds of a short pass.
     pub(crate) const SHORT_PASS: [Self; 11] = [
-        Self::F1,
-        Self::F2,
-        Self::F5,
-        Self::F6,
-        Self::F9,
-        Self::F10,
-        Self::F17,
-        Self::F19,
-        Self::F24,
-        Self::F26,
-        Self::F30,
+        Self::KillGateway,
+        Self::CrashGateway,
+        Self::KillAgent,
+        Self::CrashAgent,
+        Self::TerminateDatabaseSessions,
+        Self::KillDatabase,
+        Self::BlackholeConnection,
+        Self::ResetConnection,
+        Self::BreakModel,
+        Self::BreakReceiver,
+        Self::CutOffCaller,
     ];
 
     /// Those in which a program dies at a point, about as often as there are points of its kind.
-    pub(crate) const CRASH_POINT_PASS: [Self; 5] = [Self::F2, Self::F2, Self::F2, Self::F6, Self::F6];
-
-    /// Every kind that can be struck.
-    pub(crate) const ALL_KINDS: [Self; 34] = [
-        Self::F1,
-        Self::F2,
-        Self::F3,
-        Self::F4,
-        Self::F5,
-        Self::F6,
-        Self::F7,
-        Self::F8,
-        Self::F9,
-        Self::F10,
-        Self::F11,
-        Self::F12,
-        Self::F13,
-        Self::F14,
-        Self::F15,
-        Self::F16,
-        Self::F17,
-        Self::F18,
-        Self::F19,
-        Self::F20,
-        Self::F21,
-        Self::F22,
-        Self::F23,
-        Self::F24,
-        Self::F25,
-        Self::F26,
-        Self::F27,
-        Self::F28,
-        Self::F29,
-        Self::F30,
-        Self::F31,
-        Self::F32,
-        Self::F33,
-        Self::F34,
-    ];
-
-    /// What it is, for people.
-    pub(crate) const fn description(self) -> &'static str {
-        match self {
-            Self::F1 => "kill -9 of a gateway",
-            Self::F2 => "a gateway dies at a point",
-            Self::F3 => "kill -9 of all gateways",
-            Self::F4 => "rolling restart",
-            Self::F5 => "kill -9 of an agent",
-            Self::F6 => "an agent dies at a point",
-            Self::F7 => "a gateway stands still",
-            Self::F8 => "an agent stands still",
-            Self::F9 => "database sessions terminated",
-            Self::F10 => "kill -9 of PostgreSQL",
-            Self::F11 => "PostgreSQL stands still",
-            Self::F12 => "locked or full database",
-            Self::F13 => "statements lose races",
-            Self::F14 => "disk of PostgreSQL full",
-            Self::F15 => "PostgreSQL cannot sync",
-            Self::F16 => "disk of a device full",
-            Self::F17 => "line silently cut",
-            Self::F18 => "line cut one way",
-            Self::F19 => "line reset",
-            Self::F20 => "line loses packets",
-            Self::F21 => "line of 64 kbit/s",
-            Self::F22 => "wrong clock of a gateway",
-            Self::F23 => "wrong clock of a device",
-            Self::F24 => "model out of order",
-            Self::F25 => "tool server out of order",
-            Self::F26 => "receiver out of order",
-            Self::F27 => "everything comes repeatedly",
-            Self::F28 => "a second agent with the same key",
-            Self::F29 => "one half of another version",
-            Self::F30 => "caller cut off",
-            Self::F31 => "revoked while at work",
-            Self::F32 => "no more files",
-            Self::F33 => "everything stops, in any order",
-            Self::F34 => "two faults at once",
-        }
-    }
+    pub(crate) const CRASH_POINT_PASS: [Self; 5] =
+        [Self::CrashGateway, Self::CrashGateway, Self::CrashGateway, Self::CrashAgent, Self::CrashAgent];
 
     /// The kinds of which two may be at work at the same time.
     pub(crate) const COMBINABLE: [Self; 13] = [
-        Self::F1,
-        Self::F5,
-        Self::F7,
-        Self::F8,
-        Self::F9,
-        Self::F11,
-        Self::F18,
-        Self::F19,
-        Self::F20,
-        Self::F24,
-        Self::F25,
-        Self::F26,
-        Self::F30,
+        Self::KillGateway,
+        Self::KillAgent,
+        Self::FreezeGateway,
+        Self::FreezeAgent,
+        Self::TerminateDatabaseSessions,
+        Self::FreezeDatabase,
+        Self::BlackholeOneWay,
+        Self::ResetConnection,
+        Self::DropPackets,
+        Self::BreakModel,
+        Self::BreakToolServer,
+        Self::BreakReceiver,
+        Self::CutOffCaller,
     ];
-
-    /// How long it lasts, from and to, in milliseconds. Longer than three heartbeats of a second where silence is to
-    /// be noticed; shorter than what an agent's repetitions of a model's call endure.
-    const fn lasts(self) -> (u64, u64) {
-        match self {
-            Self::F1 | Self::F2 => (200, 2500),
-            Self::F5 | Self::F6 => (50, 1500),
-            Self::F3 => (100, 1000),
-            // On both sides of a lease of five seconds.
-            Self::F7 | Self::F8 => (1000, 12_000),
-            Self::F11 => (3000, 12_000),
-            Self::F12 | Self::F13 | Self::F14 | Self::F15 | Self::F16 => (3000, 8000),
-            // Longer than a lease of five seconds, most of them.
-            Self::F22 | Self::F23 => (4000, 9000),
-            Self::F17 | Self::F18 => (4500, 8000),
-            Self::F20 | Self::F21 => (4000, 9000),
-            Self::F24 | Self::F25 => (800, 3500),
-            Self::F26 => (500, 3500),
-            Self::F28 | Self::F29 | Self::F32 => (2000, 4000),
-            Self::F33 => (3000, 7000),
-            Self::F34 => (2000, 6000),
-            Self::F4 | Self::F9 | Self::F10 | Self::F19 | Self::F27 | Self::F30 | Self::F31 => (0, 0),
-        }
-    }
 }
 
 impl fmt::Display for FaultKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, formatter)
+        formatter.pad(self.number())
     }
 }
 
@@ -229,7 +171,7 @@ impl FromStr for FaultKind {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let known = Self::ALL_KINDS.into_iter().find(|kind| kind.to_string() == name);
+        let known = Self::ALL_KINDS.into_iter().find(|kind| kind.number() == name || kind.word() == name);
         known.ok_or_else(|| format!("{name} is none of {}", Self::ALL_KINDS.map(|kind| kind.to_string()).join(", ")))
     }
 }
@@ -304,7 +246,8 @@ mod tests {
 
     #[test]
     fn a_kind_that_is_none_is_refused_with_those_that_are() {
-        assert_eq!("F17".parse(), Ok(FaultKind::F17));
+        assert_eq!("F17".parse(), Ok(FaultKind::BlackholeConnection));
+        assert_eq!("reset-connection".parse(), Ok(FaultKind::ResetConnection));
         assert!("F99".parse::<FaultKind>().unwrap_err().contains("none of F1, F2"));
     }
 }

@@ -10,25 +10,25 @@ use crate::testbed::fake_receiver::ReceivedCallback;
 
 /// What can lose the outcome of an attempt between the answer and its commit.
 const OUTCOME_LOSING_FAULTS: [FaultKind; 18] = [
-    FaultKind::F1,
-    FaultKind::F2,
-    FaultKind::F3,
-    FaultKind::F4,
-    FaultKind::F7,
-    FaultKind::F9,
-    FaultKind::F10,
-    FaultKind::F11,
-    FaultKind::F12,
-    FaultKind::F13,
-    FaultKind::F14,
-    FaultKind::F15,
+    FaultKind::KillGateway,
+    FaultKind::CrashGateway,
+    FaultKind::KillAllGateways,
+    FaultKind::RollingRestart,
+    FaultKind::FreezeGateway,
+    FaultKind::TerminateDatabaseSessions,
+    FaultKind::KillDatabase,
+    FaultKind::FreezeDatabase,
+    FaultKind::BlockDatabase,
+    FaultKind::FailTransactions,
+    FaultKind::FillDatabaseDisk,
+    FaultKind::FailDatabaseSync,
     // A gateway is stopped and started, as by F4.
-    FaultKind::F22,
-    FaultKind::F29,
-    FaultKind::F26,
-    FaultKind::F32,
-    FaultKind::F33,
-    FaultKind::F34,
+    FaultKind::SkewGatewayClock,
+    FaultKind::MismatchVersion,
+    FaultKind::BreakReceiver,
+    FaultKind::ExhaustFiles,
+    FaultKind::StopAndResumeAll,
+    FaultKind::OverlapTwo,
 ];
 /// Around an attempt, microseconds in which its outcome is on its way.
 const ATTEMPT_MARGIN_US: u64 = 3_000_000;
@@ -139,7 +139,8 @@ mod tests {
     fn a_repetition_needs_a_reason() {
         let mut twice = told(&[receipt(100, Some(204)), receipt(40_000_000, Some(204))]);
         assert!(texts(&check(&twice)).contains("without a reason"));
-        let planned = PlannedFault { number: 0, kind: FaultKind::F1, pause_ms: 0, lasts_ms: 0, target: 0, manner: 0 };
+        let planned =
+            PlannedFault { number: 0, kind: FaultKind::KillGateway, pause_ms: 0, lasts_ms: 0, target: 0, manner: 0 };
         twice.strikes.push(InjectedFault {
             planned,
             begun: 102,

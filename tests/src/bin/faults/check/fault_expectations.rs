@@ -21,7 +21,7 @@ fn struck(witnesses: &Observations, kind: FaultKind) -> impl Iterator<Item = &In
 
 /// F1: within a second another gateway has answered somebody as it should.
 pub(super) fn others_serve(witnesses: &Observations) -> Vec<Violation> {
-    let silent = struck(witnesses, FaultKind::F1).filter(|strike| {
+    let silent = struck(witnesses, FaultKind::KillGateway).filter(|strike| {
         let killed = one_of(strike.planned.target, REPLICA_COUNT);
         let answered = witnesses.calls.iter().filter(|call| call.replica != killed && call.begun >= strike.begun);
         !answered
@@ -43,8 +43,8 @@ const ANSWER_LIMIT_US: u64 = 3_500_000;
 
 /// F3: somebody's submission is accepted soon after the start.
 pub(super) fn starts_at_once(witnesses: &Observations) -> Vec<Violation> {
-    let late =
-        struck(witnesses, FaultKind::F3).filter(|strike| strike.noticed_ms.iter().any(|after| *after > START_LIMIT_MS));
+    let late = struck(witnesses, FaultKind::KillAllGateways)
+        .filter(|strike| strike.noticed_ms.iter().any(|after| *after > START_LIMIT_MS));
     late.map(|strike| {
         let text = format!("the first 202 came {:?} ms after fault {}", strike.noticed_ms, strike.planned.number);
         Violation::of("F3", strike.begun, text)
@@ -55,7 +55,7 @@ pub(super) fn starts_at_once(witnesses: &Observations) -> Vec<Violation> {
 /// F4: of the submissions that begin meanwhile none needs a third try, and every stream that ends was told so.
 pub(super) fn rolls(witnesses: &Observations) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for strike in struck(witnesses, FaultKind::F4) {
+    for strike in struck(witnesses, FaultKind::RollingRestart) {
         let within = |at: u64| (strike.begun..=strike.healed).contains(&at);
         let submitted = witnesses.done.iter().filter(|done| done.name == "submit" && within(done.begun));
         for done in submitted.filter(|done| !done.succeeded || done.tries > 2) {
@@ -83,7 +83,7 @@ pub(super) fn rolls(witnesses: &Observations) -> Vec<Violation> {
 /// F11: nobody waits for the database.
 pub(super) fn nobody_hangs(witnesses: &Observations) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for strike in struck(witnesses, FaultKind::F11) {
+    for strike in struck(witnesses, FaultKind::FreezeDatabase) {
         // What comes behind it is another fault's.
         let waited = |call: &CallRecord| call.ended.min(strike.healed).saturating_sub(call.begun.max(strike.begun));
         let submitted = witnesses.calls.iter().filter(|call| matches!(call.asked, CallAction::Submit { .. }));
@@ -97,7 +97,7 @@ pub(super) fn nobody_hangs(witnesses: &Observations) -> Vec<Violation> {
 
 /// F12: where every connection is taken, readiness says so.
 pub(super) fn readiness_says_so(witnesses: &Observations) -> Vec<Violation> {
-    let silent = struck(witnesses, FaultKind::F12).filter(|strike| strike.noticed_ms.contains(&u64::MAX));
+    let silent = struck(witnesses, FaultKind::BlockDatabase).filter(|strike| strike.noticed_ms.contains(&u64::MAX));
     silent
         .map(|strike| {
             Violation::of("F12", strike.begun, format!("readiness did not say so in fault {}", strike.planned.number))
@@ -108,7 +108,7 @@ pub(super) fn readiness_says_so(witnesses: &Observations) -> Vec<Violation> {
 /// F15: nothing is accepted that is not on the disk. What was asked for before may be there already.
 pub(super) fn nothing_unsynced_is_accepted(witnesses: &Observations) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for strike in struck(witnesses, FaultKind::F15) {
+    for strike in struck(witnesses, FaultKind::FailDatabaseSync) {
         let [from, to] = strike.noticed_ms[..] else { continue };
         let (from, to) = (strike.begun + from * 1000, strike.begun + to * 1000);
         let asked = |job| witnesses.calls.iter().filter(move |call| call.asked.job() == Some(job));
@@ -127,7 +127,7 @@ pub(super) fn nothing_unsynced_is_accepted(witnesses: &Observations) -> Vec<Viol
 
 /// F17 and F18: agent and gateway both notice.
 pub(super) fn silence_is_noticed(witnesses: &Observations) -> Vec<Violation> {
-    let both = struck(witnesses, FaultKind::F17).chain(struck(witnesses, FaultKind::F18));
+    let both = struck(witnesses, FaultKind::BlackholeConnection).chain(struck(witnesses, FaultKind::BlackholeOneWay));
     let late = both.filter(|strike| strike.noticed_ms.iter().any(|after| *after > SILENCE_NOTICE_LIMIT_MS));
     late.map(|strike| {
         let text = format!("fault {} was noticed after {:?} ms only", strike.planned.number, strike.noticed_ms);
@@ -175,7 +175,7 @@ mod tests {
         let told = |at, replica| {
             let mut answered = calls(&[call("a", at, read("r"), run("r", "queued"))]);
             answered.calls[0].replica = replica;
-            answered.strikes.push(strike(FaultKind::F1, &[]));
+            answered.strikes.push(strike(FaultKind::KillGateway, &[]));
             answered
         };
         assert_eq!(others_serve(&told(15, 0)), []);
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_silence_that_one_end_does_not_notice_is_found() {
         let told = |noticed_ms: &[u64]| Observations {
-            strikes: vec![strike(FaultKind::F17, noticed_ms)],
+            strikes: vec![strike(FaultKind::BlackholeConnection, noticed_ms)],
             ..Observations::default()
         };
         assert_eq!(silence_is_noticed(&told(&[3100, 2900])), []);
@@ -199,9 +199,9 @@ mod tests {
             strikes: vec![strike(kind, noticed_ms)],
             ..Observations::default()
         };
-        assert_eq!(starts_at_once(&with(FaultKind::F3, &[900])), []);
-        assert!(texts(&starts_at_once(&with(FaultKind::F3, &[5100]))).contains("[5100] ms after"));
-        let mut rolled = with(FaultKind::F4, &[]);
+        assert_eq!(starts_at_once(&with(FaultKind::KillAllGateways, &[900])), []);
+        assert!(texts(&starts_at_once(&with(FaultKind::KillAllGateways, &[5100]))).contains("[5100] ms after"));
+        let mut rolled = with(FaultKind::RollingRestart, &[]);
         rolled.done.push(done("submit", 15, "r"));
         rolled.done[0].tries = 2;
         let told = StreamConnection { was_open: true, was_told: true, ended: 15, ..StreamConnection::default() };
@@ -229,7 +229,7 @@ mod tests {
             accepted.status = Some(202);
             let mut asked = call("a", first, submit("j"), AnswerContent::Nothing);
             asked.status = None;
-            let strike = InjectedFault { healed: 90_000_000, ..strike(FaultKind::F15, &[2000, 5000]) };
+            let strike = InjectedFault { healed: 90_000_000, ..strike(FaultKind::FailDatabaseSync, &[2000, 5000]) };
             Observations { strikes: vec![strike], ..calls(&[asked, accepted]) }
         };
         assert_eq!(nothing_unsynced_is_accepted(&told(3_000_000, 6_000_000)), []);
@@ -245,10 +245,12 @@ mod tests {
             let strike = InjectedFault { healed: 9_000_000, ..strike(kind, noticed_ms) };
             Observations { strikes: vec![strike], ..calls(&[call]) }
         };
-        assert_eq!(nobody_hangs(&told(FaultKind::F11, &[], 3_000_000)), []);
-        assert!(texts(&nobody_hangs(&told(FaultKind::F11, &[], 4_000_000))).contains("3999 ms for an answer"));
-        assert_eq!(readiness_says_so(&told(FaultKind::F12, &[300], 16)), []);
-        assert!(texts(&readiness_says_so(&told(FaultKind::F12, &[u64::MAX], 16))).contains("did not say so"));
+        assert_eq!(nobody_hangs(&told(FaultKind::FreezeDatabase, &[], 3_000_000)), []);
+        assert!(
+            texts(&nobody_hangs(&told(FaultKind::FreezeDatabase, &[], 4_000_000))).contains("3999 ms for an answer")
+        );
+        assert_eq!(readiness_says_so(&told(FaultKind::BlockDatabase, &[300], 16)), []);
+        assert!(texts(&readiness_says_so(&told(FaultKind::BlockDatabase, &[u64::MAX], 16))).contains("did not say so"));
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub(crate) fn shortfalls(witnesses: &Observations, wanted: PassRequirements) -> 
 /// The points at which a program may die, where any of its kind was to.
 fn points_to_die_at(witnesses: &Observations) -> impl Iterator<Item = &CrashPoint> {
     let is_struck = |kind| witnesses.strikes.iter().any(|strike| strike.kind() == kind);
-    let (gateways, agents) = (is_struck(FaultKind::F2), is_struck(FaultKind::F6));
+    let (gateways, agents) = (is_struck(FaultKind::CrashGateway), is_struck(FaultKind::CrashAgent));
     let is_one = move |point: &&CrashPoint| {
         gateways && crash_points::is_of(&point.name, &GATEWAY_POINTS)
             || agents && crash_points::is_of(&point.name, &AGENT_POINTS)
@@ -92,7 +92,8 @@ mod tests {
     use crate::plan::{FaultKind, PlannedFault};
 
     fn told() -> Observations {
-        let planned = PlannedFault { number: 0, kind: FaultKind::F1, pause_ms: 0, lasts_ms: 0, target: 0, manner: 0 };
+        let planned =
+            PlannedFault { number: 0, kind: FaultKind::KillGateway, pause_ms: 0, lasts_ms: 0, target: 0, manner: 0 };
         Observations {
             done: vec![done("run", 1, "r")],
             probed: vec![ProbeRecord { status: 404, ..ProbeRecord::default() }],
@@ -129,19 +130,19 @@ mod tests {
     #[test]
     fn a_pass_counts_only_if_programs_came_by_every_point_at_which_they_may_die() {
         let mut told = told();
-        told.strikes[0].planned.kind = FaultKind::F2;
+        told.strikes[0].planned.kind = FaultKind::CrashGateway;
         let name = "before attempts::claim".to_owned();
         told.evidence.points.push(CrashPoint { name, passed: 1, ..CrashPoint::default() });
         let wanted = PassRequirements { faults: 1, runs: 1, deaths: 0 };
         assert_eq!(shortfalls(&told, wanted), Vec::<String>::new());
         told.evidence.points[0].passed = 0;
         assert_eq!(shortfalls(&told, wanted), ["no program came by before attempts::claim"]);
-        told.strikes[0].planned.kind = FaultKind::F6;
+        told.strikes[0].planned.kind = FaultKind::CrashAgent;
         assert_eq!(shortfalls(&told, wanted), Vec::<String>::new(), "agents were to die");
         told.evidence.points[0].struck = 2;
         let thrice = PassRequirements { deaths: 3, ..wanted };
         assert_eq!(shortfalls(&told, thrice), Vec::<String>::new(), "agents were to die");
-        told.strikes[0].planned.kind = FaultKind::F2;
+        told.strikes[0].planned.kind = FaultKind::CrashGateway;
         told.evidence.points[0].passed = 1;
         assert_eq!(shortfalls(&told, thrice), ["2 programs died before attempts::claim; 3 are needed"]);
     }
