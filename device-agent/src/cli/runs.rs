@@ -6,6 +6,7 @@ use clap::Subcommand;
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::{Output, table};
+use deskgate_program::visible;
 use deskgate_protocol::management::{ListRuns, RunDetail, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
 use deskgate_protocol::{EndpointId, RunId};
@@ -198,10 +199,9 @@ fn list(runs: &[Run]) -> String {
     table(&["STATE", "ACCEPTED", "ENDED", "ID"], &runs.iter().map(row).collect::<Vec<_>>())
 }
 
-/// The beginning of a caller's text, with nothing in it that could steer a terminal.
+/// The beginning of a caller's text, in one line.
 pub(super) fn first_line(text: &str) -> String {
-    let line: String =
-        text.lines().next().unwrap_or_default().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let line = visible::line(text.lines().next().unwrap_or_default());
     if line.chars().count() > 48 { line.chars().take(47).collect::<String>() + "…" } else { line }
 }
 
@@ -217,15 +217,10 @@ fn summary(run: &Run) -> String {
         text += &format!("{}\n", reason.message);
     }
     if let Some(error) = &run.error {
-        text += &format!("{}\n", printable(&error.message));
+        text += &format!("{}\n", error.message);
     }
     if let Some(result) = &run.result {
-        text += &format!("\n{}\n", printable(&result.text));
+        text += &format!("\n{}\n", result.text);
     }
     text
-}
-
-/// What an assistant wrote, without control characters other than line ends and tabs.
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }

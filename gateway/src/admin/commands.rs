@@ -18,6 +18,7 @@ use deskgate_program::output::{Output, table};
 use deskgate_program::socket;
 use deskgate_program::socket::CallError;
 use deskgate_program::terminal;
+use deskgate_program::visible;
 
 /// `deskgate-gateway admin …`
 #[derive(Debug, Subcommand)]
@@ -307,7 +308,7 @@ fn list(devices: &[DeviceView]) -> String {
             device.version.clone().unwrap_or_default(),
             device.last_seen_at.map(|time| time.to_string()).unwrap_or_default(),
             device.device_id.to_string(),
-            device.account.as_deref().map(printable).unwrap_or_default(),
+            device.account.as_deref().map(visible::line).unwrap_or_default(),
             device.note.clone().unwrap_or_default(),
         ]
     };
@@ -323,7 +324,7 @@ fn show(device: &DeviceView) -> String {
         device.name, device.device_id, device.fingerprint, device.short_code, device.state
     );
     let optional = [
-        ("account", device.account.as_deref().map(printable)),
+        ("account", device.account.as_deref().map(visible::line)),
         ("note", device.note.clone()),
         ("version", device.version.clone()),
         ("last seen", device.last_seen_at.map(|time| time.to_string())),
@@ -336,11 +337,6 @@ fn show(device: &DeviceView) -> String {
     }
     let _ = writeln!(text, "paired       {}", device.paired_at);
     text
-}
-
-/// An issuer's words, without what a terminal would obey.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 async fn rotate(socket: &Path, to: Option<&Path>, overlap_hours: u64, out: Output) -> Result<(), Failure> {

@@ -50,7 +50,7 @@ fn filter(lacking: &[MissingSyscall]) -> Vec<u8> {
 /// Runs the inner test of this module where these calls are refused.
 fn without(lacking: &[MissingSyscall], inner: &str, place: &Path) {
     write(&place.join("filter"), filter(lacking));
-    let test = format!("tests::lesser::{inner}");
+    let test = format!("tests::missing_syscalls::{inner}");
     let script =
         "exec bwrap --dev-bind / / --seccomp 3 \"$0\" --exact \"$1\" --ignored --nocapture 3< \"$PLACE/filter\"";
     let mut command = Command::new("sh");
