@@ -1,12 +1,11 @@
-//! The desktop's program.
+//! The `deskgate` program of the desktop.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use deskgate::cli::AgentFunctions;
 
-/// How long threads that cannot be told to stop may keep the ended program: a tool that hangs in a
-/// system call must not.
+/// How long blocked threads may delay the end of the program: a tool that hangs in a system call must not keep it.
 const THREAD_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {

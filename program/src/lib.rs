@@ -1,17 +1,17 @@
-//! What the gateway's program and the desktop's have in common: both have a command line, a daemon behind a private
-//! socket, and long tasks that somebody owns.
+//! What the programs of the gateway and the desktop have in common: a command line, a daemon behind a private socket,
+//! and long-running tasks.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | [`exit`], [`output`], [`visible`] | how a command ends, what it prints, and how foreign text is shown |
-//! | [`confirmation`], [`duration`], [`disabling`] | asks before what cannot be undone; reads times and waits |
-//! | [`man`] | manual pages, made of what the commands' help says |
-//! | [`socket`], [`token`] | the private socket that a command line asks its daemon on; the control token's file |
-//! | [`tasks`] | long tasks, and what happens when one panics |
+//! | [`confirmation`], [`duration`], [`disabling`] | confirms what cannot be undone; reads times and waits |
+//! | [`man`] | manual pages, generated from the commands' help |
+//! | [`socket`], [`token`] | the private socket between command line and daemon; the control token's file |
+//! | [`tasks`] | long-running tasks, and what happens when one panics |
 //! | [`support`], [`redaction`] | the support bundle, and text without secrets |
-//! | [`crash`] | points at which the fault harness lets a program die |
+//! | [`crash`] | points at which the fault harness kills a program |
 //!
-//! It knows the protocol and nothing of either half.
+//! It depends on the protocol and on neither program.
 
 pub mod confirmation;
 pub mod crash;

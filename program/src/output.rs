@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 /// How a command prints.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
-    /// Whether for programs.
+    /// Whether to print JSON for programs.
     pub json: bool,
-    /// Whether only failures are said.
+    /// Whether to print failures only.
     pub quiet: bool,
 }
 
@@ -24,7 +24,7 @@ impl Output {
                     }
                 }
                 Ok(other) => object["value"] = other,
-                // Everything that is printed is made of text, numbers and lists.
+                // Every printed value consists of text, numbers and lists.
                 Err(error) => object["error"] = error.to_string().into(),
             }
             println!("{object}");
@@ -35,7 +35,7 @@ impl Output {
     }
 }
 
-/// Columns, each as wide as its widest cell.
+/// A table, each column as wide as its widest cell.
 pub fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());

@@ -1,4 +1,4 @@
-//! Nothing runs unowned: every long task is spawned here, told to stop here and awaited here.
+//! Task groups: every long-running task is spawned, stopped and awaited here.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// A group of long tasks that stop together.
+/// A group of long-running tasks that stop together.
 #[derive(Clone)]
 pub struct Tasks {
     tracker: TaskTracker,
@@ -16,8 +16,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// An empty group. `broken` is cancelled when a task ends in a panic: a half-working gateway
-    /// helps nobody.
+    /// An empty group. `broken` is cancelled when a task panics, because a gateway that works in part is of no use.
     pub fn new(broken: CancellationToken) -> Self {
         Self { tracker: TaskTracker::new(), stop: CancellationToken::new(), broken }
     }
@@ -26,7 +25,7 @@ impl Tasks {
     pub fn spawn(&self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
         let broken = self.broken.clone();
         self.tracker.spawn(async move {
-            // Nothing of the task's state is looked at after its panic.
+            // The task's state is not used after a panic.
             if AssertUnwindSafe(work).catch_unwind().await.is_err() {
                 tracing::error!(task = name, "a task ended in a panic; the gateway stops");
                 broken.cancel();
@@ -39,7 +38,7 @@ impl Tasks {
         self.stop.clone()
     }
 
-    /// Tells every task to stop and waits for them, at most `patience`. False when some are left.
+    /// Stops every task and waits for them, at most `patience`. False if some are still running.
     pub async fn stop(&self, patience: Duration) -> bool {
         self.stop.cancel();
         self.tracker.close();

@@ -1,4 +1,4 @@
-//! The checks of a draft, as a person reads them.
+//! Shows the checks of a draft to people.
 
 use std::pin::pin;
 
@@ -10,7 +10,7 @@ use deskgate_protocol::DraftId;
 use super::socket::AgentClient;
 use crate::local::{CheckService, FollowCheck};
 
-/// Checks a draft. A person reads each finding as soon as it is known; a program gets the report.
+/// Checks a draft. A person sees each finding at once; a program gets the report.
 pub(super) async fn check(agent: &AgentClient, draft_id: DraftId, out: Output) -> Result<CheckReport, Failure> {
     let follower = rand::random();
     let mut checking = pin!(agent.request(CheckService { draft_id, follower: Some(follower) }));
@@ -25,7 +25,7 @@ pub(super) async fn check(agent: &AgentClient, draft_id: DraftId, out: Output) -
             report = &mut checking => break report?,
             more = agent.request(FollowCheck { draft_id, follower, known: told.len() }) => match more {
                 Ok(more) => told.extend(more.into_iter().inspect(|check| print!("{}", show_check(check)))),
-                // Whatever it is, the check itself says it too.
+                // The check itself reports the same failure.
                 Err(_) => break (&mut checking).await?,
             },
         }

@@ -1,4 +1,4 @@
-//! `runs`: what was submitted to this device's services.
+//! `runs`: the runs of this device's services.
 
 use std::time::{Duration, Instant};
 
@@ -132,7 +132,7 @@ pub(super) async fn show(
         }
     };
     let detail = RunDetail { run, events };
-    // Only what is not settled yet has any.
+    // Only runs that are not settled have any.
     let evidence = agent.request(ShowEvidence { run_id }).await?;
     let waiting = detail.run.state == RunState::AwaitingReconciliation;
     let shown = RunView { detail: &detail, evidence: &evidence };
@@ -146,7 +146,7 @@ pub(super) async fn show(
     }
 }
 
-/// A run, and what its device knows of its writing calls.
+/// A run, with the device's evidence about its writing calls.
 #[derive(serde::Serialize)]
 struct RunView<'a> {
     #[serde(flatten)]
@@ -198,7 +198,7 @@ fn list(runs: &[Run]) -> String {
     table(&["STATE", "ACCEPTED", "ENDED", "ID"], &runs.iter().map(row).collect::<Vec<_>>())
 }
 
-/// The beginning of a caller's text, with nothing in it that could steer a terminal.
+/// The beginning of a caller's text, without terminal control characters.
 pub(super) fn first_line(text: &str) -> String {
     let line: String =
         text.lines().next().unwrap_or_default().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -225,7 +225,7 @@ fn summary(run: &Run) -> String {
     text
 }
 
-/// What an assistant wrote, without control characters other than line ends and tabs.
+/// An assistant's text, without control characters other than line ends and tabs.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }

@@ -1,4 +1,4 @@
-//! What is broken, when, and for how long: decided by the seed before anything starts.
+//! The plan of faults, times and durations: decided by the seed before anything starts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,65 +16,65 @@ pub(crate) enum FaultKind {
     F2,
     /// kill -9 of all gateways.
     F3,
-    /// Every gateway is stopped in good order and started again, one after the other.
+    /// Every gateway is shut down and started again, one after the other.
     F4,
     /// kill -9 of a device's agent.
     F5,
     /// An agent dies at a named point.
     F6,
-    /// A gateway stands still, and goes on as if nothing had been.
+    /// A gateway is suspended, and goes on as if nothing had happened.
     F7,
-    /// An agent does.
+    /// An agent is suspended.
     F8,
     /// Database sessions are terminated.
     F9,
-    /// kill -9 of PostgreSQL and everything it started.
+    /// kill -9 of PostgreSQL and all its processes.
     F10,
-    /// PostgreSQL stands still: it neither answers nor resets.
+    /// PostgreSQL is suspended: it neither answers nor resets.
     F11,
-    /// Somebody else has the runs locked, or every connection that PostgreSQL has.
+    /// Another session has locked the runs, or taken every connection of PostgreSQL.
     F12,
-    /// Statements and commits fail by chance, as those do that lost a race.
+    /// Statements and commits fail at random, with the errors of a lost race.
     F13,
     /// The disk under PostgreSQL is full.
     F14,
-    /// Nothing that PostgreSQL writes can be made durable.
+    /// Every sync of PostgreSQL fails.
     F15,
     /// The disk under a device's home is full.
     F16,
-    /// The line between a device and its gateway passes nothing, and says nothing.
+    /// The connection between a device and its gateway silently drops everything.
     F17,
-    /// That line passes in one direction only.
+    /// That connection passes in one direction only.
     F18,
-    /// That line is reset.
+    /// That connection is reset.
     F19,
-    /// That line loses packets.
+    /// That connection loses packets.
     F20,
-    /// That line is narrow.
+    /// That connection is narrow.
     F21,
-    /// A gateway's computer tells another time.
+    /// A gateway's computer has a wrong time.
     F22,
-    /// A device's does.
+    /// A device's computer has a wrong time.
     F23,
-    /// The model answers as it should not, or not at all.
+    /// The model answers wrongly or not at all.
     F24,
-    /// A tool's server elsewhere does.
+    /// A remote tool server answers wrongly or not at all.
     F25,
-    /// The receiver of callbacks does.
+    /// The receiver of callbacks answers wrongly or not at all.
     F26,
-    /// One event and one submission come to every gateway, several times at once.
+    /// One event and one submission arrive at every gateway several times at once.
     F27,
     /// A second agent has the same key.
     F28,
-    /// A device, a gateway or the database is of another version.
+    /// A device, a gateway or the database has another version.
     F29,
     /// A caller is cut off in the middle of its request or of the answer.
     F30,
-    /// A key, an application or a device is revoked while it works.
+    /// A key, an application or a device is revoked while it is in use.
     F31,
-    /// A gateway may open no more files.
+    /// A gateway is out of file descriptors.
     F32,
-    /// Everything is stopped in one order, and goes on in another.
+    /// All parts are suspended in one order, and resumed in another.
     F33,
     /// Two of the others at once.
     F34,
@@ -96,10 +96,10 @@ impl FaultKind {
         Self::F30,
     ];
 
-    /// Those in which a program dies at a point, about as often as there are points of its kind.
+    /// The kinds in which a program dies at a point, about in proportion to their points.
     pub(crate) const CRASH_POINT_PASS: [Self; 5] = [Self::F2, Self::F2, Self::F2, Self::F6, Self::F6];
 
-    /// Every kind that can be struck.
+    /// Every kind of fault.
     pub(crate) const ALL_KINDS: [Self; 34] = [
         Self::F1,
         Self::F2,
@@ -137,7 +137,7 @@ impl FaultKind {
         Self::F34,
     ];
 
-    /// What it is, for people.
+    /// A description for people.
     pub(crate) const fn description(self) -> &'static str {
         match self {
             Self::F1 => "kill -9 of a gateway",
@@ -177,7 +177,7 @@ impl FaultKind {
         }
     }
 
-    /// The kinds of which two may be at work at the same time.
+    /// The kinds of which two may be active at the same time.
     pub(crate) const COMBINABLE: [Self; 13] = [
         Self::F1,
         Self::F5,
@@ -194,18 +194,18 @@ impl FaultKind {
         Self::F30,
     ];
 
-    /// How long it lasts, from and to, in milliseconds. Longer than three heartbeats of a second where silence is to
-    /// be noticed; shorter than what an agent's repetitions of a model's call endure.
+    /// The shortest and longest duration, in milliseconds. Longer than three heartbeats of a second where silence must
+    /// be noticed; shorter than an agent's retries of a model call.
     const fn lasts(self) -> (u64, u64) {
         match self {
             Self::F1 | Self::F2 => (200, 2500),
             Self::F5 | Self::F6 => (50, 1500),
             Self::F3 => (100, 1000),
-            // On both sides of a lease of five seconds.
+            // Below and above a lease of five seconds.
             Self::F7 | Self::F8 => (1000, 12_000),
             Self::F11 => (3000, 12_000),
             Self::F12 | Self::F13 | Self::F14 | Self::F15 | Self::F16 => (3000, 8000),
-            // Longer than a lease of five seconds, most of them.
+            // Mostly longer than a lease of five seconds.
             Self::F22 | Self::F23 => (4000, 9000),
             Self::F17 | Self::F18 => (4500, 8000),
             Self::F20 | Self::F21 => (4000, 9000),
@@ -234,25 +234,25 @@ impl FromStr for FaultKind {
     }
 }
 
-/// One fault to be struck.
+/// One planned fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PlannedFault {
     /// Its place in the plan.
     pub(crate) number: usize,
-    /// What it is.
+    /// Its kind.
     pub(crate) kind: FaultKind,
     /// Milliseconds of quiet before it.
     pub(crate) pause_ms: u64,
-    /// Milliseconds it lasts, where it lasts.
+    /// Milliseconds that it lasts, where it lasts.
     pub(crate) lasts_ms: u64,
-    /// Which replica, device or session; a number that whoever strikes takes the remainder of.
+    /// Chooses the replica, device or session; the injection takes the remainder of this number.
     pub(crate) target: u64,
-    /// Which variant of it, in the same way.
+    /// Chooses the variant, in the same way.
     pub(crate) manner: u64,
 }
 
 impl PlannedFault {
-    /// Two others that are struck at once in its place.
+    /// Two other faults that are injected at once in its place.
     pub(crate) fn split_in_two(&self) -> [Self; 2] {
         let mut dice = SeededRandom::of(self.manner, "two");
         let mut kinds = FaultKind::COMBINABLE.to_vec();
@@ -265,7 +265,7 @@ impl PlannedFault {
     }
 }
 
-/// The whole plan of a pass. Every kind comes equally often, in an order that the seed decides.
+/// The whole plan of a pass. All kinds are equally frequent, in an order that the seed decides.
 pub(crate) fn plan(seed: u64, kinds: &[FaultKind], faults: usize) -> Vec<PlannedFault> {
     let mut dice = SeededRandom::of(seed, "plan");
     let mut order = Vec::new();
