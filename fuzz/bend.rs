@@ -1,4 +1,4 @@
-//! Seeds, and what goes wrong with one at random. Shared by the tests that throw bent seeds at what the fuzzer's targets judge:
+//! The seeds of the fuzz targets, and random mutations of them. Shared by the tests that run mutated seeds:
 //! `gateway/tests/api/arbitrary.rs` and `tests/tests/arbitrary`.
 
 use proptest::prelude::*;
@@ -14,16 +14,16 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
     files.into_iter().map(|file| std::fs::read(file).expect("readable")).collect()
 }
 
-/// One thing that goes wrong with a seed.
+/// One mutation of a seed.
 #[derive(Clone, Debug)]
 enum Bend {
-    /// Something is put in.
+    /// Bytes are inserted.
     Insert(Vec<u8>),
-    /// So many bytes are lost.
+    /// Bytes are removed.
     Lose(usize),
-    /// A byte becomes another one.
+    /// A byte is changed.
     Change(u8),
-    /// The rest is another seed's.
+    /// The rest is replaced by another seed's.
     Splice(Index, Index),
 }
 
@@ -74,7 +74,7 @@ fn bends() -> impl Strategy<Value = Vec<(Bend, Index)>> {
     prop::collection::vec((bend, any::<Index>()), 0..5)
 }
 
-/// Throws each seed as it is, and then so many bent ones. What is wrong is said with the smallest input that shows it.
+/// Runs each seed unchanged, and then this many mutated ones. A failure is reported with its smallest input.
 pub(crate) fn throw(target: &str, cases: u32, thrown: impl Fn(&[u8]) -> Result<(), TestCaseError>) {
     let seeds = seeds(target);
     for seed in &seeds {

@@ -1,4 +1,4 @@
-//! Bytes as a request, and what must be true of every answer. Shared by the fuzz target and by
+//! Bytes as a request, and what must hold for every answer. Shared by the fuzz target and by
 //! `gateway/tests/api/arbitrary.rs`.
 
 use axum::Router;
@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 use tower::ServiceExt;
 
-/// What exists and can be named in a request.
+/// The existing resources that a request can name.
 #[derive(Default)]
 pub(crate) struct Names {
     /// An application key.
@@ -24,7 +24,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Makes a run, a conversation and an operation by the seeds that make them.
+    /// Makes a run, a conversation and an operation with the seeds that create them.
     pub(crate) async fn made_at(router: &Router, key: String, endpoint: String) -> Self {
         let submission = include_bytes!("seeds/router/submit_run.http");
         let mut names = Self { key, endpoint, ..Self::default() };
@@ -47,7 +47,7 @@ impl Names {
     }
 }
 
-/// Reads method and address, headers, an empty line, and the body. `None`: no client could send it.
+/// Reads method and address, headers, an empty line, and the body. `None` if no client could send it.
 pub(crate) fn request(bytes: &[u8], names: &Names) -> Option<Request<Body>> {
     let end = bytes.windows(2).position(|pair| pair == b"\n\n")?;
     let (head, body) = (&bytes[..end], &bytes[end + 2..]);
@@ -63,7 +63,7 @@ pub(crate) fn request(bytes: &[u8], names: &Names) -> Option<Request<Body>> {
     request.body(Body::from(body)).ok()
 }
 
-/// Puts names where they are asked for.
+/// Replaces placeholders by names.
 fn named(line: &[u8], names: &Names) -> Vec<u8> {
     let mut line = line.to_vec();
     for (place, name) in [
@@ -80,7 +80,8 @@ fn named(line: &[u8], names: &Names) -> Vec<u8> {
     line
 }
 
-/// Below 500, in the envelope, a proper document, and nothing of our inside. `Err` says what is wrong.
+/// Checks that an answer is below 500, in the envelope, a valid document, and without internals. `Err` describes the
+/// violation.
 pub(crate) fn judge(method: &str, status: u16, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
     let text = String::from_utf8_lossy(body);
     let wrong = |what: &str| Err(format!("{what}: {status} {headers:?} {text}"));
@@ -107,7 +108,7 @@ pub(crate) fn judge(method: &str, status: u16, headers: &HeaderMap, body: &[u8])
     }
 }
 
-/// What an answer says by itself: where something is wrong is named as the caller called it.
+/// The part of an answer that the API wrote: a pointer repeats a name that the caller chose.
 fn without_pointers(text: &str) -> String {
     let Ok(mut document) = serde_json::from_str::<Value>(text) else { return text.to_owned() };
     for error in document.get_mut("errors").and_then(Value::as_array_mut).into_iter().flatten() {

@@ -1,5 +1,5 @@
-//! A router that is never too busy, on a store in which everything can be named. Shared by the fuzz target and by
-//! `gateway/tests/api/arbitrary.rs`, so that it compiles for one as long as it does for the other.
+//! A router without load limits, on a store in which every resource exists. Shared by the fuzz target and by
+//! `gateway/tests/api/arbitrary.rs`, so that both keep compiling.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::request::Names;
 
-/// An application with a service and what can be named, and the router.
+/// Makes an application with a service and the other resources, and the router.
 pub(crate) async fn furnish(store: &Store, seal: DataCipher) -> (Router, Names) {
     let seed: [u8; 32] = std::array::from_fn(|_| rand::random());
     let key = PublicKey::of(&ed25519_dalek::SigningKey::from_bytes(&seed));

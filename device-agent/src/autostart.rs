@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 /// The unit's name.
 const UNIT_NAME: &str = "deskgate.service";
-/// The first words of a unit of ours. Another one is left alone.
+/// The first words of the agent's own unit. Another one is left unchanged.
 const UNIT_HEADER: &str = "# Written by `deskgate autostart enable`; `deskgate autostart disable` removes it.\n";
 
-/// What starts at login, and where that is written down.
+/// The unit for starting at login, and the paths it needs.
 #[derive(Clone, Debug)]
 pub struct Autostart {
     /// The folder of this user's units.
@@ -20,55 +20,55 @@ pub struct Autostart {
     pub program: PathBuf,
     /// The agent's folder, `DESKGATE_HOME`.
     pub home: PathBuf,
-    /// What speaks with this user's systemd.
+    /// The `systemctl` program.
     pub systemctl: PathBuf,
 }
 
 /// Whether the agent starts at login.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AutostartState {
-    /// Whether it does.
+    /// Whether it is enabled.
     pub enabled: bool,
     /// The unit's file.
     pub unit: PathBuf,
-    /// What stands in the way, for a person.
+    /// Why it would not start, for a person.
     pub problem: Option<String>,
 }
 
 /// Why starting at login cannot be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum AutostartError {
-    /// Nobody would start it.
+    /// This computer has no systemd for users.
     #[error(
         "this computer has no systemd that starts a user's programs ({0}). Have `deskgate start` run at login in your desktop's own way"
     )]
     NoManager(String),
-    /// The unit is somebody else's.
+    /// The unit was not written by the agent.
     #[error("{0} was not written by this command, so it is left alone. Move it away, and repeat this")]
     Foreign(PathBuf),
-    /// A name in it cannot be written down.
+    /// A path cannot be written in a unit.
     #[error("{0:?} cannot stand in a systemd unit")]
     Unwritable(PathBuf),
     /// The file cannot be written or removed.
     #[error("{path}: {source}")]
     Io {
-        /// Which.
+        /// The unit's file.
         path: PathBuf,
-        /// Why.
+        /// Why it cannot be written or removed.
         source: io::Error,
     },
-    /// systemd said no.
+    /// systemd refused.
     #[error("systemctl --user {0}: {1}")]
     Refused(&'static str, String),
 }
 
 impl Autostart {
-    /// How it stands. Blocks while systemd is asked, as the other two do.
+    /// The current state. Blocks for systemd, as the other two methods do.
     pub fn state(&self) -> AutostartState {
         let unit = self.unit();
         let there = std::fs::read_to_string(&unit).ok();
         let wanted = self.units.join("default.target.wants").join(UNIT_NAME);
-        // The link alone decides what starts; it is looked at without following it.
+        // The link alone decides whether it starts; it is examined without following it.
         let enabled = there.is_some() && wanted.symlink_metadata().is_ok();
         let problem = match (&there, self.systemctl("show-environment", &[])) {
             (Some(text), _) if !text.starts_with(UNIT_HEADER) => {
@@ -83,7 +83,7 @@ impl Autostart {
         AutostartState { enabled, unit, problem }
     }
 
-    /// Has the agent started at each login from now on. It does not start it now: whoever asks is the agent.
+    /// Enables starting at login. It does not start the agent now: the caller is the running agent.
     pub fn enable(&self) -> Result<AutostartState, AutostartError> {
         let (text, unit) = (self.text()?, self.unit());
         self.is_ours()?;
@@ -119,8 +119,8 @@ impl Autostart {
         }
     }
 
-    /// The unit. A dollar sign has no meaning in it: neither in an assignment nor in a program's name (systemd.exec(5),
-    /// systemd.service(5)).
+    /// The unit's text. A dollar sign has no meaning in it: neither in an assignment nor in a program's name
+    /// (systemd.exec(5), systemd.service(5)).
     fn text(&self) -> Result<String, AutostartError> {
         let (home, program) = (quoted(&self.home)?, quoted(&self.program)?);
         Ok(format!(
@@ -130,7 +130,7 @@ impl Autostart {
         ))
     }
 
-    /// Asks this user's systemd, or says in its own words why it did not do it.
+    /// Calls this user's systemd; the error is in its own words.
     fn systemctl(&self, verb: &str, names: &[&str]) -> Result<(), String> {
         let mut command = Command::new(&self.systemctl);
         command.args(["--user", "--no-ask-password", "--quiet", verb]).args(names).stdin(Stdio::null());
@@ -145,7 +145,7 @@ impl Autostart {
     }
 }
 
-/// A path between double quotes (systemd.syntax(7)); a percent sign begins a specifier there.
+/// A path in double quotes (systemd.syntax(7)); a percent sign begins a specifier there.
 fn quoted(path: &Path) -> Result<String, AutostartError> {
     let unwritable = || AutostartError::Unwritable(path.to_owned());
     let text = path.to_str().filter(|text| !text.chars().any(char::is_control)).ok_or_else(unwritable)?;
@@ -163,7 +163,7 @@ mod tests {
         Autostart { units: units.to_owned(), program, home, systemctl: PathBuf::from("/nowhere/systemctl") }
     }
 
-    /// Somebody who does what systemctl does with a unit, and notes what it was asked.
+    /// A stand-in for systemctl that handles units as it does, and records its calls.
     fn with_systemd(folder: &Path) -> Autostart {
         let (units, systemctl) = (folder.join("user"), folder.join("systemctl"));
         let script = format!(

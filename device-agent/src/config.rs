@@ -1,11 +1,10 @@
-//! Where the agent keeps its things on this computer.
+//! The agent's folder, and the paths of its files.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The agent's own folder. `DESKGATE_HOME` chooses another one, which is also how several agents
-/// live on one computer.
+/// The agent's own folder. `DESKGATE_HOME` selects another one, so several agents can run on one computer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home(PathBuf);
 
@@ -15,21 +14,21 @@ pub enum HomeError {
     /// Neither variable is set.
     #[error("no place for the agent's files is known: set HOME or DESKGATE_HOME")]
     Unknown,
-    /// Not absolute.
+    /// The path is not absolute.
     #[error("DESKGATE_HOME must be an absolute path; it is {0}")]
     Relative(PathBuf),
-    /// It cannot be made or looked at.
+    /// The folder cannot be created or examined.
     #[error("{path}: {source}")]
     Io {
-        /// Which folder.
+        /// The folder.
         path: PathBuf,
-        /// Why.
+        /// Why it cannot be used.
         source: io::Error,
     },
-    /// Others could change what is in it.
+    /// Others could change its content.
     #[error("{path} belongs to another user or can be changed by others (mode {mode:04o}). Run: chmod 700 {path}")]
     Loose {
-        /// Which folder.
+        /// The folder.
         path: PathBuf,
         /// Its mode.
         mode: u32,
@@ -37,7 +36,10 @@ pub enum HomeError {
 }
 
 impl Home {
-    /// The folder that the environment names; nothing is made yet.
+    /// The folder that the environment names; it is not created yet.
+    ///
+    /// # Errors
+    /// The environment names none, or a relative path.
     pub fn find() -> Result<Self, HomeError> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         if let Some(home) = variable("DESKGATE_HOME") {
@@ -52,21 +54,27 @@ impl Home {
         Self(folder)
     }
 
-    /// Where this user's own systemd units are, whether or not there are any.
+    /// The folder of this user's systemd units, whether or not it exists.
     pub fn user_units() -> Option<PathBuf> {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let config = variable("XDG_CONFIG_HOME").or_else(|| Some(variable("HOME")?.join(".config")));
         config.map(|config| config.join("systemd/user"))
     }
 
-    /// Makes the folder with mode 0700, or checks that only its owner can change it.
+    /// Creates the folder with mode 0700, or checks that only its owner can change it.
+    ///
+    /// # Errors
+    /// It cannot be created, or others can change it.
     pub fn prepare(&self) -> Result<(), HomeError> {
         let io = |source| HomeError::Io { path: self.0.clone(), source };
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(io)?;
         self.check()
     }
 
-    /// Checks that only its owner can change the folder, which is there.
+    /// Checks that only its owner can change the existing folder.
+    ///
+    /// # Errors
+    /// It cannot be examined, or others can change it.
     pub fn check(&self) -> Result<(), HomeError> {
         let io = |source| HomeError::Io { path: self.0.clone(), source };
         let metadata = std::fs::metadata(&self.0).map_err(io)?;
@@ -87,7 +95,7 @@ impl Home {
         self.0.join("identity_ed25519")
     }
 
-    /// Journal, services, settings.
+    /// The database: journal, services, settings.
     pub fn database(&self) -> PathBuf {
         self.0.join("deskgate.db")
     }
@@ -107,7 +115,7 @@ impl Home {
         self.0.join("providers")
     }
 
-    /// Temporary files of commands, for the time of their runs.
+    /// Temporary files of commands, during their runs.
     pub fn scratch(&self) -> PathBuf {
         self.0.join("scratch")
     }
@@ -117,7 +125,7 @@ impl Home {
         self.0.join("mcp")
     }
 
-    /// Who is signed in at hosted gateways.
+    /// The sign-ins at hosted gateways.
     pub fn accounts(&self) -> PathBuf {
         self.0.join("accounts")
     }
@@ -127,17 +135,17 @@ impl Home {
         self.0.join("gateway")
     }
 
-    /// The log of an agent in the background.
+    /// The log of a background agent.
     pub fn log(&self) -> PathBuf {
         self.0.join("agent.log")
     }
 
-    /// The page that leads a browser to the management pages.
+    /// The file that opens the management pages in a browser.
     pub fn opener(&self) -> PathBuf {
         self.0.join("open.html")
     }
 
-    /// The version of the remote gateway that was met last.
+    /// The recorded version of the remote gateway.
     pub fn gateway_version(&self) -> PathBuf {
         self.0.join("gateway_version")
     }

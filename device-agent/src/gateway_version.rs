@@ -1,5 +1,5 @@
-//! Which version the remote gateway had when this device last met it: so that a program is told before it starts that it
-//! will not be let in. A plain file, which programs of every version can read.
+//! The recorded version of the remote gateway: a new program can check before it starts whether the gateway will accept
+//! it. A plain file, which programs of every version can read.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,14 +10,14 @@ use tokio::sync::watch;
 
 use crate::link::LinkStatus;
 
-/// The longest text that is a version.
+/// The size limit of a version, in bytes.
 const MAX_VERSION_BYTES: usize = 40;
 
-/// Writes down, for as long as it is awaited, what the gateway says of itself. A gateway that is built in is this program
-/// itself: what was known of another is forgotten.
+/// Records the gateway's version whenever it connects, for as long as the future runs. The built-in gateway is this
+/// program itself: the record of another is deleted.
 pub async fn follow(mut status: watch::Receiver<LinkStatus>, file: PathBuf, is_remote: bool) {
     if !is_remote {
-        // There may be none.
+        // The file may be missing.
         let _ = std::fs::remove_file(&file);
         return;
     }
@@ -38,7 +38,7 @@ pub async fn follow(mut status: watch::Receiver<LinkStatus>, file: PathBuf, is_r
     }
 }
 
-/// The version of the gateway that was met last; `None` if there is none to go by.
+/// The recorded version; `None` if there is none.
 pub fn last_seen(file: &Path) -> Option<String> {
     let text = std::fs::read_to_string(file).ok()?;
     let version = text.trim();
@@ -47,7 +47,7 @@ pub fn last_seen(file: &Path) -> Option<String> {
         .then(|| version.to_owned())
 }
 
-/// What is to be said of this program and a gateway of this version; nothing if they fit.
+/// The mismatch of this program and a gateway of this version, for people; `None` if they fit.
 pub fn mismatch(gateway: &str) -> Option<String> {
     let what = match versions_match(gateway, VERSION).err()? {
         Half::Gateway => "Have the gateway upgraded first, or keep the program that fits it",

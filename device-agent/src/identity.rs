@@ -1,4 +1,4 @@
-//! The device key: made once, kept in a 0600 file, shown never.
+//! The device key: created once, kept in a file of mode 0600, never shown.
 //!
 //! The key *is* the identity: there is no second, rotating device token to lose.
 
@@ -10,13 +10,15 @@ pub use deskgate_gateway::tunnel::key_file::KeyFileError;
 use deskgate_protocol::identity::PublicKey;
 use ed25519_dalek::SigningKey;
 
-/// This device's Ed25519 key. Cloning shares it; `Debug` shows its fingerprint only.
+/// This device's Ed25519 key. Clones share it; `Debug` shows its fingerprint only.
 #[derive(Clone)]
 pub struct DeviceKey(Arc<SigningKey>);
 
 impl DeviceKey {
-    /// Reads the key in `path` (OpenSSH private-key format, mode 0600), or makes one if there is
-    /// none yet. A file that others can read is refused, with the command that mends it.
+    /// Reads the key in `path` (OpenSSH private-key format, mode 0600), or creates it.
+    ///
+    /// # Errors
+    /// The file cannot be used; or others can read it (the error names the command that fixes it).
     pub fn load_or_create(path: &Path) -> Result<Self, KeyFileError> {
         let key = key_file::load_or_create(path)?;
         let pair = key.key_data().ed25519().expect("load_or_create gives Ed25519 keys only");
@@ -27,12 +29,12 @@ impl DeviceKey {
         Ok(Self(Arc::new(key)))
     }
 
-    /// The private half, to sign with.
+    /// The private half, for signing.
     pub fn signing_key(&self) -> &SigningKey {
         &self.0
     }
 
-    /// The public half, which is what a gateway knows this device by.
+    /// The public half, by which a gateway identifies this device.
     pub fn public_key(&self) -> PublicKey {
         PublicKey::of(&self.0)
     }

@@ -1,6 +1,6 @@
-//! The desktop half of Deskgate: pairs, pulls runs, executes them under its owner's rules.
+//! The desktop half of Deskgate: pairs with a gateway, pulls runs, and executes them under its owner's rules.
 //!
-//! This file is the composition root: the only one that knows all rooms.
+//! This file is the composition root: the only one that knows all modules.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
@@ -62,7 +62,7 @@ use power::{AwakeStatus, KeepAwake};
 use services::GatewayClient as _;
 use settings::{ConnectionSettings, InvalidSettings, Mode};
 
-/// What the management pages' listener bears: a few browsers of one person.
+/// The limits of the management pages' listener: a few browsers of one person.
 const PAGE_LIMITS: server::ListenerLimits = server::ListenerLimits {
     connections: 128,
     connections_per_source: 128,
@@ -73,22 +73,22 @@ const PAGE_LIMITS: server::ListenerLimits = server::ListenerLimits {
 /// Why an agent did not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Its folder.
+    /// Its folder cannot be used.
     #[error(transparent)]
     Home(#[from] HomeError),
-    /// Its key.
+    /// Its key cannot be used.
     #[error(transparent)]
     Key(#[from] KeyFileError),
-    /// Its database.
+    /// Its database cannot be used.
     #[error(transparent)]
     Store(#[from] deskgate_store::Error),
-    /// Its connection's fields.
+    /// The connection's settings are not valid.
     #[error(transparent)]
     Connection(#[from] InvalidSettings),
-    /// The saved control token.
+    /// The saved control token cannot be used.
     #[error("the control token of the remote gateway: {0}")]
     Token(#[from] token::TokenError),
-    /// The built-in gateway.
+    /// The built-in gateway did not start.
     #[error("the built-in gateway: {0}")]
     Gateway(#[from] Box<StartError>),
     /// The built-in gateway removed its own device.
@@ -100,15 +100,15 @@ pub enum AgentError {
         /// The key's file.
         key: PathBuf,
     },
-    /// The built-in gateway does not let its own device in.
+    /// The built-in gateway refuses its own device.
     #[error("the built-in gateway: {0}")]
     Pair(#[from] gateway_devices::PairError),
-    /// The private socket.
+    /// The private socket cannot be bound.
     #[error("{path}: {source}")]
     Socket {
-        /// Which.
+        /// The socket's path.
         path: PathBuf,
-        /// Why.
+        /// Why it cannot be bound.
         source: std::io::Error,
     },
     /// A part of it panicked, or of the built-in gateway.
@@ -123,7 +123,7 @@ impl From<AgentError> for Failure {
             AgentError::Home(_) | AgentError::Key(_) | AgentError::Connection(_) | AgentError::Token(_) => {
                 Exit::NotSetUp
             }
-            // The same code as the gateway's own program ends with.
+            // The same exit code as the gateway's own program.
             AgentError::Gateway(error) => Self::from(*error).exit,
             AgentError::Removed { .. } => Exit::NotAuthorised,
             AgentError::Store(deskgate_store::Error::NewerSchema { .. }) => Exit::VersionMismatch,
@@ -134,12 +134,15 @@ impl From<AgentError> for Failure {
     }
 }
 
-/// Runs the agent until a signal or until it is told to stop on its socket. The first signal cuts
-/// off nothing: runs in progress finish first. The second one does not wait for them.
+/// Runs the agent until a signal or a stop request on its socket. After the first signal, runs in progress finish. The
+/// second one stops them.
+///
+/// # Errors
+/// Why the agent did not start, or ended.
 pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     home.prepare()?;
     let store = Store::open(home.database()).await?;
-    // The store is ours alone now: no other agent works in this folder.
+    // The store is locked now: no other agent works in this folder.
     if let Err(error) = deskgate_tools::sandbox::remove_left(&home.scratch()) {
         tracing::warn!(%error, "temporary files of earlier runs cannot be removed");
     }
@@ -200,9 +203,9 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     };
     let ended = Box::pin(agent.work()).await;
     agent.engines.send_replace(None);
-    // An order that came too late is answered by the end of its channel.
+    // A late command is answered by the end of its channel.
     drop(agent);
-    // Whoever asked for the stop has the answer now, or gets it while the socket closes.
+    // The caller that requested the stop has its answer, or gets it while the socket closes.
     close.cancel();
     let _ = tokio::join!(socket, pages);
     let _ = std::fs::remove_file(path);
@@ -228,7 +231,7 @@ pub async fn look(home: &Home) -> health::HealthReport {
     health::offline::look(home, programs).await
 }
 
-/// The management pages. Without them the agent does its work all the same, and says what is missing.
+/// Serves the management pages. Without them the agent works all the same, and reports that they are missing.
 async fn serve_pages(desk: RequestHandler, stop: CancellationToken) {
     let settings = desk.store.settings();
     let listener = match pages::listen(&settings).await {
@@ -245,7 +248,7 @@ async fn serve_pages(desk: RequestHandler, stop: CancellationToken) {
     }
 }
 
-/// The first name is the computer's own.
+/// The default name is the computer's own.
 async fn name_device(store: &Store) -> Result<(), AgentError> {
     let settings = store.settings();
     if settings.device_name().await?.is_none() {
@@ -272,14 +275,14 @@ struct Agent {
     broken: CancellationToken,
 }
 
-/// What the agent hears while a line is in force.
+/// The events of the agent while a connection is in force.
 enum AgentEvent {
     Order(AgentCommand),
     Signal,
     Broken,
 }
 
-/// A way to the gateway, and the gateway itself when it is built in.
+/// A connection to the gateway, and the gateway itself if it is built in.
 struct GatewayRoute {
     connector: Connector,
     credentials: Credentials,
@@ -314,7 +317,7 @@ impl GatewayRoute {
 }
 
 impl Agent {
-    /// One line after the other, until the agent is told to stop.
+    /// Runs one connection after the other, until the agent is stopped.
     async fn work(&mut self) -> Result<(), AgentError> {
         loop {
             let mut in_force = self.store.settings().get::<ConnectionSettings>().await?;
@@ -359,12 +362,12 @@ impl Agent {
                     AgentEvent::Order(AgentCommand::Reconnect(done)) => {
                         let wanted = self.store.settings().get::<ConnectionSettings>().await?;
                         if !wanted.same_gateway(&in_force) {
-                            // Its runs were found ended, or given up by whoever saved: nothing to wait for.
+                            // The runs have ended, or the user who saved has agreed to abandon them.
                             let mut leaving = LineShutdown::to_reconnect(true);
                             leaving.join(AgentCommand::Reconnect(done));
                             break (leaving, false);
                         }
-                        // What executes goes on; only the way changes, and perhaps where the API listens.
+                        // Executions continue; only the route changes, and perhaps the API's address.
                         if let Some(gateway) = reached.gateway.take() {
                             gateway.stop().await;
                         }
@@ -410,7 +413,7 @@ impl Agent {
 
     async fn hear(&mut self, broken: &CancellationToken) -> AgentEvent {
         tokio::select! {
-            // Without anybody left to give orders there is nobody to serve either.
+            // If no sender of commands is left, the agent has no reason to run either.
             order = self.ordered.recv() => order.map_or(AgentEvent::Signal, AgentEvent::Order),
             () = self.signals.stop.cancelled() => AgentEvent::Signal,
             () = broken.cancelled() => AgentEvent::Broken,
@@ -418,7 +421,7 @@ impl Agent {
         }
     }
 
-    /// Ends the dispatcher, and hears meanwhile what else is asked for.
+    /// Ends the dispatcher, and accepts further commands meanwhile.
     async fn wind_down(&mut self, leaving: &mut LineShutdown, dispatching: &DispatcherHandle) {
         let mut now = leaving.now;
         let mut stopping = Box::pin(dispatching.stop(now));
@@ -440,7 +443,7 @@ impl Agent {
         }
     }
 
-    /// The way to the gateway that is wanted; the gateway itself when it is built in.
+    /// The connector for the configured gateway; the gateway itself if it is built in.
     async fn reach(&self, connection: &ConnectionSettings) -> Result<GatewayRoute, AgentError> {
         match connection.mode {
             Mode::Remote => {
@@ -481,8 +484,7 @@ impl Agent {
         }
     }
 
-    /// With port 0 the port of the last time is taken again if it is free, so that backends find
-    /// the same address.
+    /// With port 0, the last port is used again if it is free, so that backends find the same address.
     async fn start_gateway(&self, listen: SocketAddr) -> Result<Gateway, AgentError> {
         let settings = self.store.settings();
         let keep = settings.get::<RetentionSettings>().await?;
@@ -510,7 +512,7 @@ impl Agent {
     }
 }
 
-/// After another mode was saved, access is paused as soon as its gateway is reached.
+/// After a change of mode, pauses access as soon as the gateway is reached.
 async fn pause_if_asked(store: Store, dispatcher: DispatcherHandle) {
     let mut status = dispatcher.watch();
     loop {

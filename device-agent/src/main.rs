@@ -1,4 +1,4 @@
-//! The desktop's program.
+//! The `deskgate` program of the desktop.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use deskgate::cli::AgentFunctions;
 
-/// How long threads that cannot be told to stop may keep the ended program: a tool that hangs in a
-/// system call must not.
+/// How long blocked threads may delay the end of the program: a tool that hangs in a system call must not keep it.
 const THREAD_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {

@@ -1,7 +1,7 @@
-//! How this device reaches its gateway: one mode in force, and for each mode a draft of its own.
+//! The connection's settings: one mode in force, and a draft for each mode.
 //!
-//! Editing changes a draft only; saving puts a draft in force; discarding throws it away. What is
-//! saved for one mode never changes because another mode was edited.
+//! Editing changes a draft only; saving puts a draft in force; discarding deletes it. Saved fields of one mode never
+//! change because another mode was edited.
 
 use std::path::PathBuf;
 
@@ -13,13 +13,13 @@ use crate::account::GatewayAddress;
 use crate::link::{HostPin, PinnedFingerprint, Ssh};
 pub use crate::power::KeepAwake;
 
-/// What the desktop tells of by itself.
+/// The settings of desktop notifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Notifications {
     /// Whether a call that waits for a decision shows a notification.
     pub on: bool,
-    /// Whether it names no service, tool or place.
+    /// Whether it names no service, tool or path.
     pub hide_details: bool,
 }
 
@@ -39,7 +39,7 @@ pub enum Mode {
     BuiltIn,
     /// On a server, over SSH.
     Remote,
-    /// Somebody else's, over its public address, with an account.
+    /// On a gateway of another operator, over its public address, with an account.
     Hosted,
 }
 
@@ -67,13 +67,13 @@ impl Default for BuiltIn {
     }
 }
 
-/// The fields of the remote mode. The control token stands in a file of its own.
+/// The fields of the remote mode. The control token is in its own file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Remote {
     /// What to dial, `host` or `host:port`; without a port it is 22.
     pub ssh_address: String,
-    /// The account on the server.
+    /// The user on the server.
     pub ssh_user: String,
     /// The control socket's path on the server.
     pub control_socket: String,
@@ -95,7 +95,7 @@ impl Default for Remote {
     }
 }
 
-/// The fields of the hosted mode. Who is signed in is kept elsewhere.
+/// The fields of the hosted mode. The sign-in is stored elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hosted {
@@ -104,7 +104,10 @@ pub struct Hosted {
 }
 
 impl Hosted {
-    /// The address, if it can be used.
+    /// The gateway's address.
+    ///
+    /// # Errors
+    /// The field is not a valid address.
     pub fn address(&self) -> Result<GatewayAddress, InvalidSettings> {
         GatewayAddress::parse(&self.gateway_address)
             .map_err(|why| InvalidSettings(vec![format!("gateway-address: {why}")]))
@@ -135,20 +138,20 @@ pub struct ModeFields {
 pub struct ConnectionSettings {
     /// The mode in force.
     pub mode: Mode,
-    /// What was saved, for each mode.
+    /// The saved fields of each mode.
     pub saved: ModeFields,
-    /// What was edited and not saved.
+    /// The unsaved draft of the built-in mode.
     pub builtin_draft: Option<BuiltIn>,
-    /// What was edited and not saved.
+    /// The unsaved draft of the remote mode.
     pub remote_draft: Option<Remote>,
-    /// What was edited and not saved.
+    /// The unsaved draft of the hosted mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosted_draft: Option<Hosted>,
     /// Whether access is to be paused at the gateway as soon as it is reached.
     pub pause_access: bool,
 }
 
-/// A change to the fields of one mode; what is absent stays.
+/// A change to the fields of one mode; absent fields stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConnectionEdit {
@@ -160,20 +163,20 @@ pub struct ConnectionEdit {
     pub ssh_user: Option<String>,
     /// See [`Remote::control_socket`].
     pub control_socket: Option<String>,
-    /// See [`Remote::host_key`]; takes the place of a known-hosts file. Empty: none.
+    /// See [`Remote::host_key`]; replaces a known-hosts file. Empty: none.
     pub host_key: Option<String>,
-    /// See [`Remote::known_hosts`]; takes the place of a fingerprint. Empty: none.
+    /// See [`Remote::known_hosts`]; replaces a fingerprint. Empty: none.
     pub known_hosts: Option<PathBuf>,
     /// See [`Hosted::gateway_address`].
     #[serde(default)]
     pub gateway_address: Option<String>,
 }
 
-/// How the pages look.
+/// The theme of the pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Theme {
-    /// As the system does.
+    /// The system's theme.
     #[default]
     System,
     /// Dark on light.
@@ -186,7 +189,7 @@ impl Theme {
     /// Every theme.
     pub const ALL: [Self; 3] = [Self::System, Self::Light, Self::Dark];
 
-    /// Its name.
+    /// The theme's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::System => "system",
@@ -221,13 +224,16 @@ impl Setting for Notifications {
     const NAME: &'static str = "notifications";
 }
 
-/// Why fields cannot be put in force: one sentence for each, behind the field's name and a colon.
+/// Why fields cannot be used: one sentence for each, after the field's name and a colon.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
 pub struct InvalidSettings(pub Vec<String>);
 
 impl ConnectionEdit {
-    /// Whether no field holds a secret, which would be kept and shown where none belongs.
+    /// Checks that no field holds a secret, which would be stored and shown in the wrong field.
+    ///
+    /// # Errors
+    /// The fields that hold one.
     pub fn check(&self) -> Result<(), InvalidSettings> {
         let known_hosts = self.known_hosts.as_deref().map(|path| path.to_string_lossy());
         let fields = [
@@ -249,7 +255,7 @@ impl ConnectionEdit {
 }
 
 impl ConnectionSettings {
-    /// Edits a mode's draft. One that says what is saved already is none.
+    /// Edits a mode's draft. A draft equal to the saved fields is dropped.
     pub fn edit(&mut self, mode: Mode, edit: ConnectionEdit) {
         match mode {
             Mode::BuiltIn => {
@@ -282,8 +288,10 @@ impl ConnectionSettings {
         }
     }
 
-    /// Puts a mode's draft in force, or leaves everything, draft included, as it was. Another mode
-    /// than before pauses access.
+    /// Puts a mode's draft in force. Another mode than before pauses access.
+    ///
+    /// # Errors
+    /// A field cannot be used; everything, the draft included, stays unchanged.
     pub fn save(&mut self, mode: Mode) -> Result<(), InvalidSettings> {
         match mode {
             Mode::BuiltIn => {
@@ -300,7 +308,7 @@ impl ConnectionSettings {
             }
             Mode::Hosted => {
                 let draft = self.hosted_draft.clone().unwrap_or_else(|| self.saved.hosted.clone());
-                // Kept as it was understood: without what an address can have too much.
+                // Saved in normal form, without superfluous parts of an address.
                 let gateway_address = draft.address()?.to_string();
                 self.saved.hosted = Hosted { gateway_address };
                 self.hosted_draft = None;
@@ -313,7 +321,7 @@ impl ConnectionSettings {
         Ok(())
     }
 
-    /// Whether both lead to the same gateway, so that runs in hand are that gateway's in either case.
+    /// Whether both lead to the same gateway, so that active runs can stay.
     pub fn same_gateway(&self, other: &Self) -> bool {
         let of = |connection: &Self| {
             let remote = &connection.saved.remote;
@@ -327,7 +335,7 @@ impl ConnectionSettings {
             }
     }
 
-    /// Throws a mode's draft away.
+    /// Discards a mode's draft.
     pub fn discard(&mut self, mode: Mode) {
         match mode {
             Mode::BuiltIn => self.builtin_draft = None,
@@ -345,6 +353,9 @@ fn set(field: &mut String, value: Option<String>) {
 
 impl BuiltIn {
     /// The address to listen on.
+    ///
+    /// # Errors
+    /// The field is not an address on loopback.
     pub fn address(&self) -> Result<std::net::SocketAddr, InvalidSettings> {
         match self.listen.parse::<std::net::SocketAddr>() {
             Ok(address) if address.ip().is_loopback() => Ok(address),
@@ -361,7 +372,10 @@ impl BuiltIn {
 }
 
 impl Remote {
-    /// Whether every field can be used.
+    /// Checks that every field can be used.
+    ///
+    /// # Errors
+    /// The fields that cannot.
     pub fn check(&self) -> Result<(), InvalidSettings> {
         let problems = [
             self.host_and_port().err(),
@@ -377,7 +391,10 @@ impl Remote {
         if problems.is_empty() { Ok(()) } else { Err(InvalidSettings(problems)) }
     }
 
-    /// The way over SSH that the fields describe; `followed`: where the host keys are kept that the server announces.
+    /// The SSH target of the fields; `followed`: the file for the host keys that the server announces.
+    ///
+    /// # Errors
+    /// A field cannot be used.
     pub fn ssh(&self, followed: PathBuf) -> Result<Ssh, InvalidSettings> {
         self.check()?;
         let one = |problem: String| InvalidSettings(vec![problem]);
@@ -387,7 +404,10 @@ impl Remote {
         Ok(Ssh { host, port, user, socket_path, pin, followed: Some(followed) })
     }
 
-    /// What to dial.
+    /// The host and port to dial.
+    ///
+    /// # Errors
+    /// The address cannot be parsed.
     pub fn host_and_port(&self) -> Result<(String, u16), String> {
         let text = self.ssh_address.trim();
         let wrong =
@@ -405,7 +425,10 @@ impl Remote {
         usable.then_some(host.to_owned()).zip(port).ok_or_else(wrong)
     }
 
-    /// What the server's host key is compared with.
+    /// How the server's host key is verified.
+    ///
+    /// # Errors
+    /// The fingerprint cannot be parsed.
     pub fn pin(&self) -> Result<HostPin, String> {
         match (&self.host_key, &self.known_hosts) {
             (Some(fingerprint), _) => {

@@ -1,4 +1,4 @@
-//! Whole requests at the router of the public door, on a real store. See `fuzz/README.md`.
+//! Whole requests at the router of the public listener, on a real store. See `fuzz/README.md`.
 
 #![no_main]
 
@@ -21,7 +21,7 @@ mod request;
 #[path = "../target.rs"]
 mod target;
 
-/// What every request is thrown at. It lives as long as the fuzzer.
+/// The router that gets every request. It lives as long as the fuzzer.
 struct Target {
     runtime: Runtime,
     router: Router,
@@ -48,7 +48,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Some(request) = request(bytes, names) else { return };
     let method = request.method().to_string();
     let answered = runtime.block_on(async {
-        // Whoever asks to wait is let wait, and of a stream, which may go on for ever, the head is judged.
+        // A request that asks to wait is given up; of a stream, which may never end, only the head is judged.
         let response = timeout(Duration::from_secs(1), router.clone().oneshot(request)).await.ok()?;
         let (head, body) = response.expect("it never fails").into_parts();
         let is_stream = head.headers.get("content-type").is_some_and(|form| form == "text/event-stream");

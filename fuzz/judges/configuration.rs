@@ -1,4 +1,4 @@
-//! Configuration: what stands nearest wins, what is unknown is refused, what passes the check can be lived with, and a
+//! Configuration: the nearest source wins, unknown settings are refused, values that pass the check work, and a
 //! password is neither taken from a file nor shown.
 
 use deskgate::settings::{ConnectionSettings, Mode};
@@ -6,7 +6,7 @@ use deskgate_gateway::config::{Config, ConfigError, SETTINGS};
 
 use super::folder;
 
-/// Judges a file, variables behind a line `---`, and flags behind another one; and the file as a device's connection.
+/// Judges a file, variables after a line `---`, and flags after another one; and the file as a device's connection.
 pub fn judge(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut parts = text.splitn(3, "---\n");
@@ -79,7 +79,7 @@ fn checked(config: &Config) {
     assert!(limits.bodies_per_key > 0 && limits.body_bytes_per_key > 0);
 }
 
-/// Whether whoever connects would find a password in a text.
+/// Whether a database client would find a password in a text.
 fn has_password(url: &str) -> bool {
     url.parse::<tokio_postgres::Config>().is_ok_and(|config| config.get_password().is_some())
 }
@@ -93,7 +93,7 @@ fn passwords(file: &str, flags: &[String], loaded: Result<Config, ConfigError>) 
     }
 }
 
-/// The device's own settings of its connection, as they stand in its database.
+/// The device's own connection settings, as they are in its database.
 fn connection(text: &str) {
     let Ok(read) = serde_json::from_str::<ConnectionSettings>(text) else { return };
     let written = serde_json::to_string(&read).expect("it is JSON");

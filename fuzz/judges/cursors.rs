@@ -1,10 +1,10 @@
-//! Cursors: one reads back as the place that it was made of, in its own list only, and there is one text for each place.
+//! Cursors: each reads back as its own position, in its own list only, and each position has one text.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use deskgate_gateway::http::cursor::{ListFingerprint, sequence};
 
-/// Judges a text as a cursor; and the same bytes as what became of one on its way.
+/// Judges a text as a cursor; and the same bytes as changes of a valid one.
 pub fn judge(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (own, other) = (list("anna"), list("bert"));
@@ -31,7 +31,7 @@ fn is_number(text: &str) -> bool {
         && (digits.len() < 20 || digits.len() == 20 && digits <= "18446744073709551615")
 }
 
-/// A cursor of which some bytes changed: version and list are noticed, and a place is a place of this list.
+/// A cursor with some changed bytes: a wrong version or list is noticed, and a position belongs to this list.
 fn bent(own: ListFingerprint, other: ListFingerprint, bytes: &[u8]) {
     let id = "018f3b6e-0000-7000-8000-000000000001".parse().expect("an identifier");
     let moment = "2026-11-21T09:00:00.123456Z".parse().expect("a moment");

@@ -1,4 +1,4 @@
-//! Destinations: what is let through is a public name at port 443 over HTTPS, or a public address, in whatever form it comes.
+//! Destinations: only a public name at port 443 over HTTPS, or a public address, is allowed, in every notation.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -22,17 +22,17 @@ pub fn judge(bytes: &[u8]) {
     addresses.extend(bytes.first_chunk().map(|own: &[u8; 4]| IpAddr::from(*own)));
     addresses.extend(bytes.first_chunk().map(|own: &[u8; 16]| IpAddr::from(*own)));
     addresses.extend(text.trim().parse::<IpAddr>());
-    // What is read from the first four bytes, in every form in which IPv6 can carry it.
+    // The address in the first four bytes, in every form in which IPv6 can carry it.
     if let Some(own) = bytes.first_chunk::<4>() {
         addresses.extend(carried(Ipv4Addr::from(*own)).map(IpAddr::from));
     }
     let found: Vec<_> = addresses.iter().map(|address| SocketAddr::new(*address, 443)).collect();
-    // Each of them is judged, also behind one that is not public.
+    // Each of them is judged, also after one that is not public.
     let private = addresses.iter().filter(|own| !address(**own)).count();
     assert_eq!(public_addresses(found.clone()).is_ok(), private == 0 && !found.is_empty(), "{found:?}");
 }
 
-/// No resolver takes it for an address, and it is no name of one machine or network.
+/// Checks that no resolver reads it as an address, and that it is not a local name.
 fn name(host: &HostName) {
     let text = host.as_str();
     assert!(text.parse::<IpAddr>().is_err() && !is_inet_aton(text), "{text} is an address");
@@ -43,8 +43,8 @@ fn name(host: &HostName) {
     }
 }
 
-/// Whether `inet_aton`, by which resolvers read names before they look them up, takes a text: one to four numbers, each
-/// decimal, octal or hexadecimal.
+/// Whether `inet_aton`, which resolvers try before a look-up, accepts a text: one to four numbers, each decimal, octal
+/// or hexadecimal.
 fn is_inet_aton(text: &str) -> bool {
     let number = |part: &str| {
         let lower = part.to_ascii_lowercase();
@@ -56,7 +56,7 @@ fn is_inet_aton(text: &str) -> bool {
     text.split('.').count() <= 4 && text.split('.').all(number)
 }
 
-/// Judges one address by the standard library's own ideas, which know nothing of our tables.
+/// Judges one address by the standard library's own rules, independent of our tables.
 fn address(address: IpAddr) -> bool {
     if !is_public(address) {
         return false;
@@ -87,7 +87,7 @@ fn v4(own: Ipv4Addr) {
     assert!(!special && !is_shared && !is_for_benchmarks && a != 0 && a < 224, "{own} is not public");
 }
 
-/// The forms in which IPv6 carries an address of IPv4: mapped, compatible, translated twice, 6to4, Teredo.
+/// The forms in which IPv6 carries an IPv4 address: mapped, compatible, translated twice, 6to4, Teredo.
 fn carried(own: Ipv4Addr) -> [Ipv6Addr; 6] {
     let bits = u128::from(own.to_bits());
     [
@@ -100,7 +100,7 @@ fn carried(own: Ipv4Addr) -> [Ipv6Addr; 6] {
     ]
 }
 
-/// Whether it has the look of 6to4 or Teredo, which lie among the public ones.
+/// Whether it looks like 6to4 or Teredo, which are within the public ranges.
 fn carries(own: Ipv6Addr) -> bool {
     matches!(own.segments(), [0x2002, ..] | [0x2001, 0, ..])
 }

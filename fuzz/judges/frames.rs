@@ -1,4 +1,5 @@
-//! Frames: what is read is written the same, no frame is one of the other direction, and an error repeats nothing.
+//! Frames: a frame that is read is written the same, no frame belongs to both directions, and an error repeats no
+//! content.
 
 use std::fmt::Debug;
 

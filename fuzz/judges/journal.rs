@@ -1,5 +1,5 @@
-//! The journal: whatever a crash or a bad disk left, what is read is what was written there, or an error; nothing that may
-//! have happened is taken for nothing.
+//! The journal: after any crash or disk fault, a read gives what was written or an error; a write that may have
+//! happened is never reported as not happened.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,11 +18,11 @@ use serde_json::json;
 
 use super::{folder, wait};
 
-/// Lines that are read of one input.
+/// The most lines of one input.
 const MOST_LINES: usize = 8;
 const CONVERSATION: &str = "conv_018f3b6e0000700080000000000000c1";
 const ENDPOINT: &str = "ep_018f3b6e0000700080000000000000e1";
-/// Tables, and their columns, that a line may change. The names of both come from an input.
+/// The tables and columns that a line may change. An input names them by index.
 const CHANGED: [(&str, &[&str]); 5] = [
     ("run_journal", &["run_id", "attempt", "status", "cut_off", "offer", "outcome", "finish_seq", "events"]),
     ("past_run", &["run_id", "attempt", "cut_off", "finish_seq", "outcome"]),
@@ -36,8 +36,8 @@ fn run(number: u8) -> RunId {
     format!("run_018f3b6e0000700080000000000000a{number}").parse().expect("an identifier")
 }
 
-/// Judges changes of a journal, one a line: `TABLE ROW COLUMN VALUE` sets a value as it is, `drop TABLE ROW` takes a row
-/// away, `byte PLACE VALUE` changes the file.
+/// Judges changes of a journal, one per line: `TABLE ROW COLUMN VALUE` sets a value, `drop TABLE ROW` deletes a row,
+/// `byte PLACE VALUE` changes the file.
 pub fn judge(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let folder = folder();
@@ -46,7 +46,7 @@ pub fn judge(bytes: &[u8]) {
     let lines: Vec<_> = text.lines().take(MOST_LINES).collect();
     change(&path, &lines);
     let damaged = damage(&path, &lines);
-    // After a change inside of the file not even the rows are what they were.
+    // After a change inside of the file, even the rows may differ.
     let rows = (!damaged).then(|| Rows::read(&path));
     wait(look(&path, rows.as_ref()));
 }
@@ -91,7 +91,7 @@ async fn look(path: &Path, rows: Option<&Rows>) {
     let _ = (store.settings().get::<deskgate::settings::ConnectionSettings>().await, store.services().list().await);
 }
 
-/// What an entry says of itself.
+/// Checks that an entry is consistent.
 fn consistent(entry: &JournalEntry) {
     assert_eq!(entry.ended.is_some(), entry.status == InFlightStatus::Finished, "{entry:?}");
     assert_ne!(entry.status, InFlightStatus::Running, "nothing runs any more: {entry:?}");
@@ -102,7 +102,7 @@ fn consistent(entry: &JournalEntry) {
     }
 }
 
-/// An offer that comes again begins nothing that was begun.
+/// Checks that a repeated offer starts nothing that was started before.
 async fn echo(store: &Store, offer: &Offer, status: InFlightStatus) {
     let taken = store.journal().take(offer).await;
     assert_ne!(taken.ok(), Some(TakeOutcome::Fresh), "{status:?} begins again");
@@ -129,7 +129,7 @@ impl Rows {
         Self { journal, intents }
     }
 
-    /// Every entry is that of a row, and stands where the row stood.
+    /// Checks that every entry is that of a row, with the row's state.
     fn hold(&self, entries: &[JournalEntry]) {
         assert_eq!(entries.len(), self.journal.len(), "entries and rows");
         for JournalEntry { offer, status, .. } in entries {
@@ -159,7 +159,7 @@ fn change(path: &Path, lines: &[&str]) {
         if table == "drop" {
             let known = CHANGED.iter().find(|(known, _)| *known == row);
             let sql = known.map(|(table, _)| format!("DELETE FROM {table} WHERE rowid = ?1"));
-            // A trigger may say no.
+            // A trigger may refuse it.
             let _ = sql.map(|sql| connection.execute(&sql, [column.parse::<i64>().unwrap_or(1)]));
             continue;
         }
@@ -168,12 +168,12 @@ fn change(path: &Path, lines: &[&str]) {
             continue;
         };
         let value = if value == "NULL" { None } else { Some(value) };
-        // What the table's types forbid cannot stand there.
+        // The table's types exclude such a value.
         let _ = connection.execute(&format!("UPDATE {table} SET {column} = ?2 WHERE rowid = ?1"), params![row, value]);
     }
 }
 
-/// Changes bytes of the file; says whether there were any.
+/// Changes bytes of the file; returns whether there were any changes.
 fn damage(path: &Path, lines: &[&str]) -> bool {
     let mut file = std::fs::read(path).expect("read");
     let mut damaged = false;

@@ -1,4 +1,4 @@
-//! Keys: what is read is written the same, nobody's word is taken without their signature, and an error repeats no secret.
+//! Keys: a key that is read is written the same, a claim needs its signature, and an error repeats no secret.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,7 +20,7 @@ use ed25519_dalek::SigningKey;
 
 use super::folder;
 
-/// Judges a text as each kind of key, and bytes as what became of an identity file.
+/// Judges a text as each kind of key, and bytes as changes of an identity file.
 pub fn judge(bytes: &[u8]) {
     bent_identity(bytes);
     let Ok(text) = std::str::from_utf8(bytes) else { return };
@@ -51,7 +51,7 @@ fn public_key(text: &str) {
         assert_eq!(IdentityFile::read(&written).as_ref(), Ok(&file));
         assert!(file.public_key != PUBLIC[0] || file == *IDENTITY, "a forged file");
     }
-    // A proof of nothing.
+    // A proof with an arbitrary signature.
     let gateway_id = GatewayId::from(EMPTY);
     let proof = HelloProof { gateway_id, nonce: "n", gateway_version: "0.1.0", device_version: "0.1.0" };
     assert!(!proof.verify(&PUBLIC[0], text), "a forged proof");
@@ -63,13 +63,13 @@ const EMPTY: uuid::Uuid = uuid::Uuid::nil();
 static PUBLIC: LazyLock<[PublicKey; 2]> =
     LazyLock::new(|| [7, 8].map(|seed| PublicKey::of(&SigningKey::from_bytes(&[seed; 32]))));
 
-/// What the first one exported.
+/// The file that the first key exported.
 static IDENTITY: LazyLock<IdentityFile> = LazyLock::new(|| {
     let at = "2026-11-21T09:00:00Z".parse().expect("a time");
     IdentityFile::sign(&SigningKey::from_bytes(&[7; 32]), "anna's laptop", at)
 });
 
-/// An exported file in which some bytes changed: another file is refused, or it says the same.
+/// An exported file with some changed bytes: it is refused, or it has the same content.
 fn bent_identity(bytes: &[u8]) {
     let mut file = serde_json::to_vec_pretty(&*IDENTITY).expect("it is JSON");
     for change in bytes.chunks_exact(3) {
@@ -120,13 +120,13 @@ fn secrets_of(text: &str) {
     }
 }
 
-/// A text that may be a secret is not repeated. Short ones are words of any sentence.
+/// Checks that an error does not repeat a text that may be a secret. Short texts may be ordinary words.
 fn silent(text: &str, said: &str) {
     let is_secret = text.len() >= 20 && text.bytes().all(|byte| byte.is_ascii_graphic());
     assert!(!is_secret || !said.contains(text), "a secret is repeated: {said}");
 }
 
-/// A known-hosts file: it vouches only for a key that stands in it, and never for one that it revokes.
+/// A known-hosts file: it accepts only a key that it lists, and never one that it revokes.
 fn known_hosts(text: &str) {
     let folder = folder();
     let file = folder.path().join("known_hosts");
@@ -166,7 +166,7 @@ fn addresses(text: &str) {
     }
 }
 
-/// A file in the place of a gateway's host key: it is a key or it is refused, and stays as it is.
+/// A file in place of a gateway's host key: it is a key or it is refused, and stays unchanged.
 fn host_key(text: &str) {
     let folder = folder();
     let file = folder.path().join("host_key");

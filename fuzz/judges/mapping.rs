@@ -1,4 +1,4 @@
-//! What an event becomes: decided in bounded time, within bounds, and the same again.
+//! The mapping of events: it ends in bounded time, within its limits, and gives the same result again.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ use serde_json::Value;
 
 use super::line;
 
-/// Seconds of processor time that one event may take, in a build without optimisation on a busy machine.
+/// The most CPU seconds for one event, in an unoptimised build on a busy machine.
 const LONGEST: f64 = 2.0;
 
-/// Judges six lines and a payload: event types with blanks between, a condition, a subject, a path to one, a path to a
-/// conversation's key, a template; an empty line is nothing.
+/// Judges six lines and a payload: event types separated by blanks, a condition, a subject, the path of a subject, the
+/// path of a conversation's key, a template; an empty line means absent.
 pub fn judge(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (types, rest) = line(&text);

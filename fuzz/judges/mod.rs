@@ -1,19 +1,19 @@
-//! What must be true of whatever comes in: for each target of the fuzzer a function that takes any bytes and panics when it
-//! is not. The same functions are tests on the stable compiler (`tests/tests/arbitrary`).
+//! The judges: for each fuzz target, a function that takes any bytes and panics when a promise is broken. The same
+//! functions are tests on the stable compiler (`tests/tests/arbitrary`).
 //!
-//! | judge | of what |
+//! | judge | input |
 //! |---|---|
 //! | [`frames`] | frames of the control channel, in both directions |
 //! | [`journal`] | the device's database as a crash or a bad disk may have left it |
 //! | [`cursors`] | cursors of lists, and the numbers of events |
-//! | [`destinations`] | URLs, names and addresses that callbacks may go to |
+//! | [`destinations`] | URLs, names and addresses of callbacks |
 //! | [`signatures`] | signatures of incoming webhooks |
-//! | [`mapping`] | what an event becomes: condition, paths, template |
+//! | [`mapping`] | an event's mapping: condition, paths, template |
 //! | [`configuration`] | the gateway's file, environment and flags; the device's connection |
 //! | [`keys`] | keys, identity files, known hosts, secrets |
-//! | [`paths`] | what tools are asked to open |
+//! | [`paths`] | the paths of tool calls |
 
-// A library for the fuzzer, and a module of a test, which nobody names from outside.
+// The fuzzer uses it as a library, a test as a module; its items have no other users.
 #![allow(unreachable_pub)]
 
 pub mod configuration;
@@ -35,7 +35,7 @@ fn folder() -> tempfile::TempDir {
     made.expect("a temporary folder")
 }
 
-/// Waits for something that needs a runtime.
+/// Waits for a future that needs a runtime.
 fn wait<F: Future>(future: F) -> F::Output {
     static RUNTIME: std::sync::LazyLock<tokio::runtime::Runtime> = std::sync::LazyLock::new(|| {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -44,7 +44,7 @@ fn wait<F: Future>(future: F) -> F::Output {
     RUNTIME.block_on(future)
 }
 
-/// The first line, and what follows it.
+/// The first line, and the rest.
 fn line(text: &str) -> (&str, &str) {
     text.split_once('\n').unwrap_or((text, ""))
 }

@@ -1,4 +1,4 @@
-//! Paths: whatever is asked of tools, the place that is opened lies in the service's folder, and nothing outside changes.
+//! Paths: whatever a tool call asks for, the opened file is in the service's folder, and nothing outside changes.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd as _;
@@ -14,19 +14,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::{folder, wait};
 
-/// Lines that are read of one input.
+/// The most lines of one input.
 const MOST_LINES: usize = 12;
-/// What stands in every file outside.
+/// The content of every file outside.
 const SECRET: &str = "nobody may see 5f3c";
-/// A file outside, which no input names.
+/// A file outside that no input names.
 const UNNAMED: &str = "unnamed-5f3c.txt";
 
-/// Judges lines: `link NAME TARGET` makes a symbolic link in the folder, `read PATH`, `list PATH`, `write PATH`,
-/// `edit PATH`, `glob PATTERN PATH` and `grep PATH` ask for something. `{in}` stands for the folder, `{base}` for the one
-/// around it.
+/// Judges lines: `link NAME TARGET` makes a symbolic link in the folder; `read PATH`, `list PATH`, `write PATH`, `edit
+/// PATH`, `glob PATTERN PATH` and `grep PATH` call a tool. `{in}` stands for the folder, `{base}` for its parent.
 pub fn judge(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    // Whoever knows them may be told them.
+    // An input that names the secrets may see them.
     if text.contains("5f3c") {
         return;
     }
@@ -88,7 +87,7 @@ impl World {
         let Some((name, target)) = line.split_once(' ') else { return };
         let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if plain && !name.is_empty() && !target.is_empty() && !target.contains('\0') {
-            // A name that is taken stays what it is.
+            // An existing name stays as it is.
             let _ = symlink(target, self.inside.join(name));
         }
     }
@@ -122,7 +121,7 @@ impl World {
         assert!(!text.contains(UNNAMED), "{tool} {arguments} lists {text}");
     }
 
-    /// What is opened, whoever resolved it, lies below the folder, and outside of the agent's.
+    /// Checks that an opened path is below the folder and outside of the agent's, however it was resolved.
     fn opened(&self, path: &str, links: LinkPolicy) {
         if let Ok(plain) = self.workspace.relative_without_links(path) {
             assert!(is_plain(&plain), "{path:?} is {plain:?}");
@@ -154,7 +153,7 @@ fn is_plain(path: &Path) -> bool {
     path.components().all(|component| matches!(component, Component::Normal(_)))
 }
 
-/// Every file and link below a folder, but not below another one, with its content.
+/// Every file and link below a folder with its content, except those below `without`.
 fn tree(folder: &Path, without: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(folder).expect("listed").map(|entry| entry.expect("there").path()) {

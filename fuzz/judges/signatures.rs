@@ -1,6 +1,6 @@
-//! Signatures of incoming webhooks: accepted when, and only when, whoever knows the secret made it, over exactly this.
+//! Signatures of incoming webhooks: accepted if and only if the secret made the signature over exactly this request.
 //!
-//! The judge computes what is genuine with other libraries than the product, and reads headers in its own way.
+//! The judge computes the right signature with other libraries than the product, and parses headers itself.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -13,20 +13,20 @@ use super::line;
 const SECRET: &[u8] = b"a secret of twenty-four b";
 const OLD: &[u8] = b"the one of before the roll";
 const STRANGE: &[u8] = b"a secret of somebody else";
-/// Of which no input has a code.
+/// A secret whose signatures no input has.
 const NOBODYS: &[u8] = b"a secret that nobody uses";
 const NOW: i64 = 1_800_000_000;
 const WINDOW: i64 = 300;
 
-/// A request as it comes in.
+/// A received request.
 struct Request<'a> {
     scheme: WebhookScheme,
     headers: Vec<(String, String)>,
     body: &'a [u8],
 }
 
-/// Judges a request: the scheme and how far off its clock is, headers, an empty line, the body. `{hex}`, `{base64}`,
-/// `{old}` and `{strange}` stand for the right code, for that by the secret of before, and for one by somebody else's.
+/// Judges a request: the scheme and its clock offset, headers, an empty line, the body. `{hex}`, `{base64}`, `{old}`
+/// and `{strange}` stand for the right signature, that of the previous secret, and that of a foreign secret.
 pub fn judge(bytes: &[u8]) {
     let Some(request) = read(bytes) else { return };
     let accepted = accepts(&request, &[SECRET, OLD]);
@@ -110,7 +110,7 @@ fn read(bytes: &[u8]) -> Option<Request<'_>> {
     Some(request)
 }
 
-/// What is signed: the body, behind what stands before it.
+/// The signed bytes: the body after the scheme's prefix.
 fn signed(request: &Request<'_>) -> Option<Vec<u8>> {
     let before = match &request.scheme {
         WebhookScheme::StandardWebhooks {} => {
@@ -122,7 +122,7 @@ fn signed(request: &Request<'_>) -> Option<Vec<u8>> {
     Some([before.as_bytes(), request.body].concat())
 }
 
-/// The value of a header that is there once.
+/// The value of a header that occurs once.
 fn only<'a>(request: &'a Request<'_>, name: &str) -> Option<&'a str> {
     let mut all = request.headers.iter().filter(|(own, _)| own.eq_ignore_ascii_case(name));
     let first = all.next()?;
@@ -151,7 +151,7 @@ fn genuine(request: &Request<'_>) -> Option<bool> {
         WebhookScheme::Github {} => is_hex(only(request, "x-hub-signature-256")?.strip_prefix("sha256=")?),
         WebhookScheme::Stripe {} => {
             let header = only(request, "stripe-signature")?;
-            // Only what can be read as a code counts, and more of them than anybody needs are not looked at.
+            // Only readable signatures count, and only the first ones are checked.
             let is_code =
                 |code: &&str| code.len().is_multiple_of(2) && code.bytes().all(|byte| byte.is_ascii_hexdigit());
             let given = header.split(',').filter_map(|part| part.strip_prefix("v1="));

@@ -1,18 +1,18 @@
-//! Where a gateway can be reached.
+//! The addresses at which a gateway can be reached.
 
 use std::net::SocketAddr;
 
-/// Where a gateway can be reached.
+/// The addresses at which a gateway can be reached.
 #[derive(Clone, Debug)]
 pub struct Addresses {
     /// The public API, without `/api/v1`.
     pub http: SocketAddr,
-    /// What backends use, without `/api/v1`.
+    /// The address that backends use, without `/api/v1`.
     pub public_url: String,
     /// The SSH listener.
     pub ssh: Option<SocketAddr>,
     /// The operations listener.
     pub ops: Option<SocketAddr>,
-    /// What devices dial.
+    /// The SSH address that devices dial.
     pub ssh_public: Option<String>,
 }

@@ -1,35 +1,35 @@
-//! How many descriptors the process may have open: each connection takes one.
+//! The number of file descriptors that the process may have open: each connection takes one.
 //!
-//! Systems give a process few at first and let it take more. A gateway that keeps to the few turns
-//! callers away long before its own limit of connections does.
+//! Systems give a process few at first and let it raise the limit. A gateway that keeps the first limit refuses callers
+//! long before its own limit of connections does.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// For what is no caller's connection: the database's, devices', listeners, files.
+/// Descriptors for everything but callers' connections: database, devices, listeners, files.
 const RESERVED_DESCRIPTORS: u64 = 512;
 
-/// How many the process may have, and how many a listener with all its connections needs.
+/// The number of descriptors that the process may have, and that a listener with all its connections needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescriptorLimit {
-    /// How many it may have at most, if there is a limit.
+    /// The most it may have, if there is a limit.
     pub allowed: Option<u64>,
-    /// How many it may need.
+    /// The most it may need.
     pub needed: u64,
 }
 
 impl DescriptorLimit {
-    /// What is so, for so many connections. Changes nothing.
+    /// The current limit, and the need for so many connections. Changes nothing.
     pub fn for_connections(connections: usize) -> Self {
         Self { allowed: getrlimit(Resource::Nofile).maximum, needed: connections as u64 + RESERVED_DESCRIPTORS }
     }
 
-    /// Takes as many as the process may have.
+    /// Raises the limit to the most the process may have.
     pub fn take(self) -> std::io::Result<()> {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
         Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
     }
 
-    /// Whether these are enough; if not, what to do.
+    /// Whether the limit is high enough; if not, what to do.
     pub fn are_enough(self) -> Result<Self, String> {
         let Self { allowed, needed } = self;
         match allowed {

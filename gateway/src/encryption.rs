@@ -1,6 +1,6 @@
-//! Seals what is private and must be read again before it goes into the database, with a key from a file.
+//! Encrypts private values that must be read again before they go into the database, with a key from a file.
 //!
-//! Whoever has a copy of the database then has no certificate's key, and can sign for nobody.
+//! So a copy of the database contains no usable private key of a certificate, and no usable signing secret.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,48 +11,48 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
-/// Its name in the gateway's folder.
+/// The key file's name in the gateway's folder.
 pub const KEY_FILE_NAME: &str = "seal";
 
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;
 
-/// What is wrong with the key's file, or with what was sealed.
+/// What is wrong with the key's file, or with encrypted data.
 #[derive(Debug, thiserror::Error)]
 pub enum EncryptionError {
     /// The file cannot be read or written.
     #[error("{path}: {source}")]
     Io {
-        /// Which file.
+        /// The key file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// Others can read it.
+    /// Other users can read the file.
     #[error("{path} has mode {mode:04o}: others can read it. Run: chmod 600 {path}")]
     Loose {
-        /// Which file.
+        /// The key file.
         path: PathBuf,
-        /// Its mode.
+        /// The file's mode.
         mode: u32,
     },
-    /// It holds something else.
+    /// The file holds something else.
     #[error("{path}: it holds no sealing key, which is 43 letters and digits that the first gateway made")]
     NoKey {
-        /// Which file.
+        /// The key file.
         path: PathBuf,
     },
-    /// Sealed with another key, or changed.
+    /// The data was encrypted with another key, or changed.
     #[error("what the database keeps was sealed with another key. Give every replica the same seal_file")]
     OtherKey,
 }
 
-/// Seals and opens. Clones have the same key.
+/// Encrypts and decrypts. Clones have the same key.
 #[derive(Clone)]
 pub struct DataCipher(LessSafeKey);
 
 impl DataCipher {
-    /// Reads the key, or makes it.
+    /// Reads the key, or creates it.
     ///
     /// # Errors
     /// See [`EncryptionError`].
@@ -68,7 +68,7 @@ impl DataCipher {
         }
     }
 
-    /// Reads the key, which must be there.
+    /// Reads an existing key.
     ///
     /// # Errors
     /// See [`EncryptionError`].
@@ -84,9 +84,9 @@ impl DataCipher {
         key.map(|key| Self(LessSafeKey::new(key))).ok_or_else(|| EncryptionError::NoKey { path: path.to_owned() })
     }
 
-    /// Seals a secret for one place, such as a row; it opens nowhere else.
+    /// Encrypts a secret for one context, such as a row; it decrypts in no other.
     pub fn encrypt(&self, secret: &[u8], place: &str) -> Vec<u8> {
-        // At random, so that replicas need not agree; so few are sealed that none comes twice.
+        // At random, so that replicas need not agree; so few values are encrypted that no nonce comes twice.
         let nonce: [u8; NONCE_LEN] = std::array::from_fn(|_| rand::random());
         let mut text = secret.to_vec();
         self.0
@@ -95,10 +95,10 @@ impl DataCipher {
         [nonce.as_slice(), &text].concat()
     }
 
-    /// Opens what was sealed for this place.
+    /// Decrypts data that was encrypted for this context.
     ///
     /// # Errors
-    /// It was sealed with another key or for another place, or was changed.
+    /// The data was encrypted with another key or for another context, or was changed.
     pub fn decrypt(&self, sealed: &[u8], place: &str) -> Result<Vec<u8>, EncryptionError> {
         let (nonce, text) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(EncryptionError::OtherKey)?;
         let mut text = text.to_vec();
@@ -108,7 +108,7 @@ impl DataCipher {
     }
 }
 
-/// Writes a key into a file that only its owner can read. One that another process made meanwhile stays.
+/// Writes a key into a file that only its owner can read. A key that another process created meanwhile stays.
 fn save(path: &Path, key: &str) -> std::io::Result<()> {
     // At random: replicas in containers may share the folder, and have the same process id.
     let partial = path.with_extension(format!("{:032x}.new", rand::random::<u128>()));
@@ -116,7 +116,7 @@ fn save(path: &Path, key: &str) -> std::io::Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     });
-    // Nothing useful can be done about a failure, and the name is never used again.
+    // A failure here is harmless: the name is never used again.
     let _ = std::fs::remove_file(&partial);
     written?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -1,26 +1,26 @@
-//! Whether a loop still goes round.
+//! Whether a loop still iterates.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// When a loop last went round successfully. Clones share it.
+/// The time of a loop's last successful iteration. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Heartbeat(Arc<Mutex<Instant>>);
 
 impl Default for Heartbeat {
-    /// A loop that begins now.
+    /// A loop that starts now.
     fn default() -> Self {
         Self(Arc::new(Mutex::new(Instant::now())))
     }
 }
 
 impl Heartbeat {
-    /// The loop went round.
+    /// Records an iteration.
     pub fn beat(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// How long ago it did.
+    /// The time since the last iteration.
     pub fn age(&self) -> Duration {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }

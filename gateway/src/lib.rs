@@ -1,8 +1,8 @@
 //! The always-on half of Deskgate: accepts, queues, hands out, reports.
 //!
-//! This file and `root` are the composition root: the only ones that know all rooms. A [`Gateway`]
-//! takes its listeners, clocks and limits as arguments, so the server, the built-in mode inside the
-//! desktop's process and every test run the same code.
+//! This file and `root` are the composition root: the only ones that know all modules. A [`Gateway`] takes its
+//! listeners, timings and limits as arguments, so the server, the built-in mode inside the desktop's process and every
+//! test run the same code.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 

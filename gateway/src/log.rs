@@ -1,4 +1,6 @@
-//! The log: as text, for the journal, or as JSON: one flat object a line, with the fields of the request it belongs to beside its own.
+//! The log's formats: text, lines for the journal, or JSON.
+//!
+//! In JSON each line is one flat object: the event's own fields and those of the request it belongs to.
 //!
 //! A request's fields are encoded once, when its span begins, and copied into each of its lines. Every acceptance
 //! writes a line, so this is part of what an acceptance costs.
@@ -85,12 +87,12 @@ where
                 text.push_str(fields);
             }
         }
-        // A line of its own would have a priority of its own.
+        // An embedded line break would begin a new entry with a priority of its own.
         writeln!(line, "<{priority}>{}", text.replace(['\n', '\r'], " "))
     }
 }
 
-/// Begins to write the log to standard error, in the format of this name.
+/// Starts writing the log to standard error, in the format of this name.
 pub fn start(format: &str, filter: EnvFilter) {
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

@@ -163,7 +163,7 @@ fn fail(failure: &Failure) -> ExitCode {
 async fn run(cli: Cli) -> Result<(), Failure> {
     let out = Output { json: cli.json, quiet: cli.quiet };
     let load = || {
-        // A variable that is not text is none of ours.
+        // All settings are text, so other variables are skipped.
         let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
         let environment = std::env::vars_os().filter_map(text).filter(|(name, _)| name != "DESKGATE_HOME");
         let format = cli.log_format.iter().map(|format| format!("log.format={format}"));
@@ -284,7 +284,7 @@ async fn serve(config: Config, migrate: bool) -> Result<(), Failure> {
         tokio::select! {
             told = signals.next() => match told {
                 SignalAction::Stop => break Ok(()),
-                // What went wrong is in the log, and nothing has changed.
+                // The error is in the log, and the old state stays.
                 SignalAction::Reload => drop(gateway.reload()),
             },
             () = broken.cancelled() => {
@@ -303,12 +303,12 @@ async fn serve(config: Config, migrate: bool) -> Result<(), Failure> {
     outcome
 }
 
-/// What the public listener may need.
+/// The descriptors that the public listener may need.
 fn descriptors() -> DescriptorLimit {
     DescriptorLimit::for_connections(server::ListenerLimits::default().connections)
 }
 
-/// Takes what the process may have. Too few still serve the callers there are.
+/// Raises the limit. A gateway with too few still serves the callers it can.
 fn take_descriptors() {
     if let Err(error) = descriptors().take() {
         tracing::warn!(%error, "the limit of open descriptors could not be raised");

@@ -1,4 +1,4 @@
-//! Ranges of addresses, as in `10.0.0.0/8`: who is inside, and who counts as one source.
+//! Ranges of addresses, as in `10.0.0.0/8`: which addresses are inside, and which count as one source.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
@@ -10,7 +10,7 @@ pub struct Network {
     bits: u8,
 }
 
-/// A text that is no range.
+/// A text that is not a range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no address and no range of addresses such as 10.0.0.0/8")]
 pub struct InvalidNetwork(String);
@@ -53,7 +53,7 @@ impl Networks {
         self.0.iter().any(|network| network.contains(address))
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -69,7 +69,7 @@ impl FromStr for Networks {
     }
 }
 
-/// What counts as one source. Whoever has one address of IPv6 has the 2^64 beside it, too.
+/// The network that counts as one source. A client with one IPv6 address has the 2^64 beside it, too.
 pub fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(own) => IpAddr::V6(Ipv6Addr::from_bits(own.to_bits() & !u128::from(u64::MAX))),
@@ -77,7 +77,7 @@ pub fn source(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The one header in which trusted proxies say for whom they speak.
+/// The one header in which trusted proxies name the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedHeader {
     /// `X-Forwarded-For`, which most of them set.

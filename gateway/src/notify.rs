@@ -1,8 +1,8 @@
-//! "Something changed": fed by the store, awaited by the doors.
+//! Change notifications: sent by the store, awaited by sessions, readers and request handlers.
 //!
-//! A hint, never the truth. Whoever waits registers first, then looks at the tables, then waits,
-//! and looks again now and then even when nothing was said. What an assistant is writing passes
-//! through here too: it is shown to whoever listens at that moment, and kept nowhere.
+//! A hint, never the truth. A waiting task registers first, then reads the tables, then waits, and also reads again at
+//! intervals without a notification. Pieces of an assistant's message pass through here too: they go to the current
+//! listeners and are never stored.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 pub enum Topic {
     /// Work for a device, or whether it may have any.
     Queue(DeviceId),
-    /// Which session of a device is the newest, or whether it may have one.
+    /// The newest session of a device, or whether it may have one.
     Session(DeviceId),
     /// Control operations for a device.
     Control(DeviceId),
@@ -36,7 +36,7 @@ impl std::fmt::Display for Topic {
     }
 }
 
-/// A text that names no topic; a newer replica may know more of them.
+/// A text that names no known topic; a newer replica may know more of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownTopic;
 
@@ -55,52 +55,52 @@ impl std::str::FromStr for Topic {
     }
 }
 
-/// A piece of a message, with the device that said it.
+/// A piece of a message, with the device that sent it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessagePiece {
     /// The device whose session it came through.
     pub device_id: DeviceId,
-    /// Which run, as the device says.
+    /// The run that the device names.
     pub run_id: RunId,
-    /// Which attempt, as the device says.
+    /// The attempt that the device names.
     pub attempt: u32,
     /// How many of the attempt's events the device had reported before.
     #[serde(default)]
     pub after: u64,
-    /// What was written.
+    /// The new text.
     #[serde(flatten)]
     pub delta: MessageDelta,
 }
 
-/// What is told to other replicas.
+/// A notification for other replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplicaNotification {
     /// Something changed.
     Changed(Topic),
-    /// A message goes on.
+    /// A piece of a message.
     Said(Arc<MessagePiece>),
 }
 
-/// The switchboard of one gateway process.
+/// The notification hub of one gateway process.
 #[derive(Clone)]
 pub struct ChangeNotifier {
     watchers: Arc<Mutex<HashMap<Topic, watch::Sender<()>>>>,
     said: broadcast::Sender<Arc<MessagePiece>>,
-    /// Whatever it was.
+    /// Notified by every change.
     anything: watch::Sender<()>,
     /// To the other replicas; dropped when full, since it is only a hint.
     outgoing: mpsc::Sender<ReplicaNotification>,
 }
 
-/// How much may wait to be told to other replicas.
+/// The most notifications that may wait to be sent to other replicas.
 const OUTGOING_CAPACITY: usize = 4096;
-/// Room that messages leave for hints, which matter more.
+/// Queue slots that message pieces leave free for hints, which matter more.
 const RESERVED_FOR_HINTS: usize = 3072;
 /// Pieces of messages that may wait in this process.
 const PIECE_CAPACITY: usize = 256;
 
 impl ChangeNotifier {
-    /// A switchboard, and the changes that are to be told to other replicas.
+    /// A hub, and the notifications that are to be sent to other replicas.
     pub fn new() -> (Self, mpsc::Receiver<ReplicaNotification>) {
         let (outgoing, receiver) = mpsc::channel(OUTGOING_CAPACITY);
         (
@@ -114,20 +114,20 @@ impl ChangeNotifier {
         )
     }
 
-    /// Tells everybody, here and on other replicas.
+    /// Notifies the watchers here and on other replicas.
     pub fn notify(&self, topic: Topic) {
         self.notify_locally(topic);
-        // A full queue means the others look for themselves within a second.
+        // When the queue is full, the other replicas find the change by polling within a second.
         let _ = self.outgoing.try_send(ReplicaNotification::Changed(topic));
         self.notify_any();
     }
 
-    /// Tells those in this process who wait for anything at all.
+    /// Notifies the tasks in this process that wait for any change.
     pub fn notify_any(&self) {
         self.anything.send_replace(());
     }
 
-    /// Changes of whatever it may be, in this process, from now on: what is queued with events shows by them.
+    /// Subscribes to all changes in this process from now on: deliveries that are queued with events show by them.
     pub fn subscribe_any(&self) -> watch::Receiver<()> {
         self.anything.subscribe()
     }
@@ -141,24 +141,24 @@ impl ChangeNotifier {
         }
     }
 
-    /// Passes on a piece of a message in this process. Nobody has to listen.
+    /// Passes on a piece of a message in this process; without a listener it is dropped.
     pub fn publish_piece_locally(&self, said: Arc<MessagePiece>) {
         let _ = self.said.send(said);
     }
 
-    /// Everything that is said from now on.
+    /// Subscribes to all pieces from now on.
     pub fn subscribe_pieces(&self) -> broadcast::Receiver<Arc<MessagePiece>> {
         self.said.subscribe()
     }
 
-    /// Tells those who wait in this process.
+    /// Notifies the watchers of a topic in this process.
     pub fn notify_locally(&self, topic: Topic) {
         if let Some(sender) = self.lock().get(&topic) {
             sender.send_replace(());
         }
     }
 
-    /// Tells everybody in this process about everything: changes may have been missed.
+    /// Notifies all watchers in this process: changes may have been missed.
     pub fn notify_all_locally(&self) {
         for sender in self.lock().values() {
             sender.send_replace(());
@@ -171,13 +171,13 @@ impl ChangeNotifier {
         Watcher { wake: self.clone(), topic, receiver }
     }
 
-    /// How many in this process are registered.
+    /// The number of registered watchers in this process.
     pub fn watchers(&self, topic: Topic) -> usize {
         self.lock().get(&topic).map_or(0, watch::Sender::receiver_count)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Topic, watch::Sender<()>>> {
-        // Nothing in here panics while it holds the lock, and the map is right at every moment.
+        // No code in here panics while it holds the lock, and the map is consistent at every moment.
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

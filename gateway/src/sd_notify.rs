@@ -1,4 +1,4 @@
-//! Tells the service manager how the gateway is: sd_notify(3), a datagram to the socket that it named.
+//! Reports the gateway's state to the service manager: sd_notify(3), a datagram to the socket that it named.
 
 use std::ffi::OsString;
 use std::os::linux::net::SocketAddrExt;
@@ -17,12 +17,12 @@ pub struct ServiceNotifier(Arc<NotifySocket>);
 struct NotifySocket {
     socket: UnixDatagram,
     address: SocketAddr,
-    /// How often it wants to hear that the gateway lives.
+    /// The watchdog interval.
     watchdog: Option<Duration>,
 }
 
 impl ServiceNotifier {
-    /// The one that started this process, if it wants to be told; `variable` reads the environment.
+    /// The service manager that started this process, if it wants reports; `variable` reads the environment.
     pub fn find(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let name = variable("NOTIFY_SOCKET")?;
         let address = match name.as_bytes() {
@@ -35,39 +35,39 @@ impl ServiceNotifier {
         let is_meant = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
         let watchdog = number("WATCHDOG_USEC").filter(|_| is_meant).map(Duration::from_micros);
         let socket = UnixDatagram::unbound().ok()?;
-        // Whoever does not read must not hold the gateway up.
+        // A manager that does not read must not block the gateway.
         socket.set_nonblocking(true).ok()?;
         Some(Self(Arc::new(NotifySocket { socket, address: address.ok()?, watchdog })))
     }
 
-    /// How often it wants to hear that the gateway lives.
+    /// The interval in which the manager expects a sign of life.
     pub fn watchdog(&self) -> Option<Duration> {
         self.0.watchdog
     }
 
-    /// The gateway is ready, at first or again.
+    /// Reports that the gateway is ready, at first or after a reload.
     pub fn ready(&self) {
         self.say("READY=1");
     }
 
-    /// How it is, in one line that `systemctl status` shows.
+    /// Reports its state in one line that `systemctl status` shows.
     pub fn status(&self, status: &str) {
         self.say(&format!("STATUS={}", status.replace('\n', " ")));
     }
 
-    /// It lives.
+    /// Reports that it is alive.
     pub fn alive(&self) {
         self.say("WATCHDOG=1");
     }
 
-    /// It reads its settings again, until it says that it is ready.
+    /// Reports that it reads its settings again, until `ready` is called.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1000;
         self.say(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
     }
 
-    /// It stops, and finishes what is under way first.
+    /// Reports that it is stopping, and first finishes what is under way.
     pub fn stopping(&self) {
         self.say("STOPPING=1\nSTATUS=stopping; what is under way is finished");
     }

@@ -1,8 +1,8 @@
-//! What a running gateway is told by signals.
+//! The signals of a running gateway and the actions they ask for.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a running gateway is told from outside.
+/// The signals that a running gateway handles.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
@@ -12,6 +12,9 @@ pub struct Signals {
 
 impl Signals {
     /// Listens to all of them.
+    ///
+    /// # Errors
+    /// A signal handler cannot be installed.
     pub fn new() -> std::io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -29,17 +32,17 @@ impl Signals {
         }
     }
 
-    /// Waits until somebody wants it to stop.
+    /// Waits for a signal to stop.
     pub async fn stop(&mut self) {
         while self.next().await != SignalAction::Stop {}
     }
 }
 
-/// What a signal says.
+/// The action that a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalAction {
-    /// End.
+    /// Stop the gateway.
     Stop,
-    /// Read again what can change.
+    /// Reload the settings that can change without a restart.
     Reload,
 }

@@ -1,4 +1,4 @@
-//! Signatures of messages between systems (Standard Webhooks 1.0.0): the same for what is sent and what comes in.
+//! Signatures of messages between systems (Standard Webhooks 1.0.0), for outgoing and incoming messages alike.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,37 +11,37 @@ use zeroize::Zeroizing;
 const GENERATED_SECRET_BYTES: usize = 32;
 /// Bytes that a secret may have.
 const SECRET_BYTES_RANGE: std::ops::RangeInclusive<usize> = 24..=64;
-/// Which way of signing it is: HMAC-SHA256.
+/// The version of the signature scheme: HMAC-SHA256.
 const SIGNATURE_VERSION: &str = "v1";
 
-/// A secret that both sides know: `whsec_` and 24 to 64 bytes in base64. It is forgotten when it is dropped.
+/// A secret that both sides know: `whsec_` and 24 to 64 bytes in base64. Its memory is cleared when it is dropped.
 #[derive(Clone)]
 pub struct SigningSecret(Zeroizing<Vec<u8>>);
 
-/// A text that is no signing secret. It does not repeat the text.
+/// Why a text is not a signing secret. It does not repeat the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSigningSecret {
     /// Another kind of secret.
     #[error("this is {0}; a signing secret starts with whsec_")]
     Other(SecretKind),
-    /// Nothing that is known.
+    /// A text without a known prefix.
     #[error("a signing secret starts with whsec_")]
     Unknown,
     /// What follows the prefix is not base64.
     #[error("after whsec_ a signing secret is base64")]
     NotBase64,
-    /// Too short to be safe, or longer than anybody makes them.
+    /// Too short to be safe, or longer than is usual.
     #[error("a signing secret has 24 to 64 bytes, and this one has {0}")]
     Length(usize),
 }
 
 impl SigningSecret {
-    /// A new one.
+    /// Generates a new secret.
     pub fn generate() -> Self {
         Self(Zeroizing::new(rand::random::<[u8; GENERATED_SECRET_BYTES]>().to_vec()))
     }
 
-    /// Reads one as people pass it on.
+    /// Parses a secret as people pass it on.
     ///
     /// # Errors
     /// See [`InvalidSigningSecret`].
@@ -58,12 +58,12 @@ impl SigningSecret {
         }
     }
 
-    /// One that was kept as its bytes.
+    /// A secret that was stored as its bytes.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// Its bytes, to be sealed.
+    /// Its bytes, to be encrypted.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -115,7 +115,7 @@ pub fn is_signed(signatures: &str, secrets: &[&SigningSecret], id: &str, timesta
     given.iter().any(|given| tags.iter().any(|tag| given.ct_eq(tag.as_ref()).into()))
 }
 
-/// More than any roll of secrets needs.
+/// More than any rotation of secrets needs.
 const MAX_SIGNATURES: usize = 16;
 
 #[cfg(test)]
@@ -170,7 +170,7 @@ mod tests {
         );
         assert!(!ok(&EXAMPLE_SIGNATURE.replace("v1,", "v2,"), EXAMPLE_ID, &at, EXAMPLE_BODY));
         assert!(!ok(&EXAMPLE_SIGNATURE[..EXAMPLE_SIGNATURE.len() - 4], EXAMPLE_ID, &at, EXAMPLE_BODY));
-        // Where one part ends and the next begins is signed too only because no id and no time holds a dot.
+        // Without a length, the parts are separate only because neither an identifier nor a timestamp contains a dot.
         let behind = format!("{} ", "v1,AAAA ".repeat(20)) + EXAMPLE_SIGNATURE;
         assert!(!ok(&behind, EXAMPLE_ID, &at, EXAMPLE_BODY), "nobody has to try a hundred signatures");
     }

@@ -1,4 +1,4 @@
-//! What happens because time passes: each a named pass that can be run once.
+//! Work that is due because time passes: each kind is a named pass that can be run once.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use tokio_util::sync::CancellationToken;
 use crate::heartbeat::Heartbeat;
 use crate::store::{Error, Store};
 
-/// The pause between two rounds. Every replica makes them; they do not disturb each other.
+/// The pause between two rounds. Every replica runs them; they do not disturb each other.
 const ROUND_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What others can see of the rounds.
+/// The heartbeats of the rounds, for other parts of the gateway.
 #[derive(Clone, Debug, Default)]
 pub struct UpkeepHeartbeats {
-    /// Beats for each round that succeeded.
+    /// Records each round that succeeded.
     pub queue: Heartbeat,
-    /// Beats for each step that is over, however it ended: while the database is away too.
+    /// Records the end of each step, with success or not: also while the database is away.
     pub turning: Heartbeat,
 }
 
-/// Makes rounds until `stop`.
+/// Runs rounds until `stop`.
 pub async fn run(store: Store, retention: Duration, pulses: UpkeepHeartbeats, stop: CancellationToken) {
     let mut rounds = interval(ROUND_INTERVAL);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -41,10 +41,10 @@ pub async fn run(store: Store, retention: Duration, pulses: UpkeepHeartbeats, st
     }
 }
 
-/// What one round did.
+/// The result of one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpkeepCounts {
-    /// Offers that nobody took and that are queued again.
+    /// Offers that were not accepted and are queued again.
     pub offers_returned: usize,
     /// Runs that never started in time.
     pub expired: usize,
@@ -52,29 +52,29 @@ pub struct UpkeepCounts {
     pub lost: usize,
     /// Runs whose device was removed.
     pub removed: usize,
-    /// Runs that were ended or told to stop because their application was disabled.
+    /// Runs that were ended or asked to stop because their application was disabled.
     pub disabled: usize,
     /// Resets whose device was removed.
     pub resets_failed: usize,
     /// Ended runs that were deleted because their time was over.
     pub purged: usize,
-    /// Deleted runs of which nothing is left now.
+    /// Deleted runs whose last rows are removed now.
     pub forgotten: usize,
     /// Resets that ended long ago and were deleted.
     pub resets_forgotten: usize,
-    /// Requests that opened a conversation long ago and are not known any more.
+    /// Requests that opened a conversation long ago and were forgotten.
     pub openings_forgotten: usize,
-    /// What was done long ago.
+    /// Old entries of the activity list that were deleted.
     pub activity_forgotten: usize,
-    /// What webhooks received long ago.
+    /// Old receipts of webhooks that were deleted.
     pub receipts_forgotten: usize,
-    /// Counts of runs of long ago.
+    /// Old counts of runs that were deleted.
     pub counts_forgotten: usize,
-    /// Deliveries that nobody will be told.
+    /// Deliveries without a receiver that were discarded.
     pub deliveries_discarded: usize,
-    /// Deliveries that ended long ago.
+    /// Deliveries that ended long ago and were deleted.
     pub deliveries_purged: usize,
-    /// Listeners that ended long ago.
+    /// Listeners that ended long ago and were deleted.
     pub listeners_forgotten: usize,
     /// Counts that were added up with others.
     pub counts_folded: usize,
@@ -89,7 +89,7 @@ pub async fn run_once(store: &Store, retention: Duration) -> Result<UpkeepCounts
     round(store, retention, &Heartbeat::default()).await
 }
 
-/// A pass, after which `turning` beats.
+/// Runs a pass, and then records an iteration in `turning`.
 async fn step(turning: &Heartbeat, pass: impl Future<Output = Result<usize, Error>>) -> Result<usize, Error> {
     let done = pass.await;
     turning.beat();
@@ -122,7 +122,7 @@ async fn round(store: &Store, retention: Duration, turning: &Heartbeat) -> Resul
     Ok(round)
 }
 
-/// Deletes ended runs until none is left to delete, or it is the others' turn.
+/// Deletes ended runs until none is left to delete, or the other passes are due.
 async fn purge(store: &Store, turning: &Heartbeat) -> Result<usize, Error> {
     let mut purged = 0;
     for _ in 0..MAX_DELETE_STATEMENTS {

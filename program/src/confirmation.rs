@@ -1,4 +1,4 @@
-//! Asking before what cannot be undone. Both command lines ask in the same way.
+//! The confirmation before what cannot be undone, for both command lines.
 
 use std::io::IsTerminal;
 
@@ -18,10 +18,10 @@ pub struct Confirmation {
 }
 
 impl Confirmation {
-    /// Goes on if the person says yes, or has said so. Where nobody can be asked, nothing is done.
+    /// Continues if the person confirms, or has confirmed by an option. Without a terminal to ask at, it refuses.
     ///
     /// # Errors
-    /// Nothing may be done.
+    /// The person declined, or cannot be asked.
     pub fn confirm(self, question: &str) -> Result<(), Failure> {
         if self.yes {
             return Ok(());

@@ -1,23 +1,24 @@
-//! Where a test can have a program die: right before and right after what must be neither lost nor done twice.
+//! Crash points: tests let a program die right before and right after an effect that must be neither lost nor done
+//! twice.
 //!
-//! Only with the feature `crash-points`, with which nobody but the fault harness builds. There, in the folder that
-//! `CRASH_POINTS_DIR` names, a process notes each point once, when it first passes it, in `PID.passed`; and whichever stands in
-//! `PID.armed`, as in `after attempts::record`, is where it kills itself the next time it comes by, as by `kill -9`. The file is
-//! called `PID.struck` then. Without the feature nothing of this is in a program.
+//! Only with the feature `crash-points`, which only the fault harness builds. In the folder that `CRASH_POINTS_DIR`
+//! names, a process notes each point once, when it first passes it, in `PID.passed`. When it reaches the point named in
+//! `PID.armed`, such as `after attempts::record`, it kills itself as by `kill -9`, and the file is renamed to
+//! `PID.struck`. Without the feature, a program contains none of this.
 
-/// What follows is not done yet.
+/// A point before `what` is done.
 #[inline]
 pub fn before(what: &str) {
     pass("before", what);
 }
 
-/// What it names is done, and nobody was told.
+/// A point after `what` is done and before anybody is notified.
 #[inline]
 pub fn after(what: &str) {
     pass("after", what);
 }
 
-/// The name of a statement: what stands behind its first `--`.
+/// The name of a statement: the text after its first `--`.
 #[inline]
 pub fn statement(sql: &str) -> &str {
     match sql.strip_prefix("-- ") {
@@ -26,7 +27,7 @@ pub fn statement(sql: &str) -> &str {
     }
 }
 
-/// The name of the function that a closure stands in: its module's last word and its own.
+/// The name of the function that contains a closure: its module's last name and its own.
 #[inline]
 pub fn function<F>(_: &F) -> String {
     if cfg!(feature = "crash-points") { short(std::any::type_name::<F>()) } else { String::new() }
@@ -66,7 +67,7 @@ fn pass(when: &str, what: &str) {
     let own = |ending: &str| folder.join(format!("{}.{ending}", std::process::id()));
     if PASSED_POINTS.lock().unwrap_or_else(PoisonError::into_inner).insert(point.clone()) {
         let file = std::fs::OpenOptions::new().append(true).create(true).open(own("passed"));
-        // A point that is not noted is not armed.
+        // A point that cannot be noted is never armed.
         let _ = file.and_then(|mut file| writeln!(file, "{point}"));
     }
     let is_armed = std::fs::read_to_string(own("armed")).is_ok_and(|armed| armed.trim() == point);

@@ -1,5 +1,5 @@
-//! Waiting, on a command line, until an application is disabled for good. The desktop user's and the administrator's commands
-//! do the same, and ask in two ways.
+//! Waiting, on a command line, until an application is disabled completely. The desktop user's and the administrator's
+//! commands share this, and query in two ways.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use deskgate_protocol::management::Application;
 use crate::duration;
 use crate::exit::{Exit, Failure};
 
-/// The application once its disabling is complete, or the time is over; as it is without a time to wait for. `show` asks for it
-/// as it is, `complete` completes its disabling once nothing is left to wait for.
+/// The application once its disabling is complete, or the time is over; without a time to wait for, as it is now.
+/// `show` queries it, `complete` completes the disabling when nothing is outstanding.
 ///
 /// # Errors
-/// Those of the questions.
+/// Those of the queries.
 pub async fn wait_until_disabled(
     application: Application,
     wait: Option<Duration>,
@@ -30,10 +30,10 @@ pub async fn wait_until_disabled(
     .await
 }
 
-/// What the command ends with.
+/// The result of the command.
 ///
 /// # Errors
-/// Whoever waited, and it is not complete yet.
+/// The caller waited, and the disabling is not complete yet.
 pub fn verdict(application: &Application, wait: Option<Duration>) -> Result<(), Failure> {
     match wait.is_some() && !application.is_wound_up() {
         true => Err(Failure::new(Exit::Pending, "it is not complete yet; its keys are refused already")),

@@ -1,14 +1,14 @@
-//! A span of time on a command line, and waiting for so long.
+//! A time span on a command line, and polling for so long.
 
 use std::time::{Duration, Instant};
 
 /// The longest span: about a hundred years, which can still be added to any clock.
 const MAX_DURATION: Duration = Duration::from_secs(100 * 8766 * 3600);
 
-/// Reads a time such as 500ms, 60s, 10m or 2h; at most a hundred years.
+/// Reads a time span such as 500ms, 60s, 10m or 2h; at most a hundred years.
 ///
 /// # Errors
-/// What it should look like.
+/// The text is no time span; the error describes the form.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -26,10 +26,10 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-/// Asks again each second until what is answered is `ended`, or the time is over; the last answer.
+/// Repeats a query each second until its result is `ended`, or the time is over; returns the last result.
 ///
 /// # Errors
-/// Those of the question.
+/// Those of the query.
 pub async fn until<T, E>(
     wait: Duration,
     mut answer: T,

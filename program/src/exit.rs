@@ -7,7 +7,7 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Done.
+    /// The command succeeded.
     Done = 0,
     /// Failed; the reason is on stderr.
     Failed = 1,
@@ -29,7 +29,7 @@ pub enum Exit {
     NotSucceeded = 9,
     /// A check found a FAIL.
     CheckFailed = 10,
-    /// Interrupted.
+    /// The command was interrupted.
     Interrupted = 130,
 }
 
@@ -56,11 +56,11 @@ impl From<Exit> for std::process::ExitCode {
     }
 }
 
-/// A failed command: what to say on stderr, and the code to end with.
+/// A failed command: the text for stderr, and its exit code.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// The code.
+    /// The exit code.
     pub exit: Exit,
     /// What was wrong and what to do next.
     pub message: String,

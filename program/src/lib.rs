@@ -1,5 +1,5 @@
-//! What the gateway's program and the desktop's have in common: both have a command line, a daemon behind a private
-//! socket, and long tasks that somebody owns.
+//! What the programs of the gateway and the desktop have in common: a command line, a daemon behind a private socket,
+//! and long-running tasks.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -10,9 +10,9 @@
 //! | [`socket`], [`token`] | the private socket that a command line asks its daemon on; the control token's file |
 //! | [`tasks`] | long tasks, and what happens when one panics |
 //! | [`support`], [`redaction`] | the support bundle, and text without secrets |
-//! | [`crash`] | points at which the fault harness lets a program die |
+//! | [`crash`] | points at which the fault harness kills a program |
 //!
-//! It knows the protocol and nothing of either half.
+//! It depends on the protocol and on neither program.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 

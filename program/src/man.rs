@@ -1,4 +1,4 @@
-//! `man`: a manual page for each command, made of what its help says. Both command lines write theirs with it.
+//! `man`: a manual page for each command, generated from its help, for both command lines.
 
 use std::path::Path;
 
@@ -7,7 +7,10 @@ use serde_json::json;
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
 
-/// Writes them into a folder, which is made if it is not there.
+/// Writes the pages into a folder, which is created if needed.
+///
+/// # Errors
+/// The folder or a page cannot be written.
 pub fn write(command: clap::Command, folder: &Path, out: Output) -> Result<(), Failure> {
     let written = std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder));
     written.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", folder.display())))?;

@@ -8,9 +8,9 @@ use crate::{terminal, visible};
 /// How a command prints.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
-    /// Whether for programs.
+    /// Whether to print JSON for programs.
     pub json: bool,
-    /// Whether only failures are said.
+    /// Whether to print failures only.
     pub quiet: bool,
 }
 
@@ -26,7 +26,7 @@ impl Output {
                     }
                 }
                 Ok(other) => object["value"] = other,
-                // Everything that is printed is made of text, numbers and lists.
+                // Every printed value consists of text, numbers and lists.
                 Err(error) => object["error"] = error.to_string().into(),
             }
             terminal::print_json(&object);

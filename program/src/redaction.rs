@@ -1,19 +1,19 @@
-//! Text without what could be a secret.
+//! Removes what could be a secret from a text.
 //!
-//! Neither program writes a secret into its log. Whoever shows or sends a log does not rely on that.
+//! Neither program writes secrets into its log; this is a second safeguard where logs are shown or sent.
 
 use deskgate_protocol::secret::SecretKind;
 
-/// What begins like a secret and is shorter is a word.
+/// Shorter words are kept even if they begin like a secret.
 const MIN_SECRET_CHARS: usize = 8;
-/// A word of this many characters is no word.
+/// Words of at least this many characters count as secrets.
 const MIN_OPAQUE_CHARS: usize = 40;
-/// So many characters of what stands before a word can tell what it is.
+/// How many characters before a word are examined for what it is.
 const MAX_CONTEXT_CHARS: usize = 64;
-/// What stands in the place of a secret.
+/// The replacement for a secret.
 const REPLACEMENT_TEXT: &str = "[removed]";
 
-/// The text without whatever looks like a secret: by how it begins, by the word before it, or by its length.
+/// The text without what looks like a secret: by its beginning, by the word before it, or by its length.
 pub fn redact(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let text = without_passwords(text);
@@ -38,14 +38,14 @@ fn in_a_key(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_+/=.~".contains(c)
 }
 
-/// A word, or what is left of it.
+/// A word, redacted if needed.
 fn word_of(word: &str, before: &str) -> String {
     let boundary = |at: usize| !word[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
     let is_secret = |at: usize| word.len() - at >= MIN_SECRET_CHARS && SecretKind::of(&word[at..]).is_some();
     if let Some(at) = (0..word.len()).find(|at| boundary(*at) && is_secret(*at)) {
         return format!("{}{REPLACEMENT_TEXT}", &word[..at]);
     }
-    // Words are ASCII here.
+    // The words are ASCII.
     let ends = |text: &str| before.to_ascii_lowercase().trim_end_matches([' ', '"', ':']).ends_with(text);
     let told = ["bearer", "basic", "password", "api_key"].into_iter().any(ends);
     let coded =
@@ -58,12 +58,12 @@ fn word_of(word: &str, before: &str) -> String {
     }
 }
 
-/// Base64 or hexadecimal of some length, and no path.
+/// Whether it is long base64 or hexadecimal, and no path.
 fn is_long(word: &str) -> bool {
     word.len() >= MIN_OPAQUE_CHARS && !word.starts_with(['/', '~', '.']) && !word.contains("=/") && !word.contains('.')
 }
 
-/// Addresses without the passwords in them: what stands between the name and the host of `scheme://name:password@host`.
+/// Removes the passwords from addresses: the part between the name and the host of `scheme://name:password@host`.
 fn without_passwords(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
@@ -71,7 +71,7 @@ fn without_passwords(text: &str) -> String {
         let (before, after) = rest.split_at(at + "://".len());
         clean.push_str(before);
         let end = after.find(|c: char| c.is_whitespace() || "/?#\"'<>".contains(c)).unwrap_or(after.len());
-        // A password may hold every sign but those; the host follows the last of them.
+        // A password may contain any character but those; the host follows the last of them.
         let (authority, left) = after.split_at(end);
         match authority.rsplit_once('@').and_then(|(who, host)| Some((who.split_once(':')?.0, host))) {
             Some((name, host)) => clean.extend([name, ":", REPLACEMENT_TEXT, "@", host]),

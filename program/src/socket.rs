@@ -1,7 +1,6 @@
-//! Private Unix sockets: bound with a mode, and spoken to in lines of JSON.
+//! Private Unix sockets: bound with a mode; messages are lines of JSON.
 //!
-//! One connection carries one request, and one answer of one or more lines. Both daemons and both
-//! command lines use it.
+//! One connection carries one request, and one answer of one or more lines. Both daemons and both command lines use it.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,20 +16,20 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// The longest request or answer line.
+/// The size limit of a request or answer line.
 const MAX_LINE_BYTES: u64 = 16 * 1024 * 1024;
 const MAX_CONNECTIONS: usize = 64;
 
 /// The kernel's limit for the name of a socket (`sun_path`, unix(7)), without the final zero.
 const MAX_SOCKET_NAME_BYTES: usize = 107;
 
-/// The name that the kernel is told, and the folder it may lead through, which must stay open meanwhile.
+/// The path as the kernel takes it, and the folder handle it may lead through, which must stay open meanwhile.
 struct ShortSocketPath {
     name: PathBuf,
     _folder: Option<OwnedFd>,
 }
 
-/// A path that is too long for a socket's name leads through an open handle of its folder instead.
+/// Shortens a path that exceeds a socket's name limit: it then leads through an open handle of its folder.
 fn short(path: &Path) -> io::Result<ShortSocketPath> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(ShortSocketPath { name: path.to_owned(), _folder: None });
@@ -43,13 +42,18 @@ fn short(path: &Path) -> io::Result<ShortSocketPath> {
     Ok(ShortSocketPath { name, _folder: Some(folder) })
 }
 
-/// Binds a socket with a mode. A socket that a killed predecessor left is replaced; one that
-/// somebody answers on is not.
+/// Binds a socket with a mode. Replaces a socket that a killed process left behind.
+///
+/// # Errors
+/// Another process answers on the socket, or it cannot be bound.
 pub fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
     bind_for(path, mode, None)
 }
 
-/// Binds a socket that belongs to a group, by its number, of which this process is a member or root.
+/// As [`bind`], with a socket that belongs to a group, by its number. This process must be a member, or root.
+///
+/// # Errors
+/// As [`bind`].
 pub fn bind_for(path: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixListener> {
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
         if !metadata.file_type().is_socket() {
@@ -72,22 +76,22 @@ pub fn bind_for(path: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixLi
     let _ = std::fs::remove_file(&hidden);
     let bindable = short(&hidden)?;
     let listener = UnixListener::bind(&bindable.name)?;
-    // The group first: with the mode alone, this process's own group would have it for a moment.
+    // The group is set first: with the mode alone, this process's own group would have access for a moment.
     std::os::unix::fs::chown(&hidden, None, group)?;
     std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(mode))?;
     std::fs::rename(&hidden, path)?;
     Ok(listener)
 }
 
-/// Who asks, as the kernel knows them.
+/// The caller, as the kernel identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The user's number.
     pub uid: u32,
 }
 
-/// Answers requests until `stop`. Only this process's own user and root are answered, unless the
-/// socket's mode lets a group in (`group_may`).
+/// Answers requests until `stop`. Only this process's own user and root may call, unless the socket's mode admits a
+/// group (`group_may`).
 pub async fn serve<Q, A, R>(
     listener: UnixListener,
     group_may: bool,
@@ -109,7 +113,7 @@ pub async fn serve<Q, A, R>(
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 };
-                // Whom the kernel cannot name is nobody that may ask.
+                // A caller that the kernel cannot identify is refused.
                 let Some(peer) = stream.peer_cred().ok().map(|peer| Peer { uid: peer.uid() }) else { continue };
                 if peer.uid != own && peer.uid != 0 && !group_may {
                     tracing::warn!("another user was turned away from the private socket");
@@ -125,7 +129,7 @@ pub async fn serve<Q, A, R>(
             }
         }
     }
-    // Who asked for the stop still gets the answer.
+    // The caller that requested the stop still gets its answer.
     let _ =
         tokio::time::timeout(Duration::from_secs(1), async { while connections.join_next().await.is_some() {} }).await;
 }
@@ -150,10 +154,10 @@ async fn converse<Q: DeserializeOwned, A: Serialize, R: Future<Output = A>>(
     writer.write_all(text.as_bytes()).await
 }
 
-/// Why a daemon could not be asked.
+/// Why a call to a daemon failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// There is no socket, or nobody answers on it.
+    /// There is no socket, or no process answers on it.
     #[error("nothing answers on {path}")]
     NotRunning {
         /// The socket.
@@ -165,7 +169,7 @@ pub enum CallError {
         /// The socket.
         path: String,
     },
-    /// It answered something else, or broke off.
+    /// The answer cannot be parsed, or the connection broke.
     #[error("the answer on {path} broke off: {problem}")]
     Broken {
         /// The socket.
@@ -175,7 +179,10 @@ pub enum CallError {
     },
 }
 
-/// Asks one request.
+/// Sends one request and reads its answer.
+///
+/// # Errors
+/// The daemon does not run, refuses this user, or its answer cannot be read.
 pub async fn call<Q: Serialize, A: DeserializeOwned>(path: &Path, request: &Q) -> Result<A, CallError> {
     let shown = path.display().to_string();
     let not_running = |_| CallError::NotRunning { path: shown.clone() };
@@ -218,7 +225,7 @@ mod tests {
         assert!(bind(&path, 0o600).is_ok(), "what a predecessor left is replaced");
     }
 
-    /// What another user of this machine is answered on a socket whose file lets everybody in.
+    /// The answer that another user of this machine gets on a socket whose file admits everybody.
     async fn asked_by_another_user(path: &Path) -> String {
         const CLIENT_SCRIPT: &str = "import socket, sys\n\
             s = socket.socket(socket.AF_UNIX)\n\
@@ -237,7 +244,7 @@ mod tests {
 
     #[tokio::test]
     async fn another_user_is_turned_away_even_where_the_file_lets_it_in() {
-        // Only root can be somebody else.
+        // Only root can act as another user.
         if !rustix::process::geteuid().is_root() {
             return;
         }
@@ -260,7 +267,7 @@ mod tests {
     async fn a_socket_can_belong_to_a_group_of_its_own() {
         use std::os::unix::fs::MetadataExt;
         let folder = tempfile::tempdir().expect("new");
-        // Root may give it to any group, everybody else to one of their own.
+        // Root may give it to any group, other users only to their own.
         let group = if rustix::process::geteuid().is_root() { 4711 } else { rustix::process::getegid().as_raw() };
         let path = folder.path().join("admin.sock");
         let _listener = bind_for(&path, 0o660, Some(group)).expect("bound");

@@ -1,4 +1,4 @@
-//! Nothing runs unowned: every long task is spawned here, told to stop here and awaited here.
+//! Task groups: every long-running task is spawned, stopped and awaited here.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -21,8 +21,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// An empty group. `broken` is cancelled when a task ends in a panic: a half-working gateway
-    /// helps nobody.
+    /// An empty group. `broken` is cancelled when a task panics, because a gateway that works in part is of no use.
     pub fn new(broken: CancellationToken) -> Self {
         Self { tracker: TaskTracker::new(), stop: CancellationToken::new(), broken }
     }
@@ -37,7 +36,7 @@ impl Tasks {
         self.stop.clone()
     }
 
-    /// Tells every task to stop and waits for them, at most `patience`. False when some are left.
+    /// Stops every task and waits for them, at most `patience`. False if some are still running.
     pub async fn stop(&self, patience: Duration) -> bool {
         self.stop.cancel();
         self.tracker.close();

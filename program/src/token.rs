@@ -1,4 +1,4 @@
-//! The private control token's file.
+//! The file of the private control token.
 
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 
 use deskgate_protocol::secret::{ControlToken, InvalidSecret};
 
-/// The file in the state directory.
+/// The file's name in the state directory.
 pub const CONTROL_TOKEN_FILE: &str = "control_token";
 
 /// What is wrong with a token's file.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("{path}: {source}")]
     Io {
         /// Which file.
         path: PathBuf,
-        /// Why.
+        /// Why the file cannot be read or written.
         source: std::io::Error,
     },
-    /// It holds something else.
+    /// The file holds no control token.
     #[error("{path}: {problem}")]
     Invalid {
         /// Which file.
@@ -28,7 +28,7 @@ pub enum TokenError {
         /// What it holds.
         problem: InvalidSecret,
     },
-    /// Others can read it.
+    /// Other users can read the file.
     #[error("{path} has mode {mode:04o}: others can read it. Run: chmod 600 {path}")]
     Loose {
         /// Which file.
@@ -39,6 +39,9 @@ pub enum TokenError {
 }
 
 /// Reads a token from a file that only its owner, and perhaps a group, can read.
+///
+/// # Errors
+/// The file cannot be read, holds no token, or others can read it.
 pub fn load(path: &Path) -> Result<ControlToken, TokenError> {
     let io = |source| TokenError::Io { path: path.to_owned(), source };
     let mode = std::fs::metadata(path).map_err(io)?.permissions().mode() & 0o777;
@@ -49,7 +52,10 @@ pub fn load(path: &Path) -> Result<ControlToken, TokenError> {
     text.trim().parse().map_err(|problem| TokenError::Invalid { path: path.to_owned(), problem })
 }
 
-/// Reads the gateway's own token, or makes it.
+/// Reads the gateway's own token, or creates it.
+///
+/// # Errors
+/// As [`load`]; or the file cannot be written.
 pub fn load_or_create(state_dir: &Path) -> Result<ControlToken, TokenError> {
     let path = state_dir.join(CONTROL_TOKEN_FILE);
     match load(&path) {
@@ -62,7 +68,10 @@ pub fn load_or_create(state_dir: &Path) -> Result<ControlToken, TokenError> {
     }
 }
 
-/// Writes a token into a file of mode 0600, replacing what was there in one step.
+/// Writes a token into a file of mode 0600, replacing the old one in one step.
+///
+/// # Errors
+/// The file cannot be written.
 pub fn save(path: &Path, token: &ControlToken) -> Result<(), TokenError> {
     let written = || -> std::io::Result<()> {
         let partial = path.with_extension("new");

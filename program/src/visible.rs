@@ -1,5 +1,5 @@
-//! Text of an assistant or a caller, shown so that a person sees what is there: nothing steers the terminal, and
-//! nothing is turned round, joined or hidden.
+//! Shows the text of an assistant or a caller as it is: control characters do not reach the terminal, and nothing is
+//! reordered, joined or hidden.
 
 /// Text of several lines, as it is printed: line breaks and tabs stay.
 pub fn text(text: &str) -> String {
@@ -50,7 +50,7 @@ fn is_symbol(c: char) -> bool {
     matches!(c, '\u{2190}'..='\u{2bff}' | '\u{3030}' | '\u{303d}' | '\u{3297}' | '\u{3299}' | '\u{1f000}'..='\u{1faff}')
 }
 
-/// A block, each line behind `margin`, so that no text can look like a line of ours.
+/// A block, each line after `margin`, so that no text can look like a line of the program's own.
 pub fn block(text: &str, margin: &str) -> String {
     text.split('\n').map(|part| format!("{margin}{}\n", line(part.strip_suffix('\r').unwrap_or(part)))).collect()
 }
@@ -59,7 +59,7 @@ fn name(c: char) -> String {
     format!("<U+{:04X}>", u32::from(c))
 }
 
-/// Whether a terminal would show nothing of it, or let it change what is around it.
+/// Whether a terminal would hide the character, or let it change the text around it.
 fn hides(c: char) -> bool {
     match c {
         '\t' => false,

@@ -1,4 +1,4 @@
-//! Canonical JSON (RFC 8785): one text for one value, whatever the key order or white space was.
+//! Canonical JSON (RFC 8785): one text for each value, independent of key order and white space.
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -13,8 +13,10 @@ impl Sha256Digest {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The digest of a value's canonical JSON. Fails only for values that JSON cannot hold,
-    /// such as a map with keys that are not text.
+    /// The digest of a value's canonical JSON.
+    ///
+    /// # Errors
+    /// JSON cannot hold the value, such as a map with keys that are not text.
     pub fn of_json(value: &impl Serialize) -> Result<Self, serde_json::Error> {
         serde_json_canonicalizer::to_vec(value).map(|bytes| Self::of(&bytes))
     }
@@ -48,7 +50,7 @@ impl std::str::FromStr for Sha256Digest {
     }
 }
 
-/// The text is not 64 hexadecimal digits.
+/// The error for a text that is not 64 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected a SHA-256 digest of 64 hexadecimal digits")]
 pub struct InvalidDigest;

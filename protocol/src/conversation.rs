@@ -1,4 +1,4 @@
-//! Conversations: runs of one subject with one service that see what was said before.
+//! Conversations: runs of one subject with one service that share a memory.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Deliveries: what a receiver is told, and every attempt to tell it (http-api, section "Events, callbacks and webhooks").
+//! Deliveries of events, and their attempts (http-api, section "Events, callbacks and webhooks").
 
 use serde::{Deserialize, Serialize};
 
@@ -42,15 +42,15 @@ words! {
 }
 
 impl CallbackEvent {
-    /// Whether a receiver may choose it. A test comes to whoever is tested.
+    /// Whether a receiver may choose it. Only tests are excluded: they go to the callback under test.
     pub fn can_be_chosen(self) -> bool {
         self != Self::WebhookTest
     }
 
-    /// What most receivers want: the ends of runs.
+    /// What most receivers choose: the ends of runs.
     pub const RUN_END_EVENTS: [Self; 4] = [Self::RunSucceeded, Self::RunFailed, Self::RunCancelled, Self::RunExpired];
 
-    /// The event of a run with this name.
+    /// The callback event for a run event of this type.
     pub fn of_run(self) -> Option<EventType> {
         self.as_str().parse().ok()
     }

@@ -1,7 +1,7 @@
-//! Who a device is: one Ed25519 key, its public half in a file, and the proof of possession.
+//! A device's identity: one Ed25519 key, the file with its public half, and the proof of possession.
 //!
-//! The key *is* the identity. The file a person carries to the gateway holds only the public half
-//! and a signature that proves that whoever made the file had the private one.
+//! The key *is* the identity. The file that a person carries to the gateway holds only the public half, and a signature
+//! that proves that its author has the private half.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -54,8 +54,8 @@ impl PublicKey {
         format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(self.wire())))
     }
 
-    /// The beginning of the fingerprint in a form that can be read out: four groups of four digits, 64 bits. Two keys with
-    /// the same code are not necessarily the same; the fingerprint decides.
+    /// The beginning of the fingerprint, short enough to read out: four groups of four digits, 64 bits. Two keys may
+    /// share a code; the fingerprint decides.
     pub fn short_code(&self) -> String {
         let digest = Sha256::digest(self.wire());
         let groups: Vec<_> = digest.chunks(2).take(4).map(|two| format!("{:02X}{:02X}", two[0], two[1])).collect();
@@ -112,25 +112,25 @@ impl<'de> Deserialize<'de> for PublicKey {
     }
 }
 
-/// What is wrong with an identity file.
+/// Why an identity file is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidIdentity {
-    /// Not JSON, or not with these members.
+    /// It is not JSON, or has other members.
     #[error("this is not a device identity file: {0}. Export one on the desktop with `deskgate identity export FILE`")]
     NotAFile(String),
-    /// A format from another time.
+    /// It has the format of another version.
     #[error("the file's format is {0:?}; this version reads {IDENTITY_FORMAT:?}")]
     Format(String),
-    /// Another key type.
+    /// The key has another type.
     #[error("a device key is an Ed25519 key and begins with \"ssh-ed25519\"")]
     KeyType,
-    /// Damaged key text.
+    /// The key's text is damaged.
     #[error("the public key is damaged")]
     Key,
     /// The fingerprint belongs to another key.
     #[error("the fingerprint in the file is not the fingerprint of its key")]
     Fingerprint,
-    /// The proof does not hold.
+    /// The signature does not match.
     #[error("the file's signature does not fit its contents: it was changed after it was exported")]
     Signature,
 }
@@ -169,7 +169,10 @@ impl IdentityFile {
         file
     }
 
-    /// Reads a file and checks everything that can be checked.
+    /// Reads a file and checks its format, key, fingerprint and signature.
+    ///
+    /// # Errors
+    /// The first of these checks that fails.
     pub fn read(text: &str) -> Result<Self, InvalidIdentity> {
         let value: serde_json::Value =
             serde_json::from_str(text).map_err(|error| InvalidIdentity::NotAFile(error.to_string()))?;
@@ -200,7 +203,7 @@ impl IdentityFile {
     }
 }
 
-/// Length-prefixed parts, so that no two lists of parts make the same bytes.
+/// Joins length-prefixed parts, so that two different lists of parts never give the same bytes.
 fn message(parts: &[&str]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in parts {
@@ -210,7 +213,7 @@ fn message(parts: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// What a device signs to come in: this gateway, this moment's nonce, both versions.
+/// What a device signs to authenticate: this gateway, this session's nonce, both versions.
 #[derive(Clone, Copy, Debug)]
 pub struct HelloProof<'a> {
     /// From the challenge.
@@ -239,15 +242,15 @@ impl HelloProof<'_> {
     }
 }
 
-/// What a gateway's SSH host key signs, so that a device may believe in a key that it has not seen in use: this gateway,
-/// the device's own nonce, the device. As in OpenSSH's `hostkeys-prove-00`, a key that cannot sign is nobody's.
+/// What a gateway's SSH host key signs, so that a device may trust a key that it has not seen in use: this gateway, the
+/// device's own nonce, the device. As in OpenSSH's `hostkeys-prove-00`, a key counts only if it can sign.
 #[derive(Clone, Copy, Debug)]
 pub struct HostKeyProof<'a> {
     /// From the challenge.
     pub gateway_id: GatewayId,
     /// From the hello.
     pub nonce: &'a str,
-    /// Whom it is told.
+    /// The device that the proof is for.
     pub device: &'a PublicKey,
 }
 

@@ -1,7 +1,7 @@
 //! Identifiers: a typed prefix and 128 bits, sortable by creation (UUIDv7, RFC 9562).
 //!
-//! The prefix makes a mix-up visible to people and impossible in code: each kind is a type of its
-//! own, and text with another kind's prefix does not parse.
+//! The prefix makes a mix-up visible to people and impossible in code: each kind has its own type, and text with
+//! another prefix does not parse.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use uuid::Uuid;
 
-/// Why a text is not the identifier it should be.
+/// Why a text is not an identifier of the expected kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected an identifier that starts with \"{expected}\" and 32 lower-case hexadecimal digits")]
 pub struct InvalidId {
@@ -37,7 +37,7 @@ macro_rules! identifiers {
             /// The prefix that every identifier of this kind starts with.
             pub const PREFIX: &'static str = $prefix;
 
-            /// A fresh identifier, later than every one made before on this machine.
+            /// A new identifier, later than every earlier one on this machine.
             #[allow(clippy::new_without_default)]
             pub fn new() -> Self {
                 Self(Uuid::now_v7())

@@ -1,20 +1,20 @@
-//! What is said between the two halves of Deskgate, and by both to callers.
+//! The messages and types that both halves of Deskgate share, and that callers see.
 //!
-//! This crate holds words, not deeds: no I/O, no runtime, no SQL, no SSH. Both halves and every
-//! test read the same definitions, so a disagreement is a compile error or a golden-file diff.
+//! This crate has only types: no I/O, no runtime, no SQL, no SSH. Both halves and every test use the same definitions,
+//! so a disagreement is a compile error or a golden-file diff.
 //!
-//! | module | what it says |
+//! | module | what it has |
 //! |---|---|
 //! | [`ids`] | one newtype for each kind of identifier, with its typed prefix |
 //! | [`secret`] | application keys and control tokens: typed prefix, checksum, digest |
 //! | [`time`] | timestamps as callers see them |
 //! | [`run`] | run states, the one transition table, outcomes, stored events |
 //! | [`conversation`] [`operation`] | conversations, and the control operations on them and on runs |
-//! | [`delivery`] | what receivers are told, and every attempt to tell them |
+//! | [`delivery`] | events for receivers, deliveries and their attempts |
 //! | [`service`] | the public face of a service |
 //! | [`identity`] | the device identity file, fingerprints, challenge and proof |
 //! | [`control`] | the frames of the control channel, one closed enum for each direction |
-//! | [`management`] | what the desktop asks of its gateway over that channel |
+//! | [`management`] | the requests of the desktop to its gateway over that channel |
 //! | [`frame`] | bytes to frames and back, with the size limit |
 //! | `schema` | identifiers and timestamps as OpenAPI schemas, with the feature `openapi` |
 //! | [`canonical`] | RFC 8785 canonical JSON and its digest |

@@ -81,7 +81,7 @@ pub enum OperationErrorCode {
 }
 
 impl OperationErrorCode {
-    /// The error in words.
+    /// The code with its message for people.
     pub fn error(self) -> OperationError {
         let message = match self {
             Self::DeviceRemoved => "The device was removed from the gateway before it acknowledged the operation.",

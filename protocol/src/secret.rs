@@ -1,8 +1,8 @@
-//! Secrets that say what they are: typed prefix, checksum, and nothing to see in a log.
+//! Secrets with a typed prefix and a checksum, hidden from logs.
 //!
-//! The prefix lets a secret scanner find a leaked one and lets each field name what was pasted
-//! into it by mistake. The checksum tells a typing error from a revoked secret without a look-up.
-//! A secret has 192 random bits, so one fast SHA-256 is enough to store it by.
+//! The prefix lets secret scanners find a leaked secret, and lets each field name the kind of secret that was pasted
+//! into it by mistake. The checksum distinguishes a typing error from a revoked secret without a look-up. A secret has
+//! 192 random bits, so a single fast SHA-256 is enough to store it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::canonical::Sha256Digest;
 use crate::ids::KeyId;
 
-/// What a pasted text turns out to be.
+/// The kinds of secrets that a pasted text may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretKind {
     /// `dgk_…`: a business backend's key for the public API.
@@ -25,7 +25,7 @@ pub enum SecretKind {
     LaunchLink,
     /// `whsec_…`: a Standard Webhooks signing secret.
     WebhookSecret,
-    /// `sk-…`: a model provider's key, which is none of ours.
+    /// `sk-…`: a model provider's key, which Deskgate does not make.
     ModelProviderKey,
     /// A private key in PEM form, which must never be pasted anywhere.
     PrivateKey,
@@ -62,27 +62,27 @@ impl fmt::Display for SecretKind {
     }
 }
 
-/// Why a text is not the secret that was asked for. Never repeats the text.
+/// Why a text is not the expected secret. It never repeats the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSecret {
     /// Another kind of secret was pasted.
     #[error("this is {found}; {expected} starts with \"{}\"", expected.prefix())]
     OtherKind {
-        /// What was pasted.
+        /// The kind that was pasted.
         found: SecretKind,
-        /// What was asked for.
+        /// The kind that was expected.
         expected: SecretKind,
     },
-    /// No secret that we know.
+    /// The text is no known kind of secret.
     #[error("this is not {expected}, which starts with \"{}\"", expected.prefix())]
     Unknown {
-        /// What was asked for.
+        /// The kind that was expected.
         expected: SecretKind,
     },
     /// The right kind, but damaged: a character is missing or wrong.
     #[error("this {} is incomplete or mistyped: its checksum does not fit", expected.to_string().trim_start_matches("an ").trim_start_matches("a "))]
     Damaged {
-        /// What was asked for.
+        /// The kind that was expected.
         expected: SecretKind,
     },
 }
@@ -104,7 +104,7 @@ fn checksum(body: &str) -> String {
     Sha256Digest::of(body.as_bytes()).to_string()[..CHECKSUM_DIGITS].to_owned()
 }
 
-/// Checks prefix and checksum and returns what stands between them.
+/// Checks prefix and checksum, and returns the text between them.
 fn body(text: &str, expected: SecretKind) -> Result<&str, InvalidSecret> {
     match SecretKind::of(text) {
         Some(found) if found == expected => {}
@@ -119,7 +119,7 @@ fn body(text: &str, expected: SecretKind) -> Result<&str, InvalidSecret> {
     body.strip_prefix(expected.prefix()).ok_or(damaged)
 }
 
-/// Whether a text can be the random part of a secret. Whoever wants to can compute a checksum for any other one.
+/// Whether a text can be the random part of a secret. Without this check, any text could have a valid checksum.
 fn is_random(text: &str) -> bool {
     text.len() == 2 * RANDOM_BYTES && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -141,7 +141,7 @@ impl ApplicationKey {
         Self { text: Zeroizing::new(text), id }
     }
 
-    /// Which key this claims to be.
+    /// The key's identifier, as its text claims.
     pub fn id(&self) -> KeyId {
         self.id
     }
@@ -181,8 +181,8 @@ impl fmt::Debug for ApplicationKey {
     }
 }
 
-/// The private control token, `dgt_<secret>_<checksum>`: it opens the control channel's door;
-/// the device's signature then says who comes in.
+/// The private control token, `dgt_<secret>_<checksum>`: it opens the private control listener; after that the device's
+/// signature proves which device it is.
 #[derive(Clone)]
 pub struct ControlToken(Zeroizing<String>);
 
@@ -221,13 +221,13 @@ impl fmt::Debug for ControlToken {
     }
 }
 
-/// An account's access token at a hosted gateway, as its issuer made it. What is in it is the gateway's business alone.
+/// An account's access token at a hosted gateway, as its issuer made it. Only the gateway reads its content.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AccessToken(Zeroizing<String>);
 
 impl AccessToken {
-    /// What an issuer gave.
+    /// Wraps the text that an issuer gave.
     pub fn new(text: &str) -> Self {
         Self(Zeroizing::new(text.to_owned()))
     }
@@ -244,7 +244,7 @@ impl fmt::Debug for AccessToken {
     }
 }
 
-/// Compares two digests in a time that does not depend on where they differ.
+/// Compares two digests in constant time.
 pub fn digests_equal(one: &Sha256Digest, other: &Sha256Digest) -> bool {
     use subtle::ConstantTimeEq;
     one.0.ct_eq(&other.0).into()

@@ -1,4 +1,4 @@
-//! The public face of a service: what a caller and the gateway may know of it.
+//! The public side of a service: what a caller and the gateway may know of it.
 //!
 //! The working directory, model, instructions, capabilities and rules stay on the device.
 
@@ -39,7 +39,10 @@ pub const MAX_NAME_CHARS: usize = 100;
 /// See [`MAX_NAME_CHARS`].
 pub const MAX_DESCRIPTION_CHARS: usize = 1000;
 
-/// Checks a name that a person gives: not blank, within the limit, no control characters.
+/// Checks a name from a person: not blank, within the limit, no control characters.
+///
+/// # Errors
+/// What is wrong with the name, for people.
 pub fn check_name(name: &str) -> Result<(), String> {
     let length = name.chars().count();
     if name.trim().is_empty() || name.trim() != name {

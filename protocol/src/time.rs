@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub struct Timestamp(pub jiff::Timestamp);
 
 impl Timestamp {
-    /// The present moment by this machine's clock.
+    /// The current time of this machine's clock.
     pub fn now() -> Self {
         Self(jiff::Timestamp::now())
     }
@@ -34,7 +34,7 @@ impl FromStr for Timestamp {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let moment: jiff::Timestamp = text.parse()?;
-        // What is finer is never written, so that a moment is the same after it was said.
+        // Finer parts are never written, so a time stays equal after it was sent.
         let milliseconds = TimestampRound::new().smallest(Unit::Millisecond).mode(RoundMode::Floor);
         moment.round(milliseconds).map(Self)
     }

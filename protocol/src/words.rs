@@ -1,4 +1,4 @@
-//! Gives closed enums their words, each in one place.
+//! The macro that gives closed enums their words, each in one place.
 
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident = $word:tt,)* }) => {
@@ -10,7 +10,7 @@ macro_rules! words {
         }
 
         impl $name {
-            /// Every one of them.
+            /// Every variant.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
             /// The word for it in the API and the tables.

@@ -1,4 +1,4 @@
-//! A business system that calls a service, and remembers everything it was promised.
+//! A business system that calls a service, and records everything that was accepted.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,28 +23,28 @@ pub struct Backend {
     accepted: Arc<Mutex<BTreeSet<String>>>,
 }
 
-/// What came back.
+/// An API response.
 #[derive(Clone, Debug)]
 pub struct ApiResponse {
     /// The status.
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
-    /// The body; null when it is no JSON.
+    /// The body; null if it is not JSON.
     pub body: Value,
 }
 
 impl ApiResponse {
-    /// The code of a problem document; empty if it is none.
+    /// The code of a problem document; empty if it is not one.
     pub fn code(&self) -> &str {
         self.body["code"].as_str().unwrap_or_default()
     }
 }
 
-/// A client, to be built. Built together with the agent, it wants a provider of cryptography even without TLS.
+/// A builder of a client. If the agent is in the same build, the client needs a cryptography provider even without TLS.
 pub fn client() -> reqwest::ClientBuilder {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // Whom a test asks is on this computer, whatever its environment says.
+    // Tests only call this computer, so proxies of the environment are ignored.
     Client::builder().no_proxy()
 }
 
@@ -56,7 +56,7 @@ impl Backend {
         Self { http, address, key, subject: "customer-1".to_owned(), endpoint_id, accepted: Arc::default() }
     }
 
-    /// The same caller, going through another gateway.
+    /// The same caller at another gateway.
     pub fn through(&self, address: Address) -> Self {
         Self { address, ..self.clone() }
     }
@@ -71,7 +71,7 @@ impl Backend {
         &self.key
     }
 
-    /// Everything that was answered with 202.
+    /// The runs of all 202 responses.
     pub fn accepted(&self) -> BTreeSet<String> {
         self.accepted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -82,7 +82,10 @@ impl Backend {
         self.http.request(method, url).bearer_auth(&self.key).header("X-Gateway-Subject", &self.subject)
     }
 
-    /// Sends a request. An error: no whole answer came.
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// No complete response arrived.
     pub async fn send(&self, request: RequestBuilder) -> Result<ApiResponse, reqwest::Error> {
         let response = request.send().await?;
         let (status, headers) = (response.status(), response.headers().clone());
@@ -109,8 +112,8 @@ impl Backend {
         answer.body["run_id"].as_str().expect("every 202 names its run").to_owned()
     }
 
-    /// Submits under one key until it is accepted, as a careful backend does while there is
-    /// trouble. Anything but 202, 429, 503 or no answer is a failure (I20). Returns the run.
+    /// Submits under one key until it is accepted, as a careful backend does during faults. Only 202, 429, 503 or no
+    /// response is allowed (I20). Returns the run.
     pub async fn submit_until_accepted(&self, idempotency_key: &str, text: &str) -> String {
         let deadline = Instant::now() + WAIT_TIMEOUT;
         let mut seen = String::new();
@@ -126,13 +129,13 @@ impl Backend {
                 }
                 Err(error) => seen = error.to_string(),
             }
-            // A backend that repeats does not do it without a pause.
+            // A backend pauses before it repeats.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         panic!("not accepted within {WAIT_TIMEOUT:?}: {seen}");
     }
 
-    /// Reads a run; with `wait`, until something changed.
+    /// Reads a run; with `wait`, waits until something changed.
     pub async fn read(&self, run_id: &str, wait: u32) -> Result<ApiResponse, reqwest::Error> {
         let path = format!("/runs/{run_id}?wait={wait}");
         self.send(self.request(reqwest::Method::GET, &path)).await
@@ -170,7 +173,7 @@ impl Backend {
     }
 }
 
-/// An idempotency key that nobody used before.
+/// An idempotency key that was never used before.
 pub fn fresh_key() -> String {
     static NEXT_KEY: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     format!("key-{}-{}", std::process::id(), NEXT_KEY.fetch_add(1, std::sync::atomic::Ordering::Relaxed))

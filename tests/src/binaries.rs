@@ -14,8 +14,8 @@ pub fn agent() -> PathBuf {
     folder().join("deskgate")
 }
 
-/// A copy of one of the programs that says of itself that it is of another version: the same program, with that number
-/// in place of its own. Both are written with as many characters.
+/// A copy of a program that reports another version: the same binary, with that number in place of its own. Both
+/// numbers have the same length.
 pub fn of_version(program: &Path, version: &str) -> PathBuf {
     let own = deskgate_protocol::VERSION;
     assert_eq!(own.len(), version.len(), "{version} does not fit in the place of {own}");
@@ -43,9 +43,9 @@ pub fn of_version(program: &Path, version: &str) -> PathBuf {
     copy
 }
 
-/// Where they are: beside the program that asks, or the folder of the test's own program. Under cargo they are brought up to
-/// date, so that no test judges yesterday's program; who did so for all tests says it in
-/// `DESKGATE_PROGRAMS_ARE_BUILT`.
+/// The folder of the programs: beside the asking program, or the folder of the test's own binary. Under cargo they are
+/// built first, so that tests never use outdated programs; `DESKGATE_PROGRAMS_ARE_BUILT` means that this was done for
+/// all tests.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -70,7 +70,7 @@ fn build(cargo: &Path, release: bool) {
     if release {
         command.arg("--release");
     }
-    // What cargo told this test about its own package would make some dependencies build anew.
+    // Cargo's variables about this package would make some dependencies build again.
     let of_this_package = |name: &str| {
         ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_"].iter().any(|p| name.starts_with(p))
     };

@@ -1,7 +1,7 @@
 //! A real browser for the management pages: Chromium, driven through `tests/browser/driver.mjs`.
 //!
-//! Each command waits for what it needs: a click for its button, [`BrowserPage::wait_for_visible`] for what is to appear. Whatever a page
-//! complains of in its console, its policy's reports and its script's errors included, fails the test with the next command.
+//! Each command waits for what it needs: a click for its button, [`BrowserPage::wait_for_visible`] for its element. Any
+//! console error of a page, including policy reports and script errors, fails the test with the next command.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::wait::WAIT_TIMEOUT;
 use crate::{TestDevice, process, third_party};
 
-/// How often somebody presses Tab who looks for something: once around the longest page.
+/// The most Tab presses in a search: once around the longest page.
 const MAX_TAB_PRESSES: u32 = 100;
 
 /// A running browser. It ends when the last of its pages is dropped too.
@@ -29,11 +29,11 @@ struct Driver {
     commands: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
     _child: Child,
-    /// Its profile, and everything else it writes.
+    /// Its profile and all its other files.
     _folder: TempDir,
 }
 
-/// A page in a window; windows share nothing, as two people's browsers.
+/// A page in a window. Windows share nothing, like the browsers of two people.
 #[derive(Clone, Debug)]
 pub struct BrowserPage {
     browser: Browser,
@@ -41,20 +41,20 @@ pub struct BrowserPage {
     window: u64,
 }
 
-/// How a window is.
+/// Settings of a window.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct WindowOptions {
-    /// `light` or `dark`; light if nothing is said.
+    /// `light` or `dark`; light if absent.
     #[serde(rename = "colorScheme")]
     pub theme: Option<&'static str>,
-    /// In pixels; a desktop's width if nothing is said.
+    /// In pixels; a desktop's width if absent.
     pub width: Option<u32>,
-    /// Whether scripts run; they do if nothing is said.
+    /// Whether scripts run; true if absent.
     pub script: Option<bool>,
 }
 
 impl Browser {
-    /// Starts it. `None` when it cannot be installed here; on a build server that is a failure.
+    /// Starts it. `None` if it cannot be installed here; on a build server that fails the test.
     pub async fn start() -> Option<Self> {
         let place = third_party::install_dir().await?;
         let Some(chromium) = find("chromium") else {
@@ -87,7 +87,7 @@ impl Browser {
         page
     }
 
-    /// Complaints with this text are what the test asks for, until another text is given.
+    /// Allows console messages with this text, until another text is given.
     pub async fn tolerate(&self, text: Option<&str>) {
         self.ask("tolerate", json!({ "text": text })).await;
     }
@@ -130,28 +130,28 @@ impl BrowserPage {
         self.wait_for_visible("h1 >> text=Overview").await;
     }
 
-    /// Goes to an address, or to a path of the site where it is. Returns the status.
+    /// Opens an address, or a path of the present site. Returns the status.
     pub async fn goto(&self, address: &str) -> u64 {
         let address = if address.starts_with('/') { self.origin().await + address } else { address.to_owned() };
         self.ask("goto", json!({ "url": address })).await.as_u64().expect("a status")
     }
 
-    /// Loads it anew.
+    /// Reloads the page.
     pub async fn reload(&self) {
         self.ask("reload", json!({})).await;
     }
 
-    /// Where it is.
+    /// The page's address.
     pub async fn url(&self) -> String {
         self.ask("url", json!({})).await.as_str().expect("text").to_owned()
     }
 
-    /// Where it is, without the path.
+    /// The page's origin.
     pub async fn origin(&self) -> String {
         self.url().await.splitn(4, '/').take(3).collect::<Vec<_>>().join("/")
     }
 
-    /// Clicks on the one thing that a selector of Playwright's finds, as `text=Cancel`.
+    /// Clicks on the one element that a Playwright selector finds, as `text=Cancel`.
     pub async fn click(&self, at: &str) {
         self.ask("click", json!({ "at": at })).await;
     }
@@ -161,12 +161,12 @@ impl BrowserPage {
         self.ask("fill", json!({ "at": at, "text": text })).await;
     }
 
-    /// Ticks a box, or takes the tick away.
+    /// Ticks or unticks a box.
     pub async fn tick(&self, at: &str, on: bool) {
         self.ask("check", json!({ "at": at, "on": on })).await;
     }
 
-    /// Chooses what has this value in a list.
+    /// Chooses the option with this value in a list.
     pub async fn choose(&self, at: &str, value: &str) {
         self.ask("choose", json!({ "at": at, "value": value })).await;
     }
@@ -181,49 +181,49 @@ impl BrowserPage {
         self.ask("type", json!({ "text": text })).await;
     }
 
-    /// Presses Tab until what has this role and a name that begins so has focus, as `button "Save`. Whatever has it on the way
-    /// must be seen. Returns how often.
+    /// Presses Tab until the element with this role and name prefix has focus, as `button "Save`. Every focused element
+    /// on the way must be visible. Returns the number of presses.
     pub async fn tab_to(&self, role: &str, name: &str) -> u64 {
         let to = format!("{role} \"{name}");
         self.ask("tab_to", json!({ "to": to, "most": MAX_TAB_PRESSES })).await.as_u64().expect("a number")
     }
 
-    /// Waits until what has this role and a name that begins so has focus. It must be seen.
+    /// Waits until the element with this role and name prefix has focus. It must be visible.
     pub async fn has_focus(&self, role: &str, name: &str) {
         self.ask("has_focus", json!({ "wanted": format!("{role} \"{name}") })).await;
     }
 
-    /// Waits until something is visible. Returns when it was, in milliseconds since 1970.
+    /// Waits until an element is visible. Returns when it became visible, in milliseconds since 1970.
     pub async fn wait_for_visible(&self, at: &str) -> i64 {
         self.ask("sees", json!({ "at": at })).await.as_i64().expect("a time")
     }
 
-    /// Waits until something is there no more.
+    /// Waits until an element is gone.
     pub async fn wait_for_hidden(&self, at: &str) {
         self.ask("gone", json!({ "at": at })).await;
     }
 
-    /// How many there are now.
+    /// How many elements match now.
     pub async fn count(&self, at: &str) -> u64 {
         self.ask("count", json!({ "at": at })).await.as_u64().expect("a number")
     }
 
-    /// The text of the one thing that is found.
+    /// The text of the one element that matches.
     pub async fn text(&self, at: &str) -> String {
         self.ask("text", json!({ "at": at })).await.as_str().expect("text").to_owned()
     }
 
-    /// What an expression, or a promise, comes to in the page.
+    /// The value of an expression, or of its promise, in the page.
     pub async fn evaluate(&self, script: &str) -> Value {
         self.ask("evaluate", json!({ "script": script })).await
     }
 
-    /// Looks at it otherwise from now on.
+    /// Changes theme and width from now on.
     pub async fn look(&self, theme: &str, width: u32) {
         self.ask("look", json!({ "colorScheme": theme, "width": width })).await;
     }
 
-    /// Takes a picture of the whole page.
+    /// Takes a screenshot of the whole page.
     pub async fn picture(&self, path: &Path) {
         self.ask("picture", json!({ "path": path })).await;
     }
@@ -233,7 +233,7 @@ impl BrowserPage {
         self.ask("cookies", json!({})).await.as_array().expect("a list").clone()
     }
 
-    /// What axe-core finds serious or critical; only by these rules, if any are given.
+    /// The serious and critical findings of axe-core; with `rules`, only by those rules.
     pub async fn accessibility_findings(&self, rules: Option<&[&str]>) -> Vec<String> {
         let found = self.ask("judge", json!({ "rules": rules })).await;
         serde_json::from_value(found).expect("a list of texts")

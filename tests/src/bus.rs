@@ -1,4 +1,4 @@
-//! A D-Bus of a device's own, and questions to who is on it.
+//! A D-Bus of a device's own, and calls to its services.
 
 use std::path::{Path, PathBuf};
 
@@ -8,15 +8,15 @@ use crate::device::{self, TestDevice};
 use crate::process::{self, Process};
 use crate::wait::until;
 
-/// Debian's own interpreter: it is the one that has the package.
+/// Debian's own interpreter, which has the package.
 pub(crate) const PYTHON_PATH: &str = "/usr/bin/python3";
 
-/// A running bus, and the home of whoever is started on it.
+/// A running bus, and the home of the programs on it.
 #[derive(Debug)]
 pub(crate) struct TestBus {
     path: PathBuf,
     pub(crate) home: PathBuf,
-    /// By which programs find it.
+    /// The environment variable by which programs find it.
     variable: &'static str,
     daemon: Process,
 }
@@ -32,8 +32,8 @@ impl TestBus {
         Self::start(device.system_bus(), device, "DBUS_SYSTEM_BUS_ADDRESS").await
     }
 
-    /// Everybody may everything on it. Unlike on a desktop's, nobody is started because somebody asks for them: who is there is
-    /// what a test started.
+    /// Every call is allowed on it. Unlike a desktop's bus, it starts no services on demand: only those exist that a
+    /// test started.
     async fn start(path: PathBuf, device: &TestDevice, variable: &'static str) -> Self {
         let (config, home) = (path.with_extension("conf"), device.folder().to_owned());
         let text = format!(
@@ -63,14 +63,14 @@ impl TestBus {
         command
     }
 
-    /// A mock of python3-dbusmock's on this bus, with a log of that name.
+    /// Starts a mock of python3-dbusmock on this bus, with a log of that name.
     pub(crate) fn mock(&self, arguments: &[&str], log: &str) -> Process {
         let mut command = self.command(Path::new(PYTHON_PATH));
         command.args(["-m", "dbusmock"]).args(arguments);
         Process::start(command, &self.home.join(log))
     }
 
-    /// What a Python expression comes to, as JSON, after the lines that connect it.
+    /// The value of a Python expression as JSON, after the lines that connect it.
     pub(crate) async fn ask(&self, connect: &str, expression: &str) -> Result<Value, String> {
         let mut command = self.command(Path::new(PYTHON_PATH));
         command.args(["-c", &format!("import dbus, json\n{connect}print(json.dumps({expression}, default=str))")]);

@@ -1,4 +1,4 @@
-//! What a business system asks beyond plain runs: conversations, stops, resets.
+//! Calls of a business system beyond plain runs: conversations, stops, resets.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -7,13 +7,16 @@ use crate::backend::{ApiResponse, Backend, fresh_key};
 use crate::wait::until;
 
 impl Backend {
-    /// Posts a body to a path below `/api/v1`. An error: no whole answer came.
+    /// Posts a body to a path below `/api/v1`.
+    ///
+    /// # Errors
+    /// No complete response arrived.
     pub async fn post(&self, path: &str, idempotency_key: &str, body: &Value) -> Result<ApiResponse, reqwest::Error> {
         let request = self.request(Method::POST, path).header("Idempotency-Key", idempotency_key);
         self.send(request.json(body)).await
     }
 
-    /// Reads a path below `/api/v1`, which must be there.
+    /// Reads a path below `/api/v1`, which must exist.
     pub async fn get(&self, path: &str) -> Value {
         let answer = self.send(self.request(Method::GET, path)).await.expect("the gateway answers");
         assert_eq!(answer.status.as_u16(), 200, "{}", answer.body);
@@ -34,7 +37,7 @@ impl Backend {
         self.post(&format!("/conversations/{conversation}/messages"), &fresh_key(), &body).await
     }
 
-    /// Sends a message, which must be accepted, and returns what was answered in the end.
+    /// Sends a message, which must be accepted, and returns its final answer.
     pub async fn say_and_wait(&self, conversation: &str, generation: u64, text: &str) -> String {
         let answer = self.say(conversation, generation, text).await.expect("the gateway answers");
         let run_id = answer.body["run_id"].as_str().unwrap_or_else(|| panic!("{}", answer.body)).to_owned();
@@ -42,13 +45,13 @@ impl Backend {
         run["result"]["text"].as_str().unwrap_or_else(|| panic!("{run}")).to_owned()
     }
 
-    /// Asks for a reset under a fresh key.
+    /// Requests a reset under a fresh key.
     pub async fn reset(&self, conversation: &str, generation: u64) -> Result<ApiResponse, reqwest::Error> {
         let body = json!({ "expected_generation": generation });
         self.post(&format!("/conversations/{conversation}/reset"), &fresh_key(), &body).await
     }
 
-    /// Asks to stop a run, which must be accepted. Returns the operation.
+    /// Requests the stop of a run, which must be accepted. Returns the operation.
     pub async fn stop(&self, run_id: &str) -> Value {
         let answer = self.post(&format!("/runs/{run_id}/stop"), &fresh_key(), &json!({})).await;
         let answer = answer.expect("the gateway answers");

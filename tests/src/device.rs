@@ -1,4 +1,4 @@
-//! A `deskgate` agent with a home of its own, driven through its command line as a person would.
+//! A `deskgate` agent with a home of its own, driven through its command line.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
@@ -26,11 +26,11 @@ pub struct TestDevice {
     folder: TempDir,
     process: Option<Process>,
     program: PathBuf,
-    /// What its agent is started through.
+    /// The command that its agent is started through.
     through: Vec<String>,
     /// Further variables in its agent's environment.
     environment: Vec<(String, String)>,
-    /// What stands between it and its gateway, once it is paired with one.
+    /// The proxy between it and its gateway, once it is paired.
     line: Option<Proxy>,
 }
 
@@ -39,16 +39,16 @@ pub struct TestDevice {
 pub struct CommandOutput {
     /// The exit code.
     pub exit: i32,
-    /// Standard output; null when it is no JSON.
+    /// Standard output; null if it is not JSON.
     pub value: Value,
-    /// Standard output as it is.
+    /// Standard output unchanged.
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
 }
 
 impl CommandOutput {
-    /// What was printed by a command that must have worked.
+    /// The output of a command that must have succeeded.
     pub fn ok(self) -> Value {
         assert_eq!(self.exit, 0, "{}{}", self.stdout, self.stderr);
         self.value
@@ -72,7 +72,7 @@ pub async fn run(command: Command) -> CommandOutput {
 }
 
 impl TestDevice {
-    /// A home with nothing in it; nothing runs.
+    /// An empty home without a running agent.
     pub fn new() -> Self {
         let folder = TempDir::with_prefix("deskgate-dev-").expect("a temporary folder");
         std::fs::create_dir(folder.path().join("person")).expect("a fresh folder");
@@ -97,8 +97,8 @@ impl TestDevice {
         device
     }
 
-    /// A device that was paired with a gateway through both command lines, and is connected over
-    /// SSH with a [`Proxy`] in between.
+    /// A device that was paired with a gateway through both command lines, and is connected over SSH through a
+    /// [`Proxy`].
     pub async fn paired_with(gateway: &GatewayProcess) -> Self {
         let mut device = Self::for_remote().await;
         let invitation = device.pair(gateway, &[]).await;
@@ -107,8 +107,8 @@ impl TestDevice {
         device
     }
 
-    /// A running agent in remote mode that has no gateway yet. Remote mode was chosen once for all
-    /// devices of one program: a fresh agent begins in built-in mode, which takes long to start.
+    /// A running agent in remote mode without a gateway. Remote mode was chosen once for all devices of one program: a
+    /// fresh agent begins in built-in mode, which starts slowly.
     pub async fn for_remote() -> Self {
         let built = std::fs::metadata(binaries::agent()).and_then(|file| file.modified()).expect("it is there");
         let built = built.duration_since(UNIX_EPOCH).expect("after 1970").as_nanos();
@@ -122,8 +122,8 @@ impl TestDevice {
         device
     }
 
-    /// A second home with the same key and nothing else but the connection: what a person has who
-    /// copied the key, or lost everything but the key.
+    /// A second home with only the same key and the connection: the state of a person who copied the key, or lost
+    /// everything but the key.
     pub async fn with_the_same_key(&self) -> Self {
         let mut twin = Self::for_remote().await;
         twin.stop(Signal::TERM).await;
@@ -134,18 +134,18 @@ impl TestDevice {
         twin
     }
 
-    /// Its agent is started through a command from now on: one that begins, as `nsenter` does, what its last arguments
-    /// say, in a network of its own.
+    /// Starts its agent through a command from now on. The command, like `nsenter`, runs its last arguments in a
+    /// network of its own.
     pub fn start_through(&mut self, command: &[String]) {
         self.through = command.to_vec();
     }
 
-    /// Its agent is started with these variables in its environment from now on, and with none that it was given before.
+    /// Starts its agent with these environment variables from now on, in place of earlier ones.
     pub fn set_environment(&mut self, environment: Vec<(String, String)>) {
         self.environment = environment;
     }
 
-    /// Its program is exchanged for one of another version: what is started from now on is that one.
+    /// Replaces its program by one of another version from the next start on.
     pub fn install(&mut self, version: &str) {
         self.program = binaries::of_version(&binaries::agent(), version);
     }
@@ -155,32 +155,32 @@ impl TestDevice {
         self.folder.path().join("home")
     }
 
-    /// The socket of its system bus; nobody is there unless a test starts a [`Logind`](crate::logind::Logind).
+    /// The socket of its system bus; it exists only if a test starts a [`Logind`](crate::logind::Logind).
     pub fn system_bus(&self) -> PathBuf {
         self.folder.path().join("bus")
     }
 
-    /// The socket of its desktop's bus; nobody is there unless a test starts a [`Notifier`](crate::notifier::Notifier).
+    /// The socket of its desktop's bus; it exists only if a test starts a [`Notifier`](crate::notifier::Notifier).
     pub fn session_bus(&self) -> PathBuf {
         self.folder.path().join("session-bus")
     }
 
-    /// Programs that come before those of the computer, such as a browser's.
+    /// The folder of programs that are found before those of the computer, such as a browser.
     pub fn programs(&self) -> PathBuf {
         self.folder.path().join("bin")
     }
 
-    /// The folder with everything of this device.
+    /// The folder with all files of this device.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Its computer trusts this certificate from now on, and no other.
+    /// Makes its computer trust only this certificate from now on.
     pub fn trust_certificate(&self, certificate: &Path) {
         std::fs::copy(certificate, self.folder.path().join("trusted.pem")).expect("a file");
     }
 
-    /// Starts the agent and returns when its command line is answered.
+    /// Starts the agent and returns when it answers its command line.
     pub async fn start(&mut self) {
         assert!(self.process.is_none(), "the agent runs");
         let mut command = self.agent();
@@ -216,13 +216,13 @@ impl TestDevice {
 
     fn in_its_environment(&self, mut command: Command) -> Command {
         command.env("DESKGATE_HOME", self.home());
-        // Nobody is there: whoever asks a proxy for what is on this computer gets nothing.
+        // A proxy that does not exist: a call to this computer that uses a proxy fails.
         command.env("HTTP_PROXY", "http://127.0.0.1:9").env("ALL_PROXY", "http://127.0.0.1:9");
         let trusted = self.folder.path().join("trusted.pem");
         if trusted.exists() {
             command.env("SSL_CERT_FILE", trusted);
         }
-        // Not the one of the computer that runs the tests.
+        // The real bus of the computer that runs the tests is not used.
         command.env("DBUS_SYSTEM_BUS_ADDRESS", bus::address(&self.system_bus()));
         command.env("DBUS_SESSION_BUS_ADDRESS", bus::address(&self.session_bus()));
         let path = std::env::var("PATH").unwrap_or_default();
@@ -237,14 +237,14 @@ impl TestDevice {
         run(command).await
     }
 
-    /// Runs a command as a person sees it.
+    /// Runs a command with output for people.
     pub async fn plain_cli(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = self.command();
         command.args(arguments);
         run(command).await
     }
 
-    /// Starts a command as a person sees it, whose words can be read while it runs.
+    /// Starts a command with output for people, which can be read while it runs.
     pub fn begin_cli(&self, arguments: &[&str]) -> Process {
         let mut command = self.command();
         command.args(arguments);
@@ -263,7 +263,7 @@ impl TestDevice {
         said.stdout.trim().to_owned()
     }
 
-    /// Waits until the line stands as described, and returns the whole status.
+    /// Waits until the connection is in this state, and returns the whole status.
     pub async fn wait_for_line_state(&self, state: &str) -> Value {
         until(&format!("the line to be {state}"), async || {
             let said = self.cli(&["status"]).await;
@@ -277,11 +277,11 @@ impl TestDevice {
         self.wait_for_line_state("connected").await
     }
 
-    /// Exports the identity and has the gateway's administrator add it. Returns what the
-    /// administrator was told, with the invitation for the desktop.
+    /// Exports the identity and has the gateway's administrator add it. Returns the administrator's output, with the
+    /// invitation for the desktop.
     pub async fn pair(&self, gateway: &GatewayProcess, arguments: &[&str]) -> Value {
         let file = self.folder.path().join("identity.json");
-        // A person would choose another name; the command refuses to overwrite.
+        // The command refuses to overwrite, so the name is unique.
         let _ = std::fs::remove_file(&file);
         let file = file.to_str().expect("a plain name");
         self.cli(&["identity", "export", file]).await.ok();
@@ -293,7 +293,7 @@ impl TestDevice {
         self.connect_to_one_of(vec![target], paired, token_file).await
     }
 
-    /// As [`TestDevice::connect`], to whichever of these gateways takes each connection.
+    /// As [`TestDevice::connect`], with one of these gateways for each connection.
     pub async fn connect_to_one_of(
         &mut self,
         targets: Vec<Address>,
@@ -306,7 +306,7 @@ impl TestDevice {
         self.connect_straight(address, paired, token_file).await
     }
 
-    /// As [`TestDevice::connect`], with nothing in between.
+    /// As [`TestDevice::connect`], without a proxy.
     pub async fn connect_straight(&self, target: SocketAddr, paired: &Value, token_file: &Path) -> CommandOutput {
         let address = target.to_string();
         let text = |name: &str| paired["invitation"][name].as_str().expect("the invitation is complete");
@@ -339,8 +339,8 @@ impl TestDevice {
         self.line.as_ref().expect("it was paired")
     }
 
-    /// Creates an application and a service in a folder, checks and publishes it, enables access,
-    /// and returns a caller. `arguments` are further ones of `service create`.
+    /// Creates an application and a service in a folder, checks and publishes it, enables access, and returns a caller.
+    /// `arguments` are added to `service create`.
     pub async fn publish(&self, gateway: &GatewayProcess, app: &str, folder: &Folder, arguments: &[&str]) -> Backend {
         let (key, endpoint_id) = self.publish_service(app, folder, arguments).await;
         Backend::new(gateway.http(), &key, &endpoint_id)
@@ -377,7 +377,7 @@ impl TestDevice {
         published["endpoint_id"].as_str().expect("published").to_owned()
     }
 
-    /// The stored events of a run, in words.
+    /// The types of a run's stored events.
     pub async fn events(&self, run_id: &str) -> Vec<String> {
         let detail = self.cli(&["runs", "show", run_id]).await.ok();
         let events = detail["events"].as_array().expect("a list");
@@ -389,7 +389,7 @@ impl TestDevice {
         self.any_log().count(&["execution began", run_id])
     }
 
-    /// Waits until the agent shows a run in its hands in a standing.
+    /// Waits until the agent shows a run in a state.
     pub async fn wait_for_standing(&self, run_id: &str, standing: &str) {
         until(&format!("{run_id} to be {standing} on the device"), async || {
             let runs = self.status().await["work"]["runs"].clone();
@@ -399,7 +399,7 @@ impl TestDevice {
         .await;
     }
 
-    /// What an agent in the background wrote.
+    /// The log of an agent in the background.
     pub fn log_of_background(&self) -> String {
         Log::of(&self.home().join("agent.log")).all()
     }
@@ -418,12 +418,12 @@ impl TestDevice {
         self.process.as_ref().expect("the agent runs")
     }
 
-    /// Kills the agent without warning. Returns how it ended.
+    /// Kills the agent with SIGKILL. Returns how it ended.
     pub fn kill_9(&mut self) -> ExitStatus {
         self.process.take().expect("the agent runs").kill_9()
     }
 
-    /// Waits until the agent has ended, of which somebody told it.
+    /// Waits until the agent has ended after a stop that was requested elsewhere.
     pub async fn wait_for_exit(&mut self) -> ExitStatus {
         self.process.take().expect("the agent runs").ended().await
     }
@@ -451,7 +451,7 @@ impl Drop for TestDevice {
     }
 }
 
-/// What an agent remembers after remote mode was chosen, without its key.
+/// Writes the files of an agent in remote mode, without its key, to a folder.
 async fn choose_remote(place: &Path) {
     let mut device = TestDevice::new();
     device.start().await;

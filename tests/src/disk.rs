@@ -1,4 +1,4 @@
-//! A disk of a folder's own, small enough to be filled.
+//! A small disk for one folder, which a test can fill.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -8,23 +8,23 @@ use std::process::Command;
 
 use crate::netns::run;
 
-/// What fills it, when it is full.
+/// The file that fills it.
 const FILLER_FILE: &str = "filler";
-/// Bytes that are written at once, as long as there is room for so many.
+/// Sizes of single writes, as long as they fit.
 const BLOCK_BYTES: [usize; 2] = [64 * 1024, 4096];
 
-/// A file system in memory that lies over a folder, on an island. What was in the folder is on it, and goes back in the end.
-/// Nobody may use the folder while it is laid over it, nor while it is taken away.
+/// A file system in memory, mounted over a folder on an island. The folder's content is copied onto it, and copied back
+/// at the end. The folder must be unused while it is mounted and unmounted.
 #[derive(Debug)]
 pub struct Disk {
     folder: PathBuf,
-    /// Where it is made, and unmade.
+    /// The folder in which it is prepared and taken down.
     beside: PathBuf,
     is_there: bool,
 }
 
 impl Disk {
-    /// Lays one over a folder, with room for so many KiB more than what is in there.
+    /// Mounts one over a folder, with this many KiB more than its content needs.
     pub fn over(folder: &Path, spare_kib: u64) -> Self {
         let beside = folder.with_file_name(format!("{}-disk", folder.file_name().expect("a folder").to_string_lossy()));
         std::fs::create_dir(&beside).expect("a fresh folder");
@@ -37,10 +37,10 @@ impl Disk {
         disk
     }
 
-    /// Fills it, also what has become free since. Returns how many bytes that were.
+    /// Fills it, also what has become free since. Returns the number of bytes.
     pub fn fill(&self) -> u64 {
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(self.folder.join(FILLER_FILE));
-        // Where there is no room for another name there is none for anything.
+        // If another name does not fit, the disk is full.
         let Ok(mut file) = file else { return 0 };
         let mut filled = 0;
         for block in BLOCK_BYTES {
@@ -51,7 +51,7 @@ impl Disk {
         filled
     }
 
-    /// There is room again.
+    /// Frees space again.
     pub fn free(&self) {
         match std::fs::remove_file(self.folder.join(FILLER_FILE)) {
             Err(error) if error.kind() != ErrorKind::NotFound => panic!("{}: {error}", self.folder.display()),
@@ -59,7 +59,7 @@ impl Disk {
         }
     }
 
-    /// Takes it away. What was on it is in the folder.
+    /// Unmounts it. Its content is copied to the folder.
     pub fn end(mut self) {
         self.free();
         run("mount", &["--move", &text(&self.folder), &text(&self.beside)]);
@@ -76,7 +76,7 @@ impl Disk {
 }
 
 impl Drop for Disk {
-    /// When everything is cut off: what was on it is lost.
+    /// On an early exit the content of the disk is lost.
     fn drop(&mut self) {
         if self.is_there {
             for place in [&self.folder, &self.beside] {
@@ -91,7 +91,7 @@ fn text(path: &Path) -> String {
     path.to_str().expect("a plain name").to_owned()
 }
 
-/// Owners, rights and times stay.
+/// Copies files with owners, rights and times.
 fn copy(from: &Path, to: &Path) {
     run("cp", &["-a", &format!("{}/.", text(from)), &text(to)]);
 }

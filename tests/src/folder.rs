@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A folder that a service works in. Scripts stand beside it, where no tool can read them.
+/// A folder that a service works in. Scripts are beside it, outside the reach of tools.
 #[derive(Debug)]
 pub struct Folder {
     folder: TempDir,
 }
 
-/// What stands in `orders.txt` of every fresh folder.
+/// The content of `orders.txt` in every fresh folder.
 pub const ORDERS_TEXT: &str = "Order 4711: three green lamps for Ms Meier, due on Friday.";
 
 impl Folder {
-    /// With one file, `orders.txt`.
+    /// A folder with one file, `orders.txt`.
     pub fn new() -> Self {
         let folder = Self { folder: TempDir::with_prefix("deskgate-wd-").expect("a temporary folder") };
         std::fs::create_dir(folder.path()).expect("a fresh folder");
@@ -33,7 +33,7 @@ impl Folder {
         std::fs::write(self.path().join(name), text).expect("writable");
     }
 
-    /// Takes the whole folder away.
+    /// Removes the whole folder.
     pub fn vanish(&self) {
         std::fs::remove_dir_all(self.path()).expect("it was there");
     }
@@ -46,7 +46,7 @@ impl Folder {
         model(&path)
     }
 
-    /// A script that waits and then says `answer`.
+    /// A script that waits and then answers `answer`.
     pub fn slow_answer(&self, delay_ms: u64, answer: &str) -> String {
         self.script(&format!("slow_{delay_ms}"), serde_json::json!([{ "delay_ms": delay_ms }, { "text": answer }]))
     }

@@ -1,4 +1,4 @@
-//! A `deskgate-gateway serve` process and the administrator's command line that speaks to it.
+//! A `deskgate-gateway serve` process, and the administrator's command line for it.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
@@ -15,7 +15,7 @@ use crate::process::{self, Log, Process};
 use crate::wait::until;
 use crate::{binaries, device};
 
-/// Where something listens. It follows a gateway that starts again on other ports.
+/// The address of a listener. It follows a gateway that restarts on other ports.
 #[derive(Clone, Debug)]
 pub struct Address(Arc<Mutex<SocketAddr>>);
 
@@ -25,19 +25,19 @@ impl Address {
         Self(Arc::new(Mutex::new(address)))
     }
 
-    /// As it is now.
+    /// The present address.
     pub fn get(&self) -> SocketAddr {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on.
+    /// Sets the address.
     pub fn set(&self, address: SocketAddr) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = address;
     }
 }
 
-/// A setting: a control socket that has the same name for every gateway, as on servers of their
-/// own, and is another one for each.
+/// A setting: a control socket with the same name for every gateway, as on separate servers, but a different socket for
+/// each.
 pub const RELATIVE_SOCKET_SETTING: &str = "control.socket=/proc/self/cwd/run/control.sock";
 const HOST_KEY_FILE: &str = "ssh_host_ed25519_key";
 const ENCRYPTION_KEY_FILE: &str = "seal";
@@ -57,7 +57,7 @@ pub struct GatewayProcess {
 }
 
 impl GatewayProcess {
-    /// Starts a gateway on a database, with further settings as in `control.heartbeat_ms=500`.
+    /// Starts a gateway on a database, with further settings such as `control.heartbeat_ms=500`.
     pub async fn start(postgres: &Postgres, settings: &[&str]) -> Self {
         Self::start_in(postgres, settings, &[]).await
     }
@@ -67,13 +67,13 @@ impl GatewayProcess {
         Self::begin(Some(postgres.url().to_owned()), settings, environment, None).await
     }
 
-    /// Starts a gateway that learns from nobody but these settings and variables where its database is.
+    /// Starts a gateway that gets its database only from these settings and variables.
     pub async fn by_credentials(settings: &[&str], environment: &[(String, String)]) -> Self {
         Self::begin(None, settings, environment, None).await
     }
 
-    /// Starts one more gateway on the same database and with the same settings, host key and sealing key, so
-    /// that devices find either behind one address. Both need [`RELATIVE_SOCKET_SETTING`] among the settings.
+    /// Starts one more gateway on the same database, with the same settings, host key and encryption key, so that
+    /// devices find either behind one address. Both need [`RELATIVE_SOCKET_SETTING`] among the settings.
     pub async fn replica(&self) -> Self {
         let settings: Vec<_> = self.settings.iter().map(String::as_str).collect();
         Self::begin(self.database.clone(), &settings, &self.environment, Some(&self.state_dir())).await
@@ -133,23 +133,23 @@ impl GatewayProcess {
         self.process = Some(process);
     }
 
-    /// Starts it where it cannot serve, and returns how it ended.
+    /// Starts it in a state in which it cannot serve, and returns how it ended.
     pub async fn expect_start_failure(&mut self) -> ExitStatus {
         assert!(self.process.is_none(), "the gateway runs");
         self.spawn().ended().await
     }
 
-    /// Its program is exchanged for one of another version: what is started from now on is that one.
+    /// Replaces its program by one of another version from the next start on.
     pub fn install(&mut self, version: &str) {
         self.program = binaries::of_version(&binaries::gateway(), version);
     }
 
-    /// What is started from now on has these variables in its environment, and none that it was given before.
+    /// Starts its program with these environment variables from now on, in place of earlier ones.
     pub fn set_environment(&mut self, environment: Vec<(String, String)>) {
         self.environment = environment;
     }
 
-    /// Starts the process without waiting for anything.
+    /// Starts the process without waiting.
     fn spawn(&self) -> Process {
         let mut command = self.command();
         command.arg("serve").arg("--migrate");
@@ -167,7 +167,7 @@ impl GatewayProcess {
             "ssh.listen=127.0.0.1:0".to_owned(),
             "ops.listen=127.0.0.1:0".to_owned(),
             "server.drain_ms=0".to_owned(),
-            // Tests ask more often than a backend does.
+            // Tests send more requests than a backend does.
             "limits.requests_per_second=1000000".to_owned(),
             "limits.burst=1000000".to_owned(),
         ];
@@ -181,17 +181,17 @@ impl GatewayProcess {
         command
     }
 
-    /// Where backends reach it.
+    /// The address for backends.
     pub fn http(&self) -> Address {
         self.http.clone()
     }
 
-    /// Where devices reach it.
+    /// The address for devices.
     pub fn ssh(&self) -> Address {
         self.ssh.clone()
     }
 
-    /// Where its operations listener is.
+    /// The address of its operations listener.
     pub fn ops(&self) -> Address {
         self.ops.clone()
     }
@@ -206,7 +206,7 @@ impl GatewayProcess {
         self.folder.path().join("state/control_token")
     }
 
-    /// The folder with everything it writes.
+    /// The folder with all files that it writes.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -221,14 +221,14 @@ impl GatewayProcess {
         self.process.as_ref().expect("the gateway runs")
     }
 
-    /// Runs an administrator's command, as in `["device", "list"]`, and returns what it printed.
+    /// Runs an administrator's command, such as `["device", "list"]`, and returns its output.
     pub async fn admin(&self, arguments: &[&str]) -> device::CommandOutput {
         let mut command = self.command();
         command.args(["--json", "admin"]).args(arguments);
         device::run(command).await
     }
 
-    /// Runs any command with this gateway's settings, as in `["check"]`.
+    /// Runs any command with this gateway's settings, such as `["check"]`.
     pub async fn command_line(&self, arguments: &[&str]) -> device::CommandOutput {
         let mut command = self.command();
         let ops = format!("ops.listen={}", self.ops.get());
@@ -236,7 +236,7 @@ impl GatewayProcess {
         device::run(command).await
     }
 
-    /// Runs an administrator's command as a person sees it.
+    /// Runs an administrator's command with output for people.
     pub async fn plain_admin(&self, arguments: &[&str]) -> device::CommandOutput {
         let mut command = self.command();
         command.arg("admin").args(arguments);
@@ -248,7 +248,7 @@ impl GatewayProcess {
         self.admin(&["device", "show", device_id]).await.ok()
     }
 
-    /// Waits until the administrator sees a device in a state, and returns how he sees it.
+    /// Waits until the administrator sees a device in a state, and returns the device.
     pub async fn wait_for_device_state(&self, device_id: &str, state: &str) -> Value {
         until(&format!("the device to be {state}"), async || {
             let device = self.device(device_id).await;
@@ -257,12 +257,12 @@ impl GatewayProcess {
         .await
     }
 
-    /// Kills it without warning. Its private cluster, if it has one, is left as it is. Returns how it ended.
+    /// Kills it with SIGKILL. Its private cluster, if it has one, keeps running. Returns how it ended.
     pub fn kill_9(&mut self) -> ExitStatus {
         self.process.take().expect("the gateway runs").kill_9()
     }
 
-    /// Waits until it has ended, after it was told to.
+    /// Waits until it has ended after a stop that was requested elsewhere.
     pub async fn wait_for_exit(&mut self) -> ExitStatus {
         self.process.take().expect("the gateway ran").ended().await
     }

@@ -1,4 +1,4 @@
-//! An issuer of accounts that others wrote: the certified OpenID provider `oidc-provider`, from npm, with its own pages.
+//! A third-party issuer of accounts: the certified OpenID provider `oidc-provider`, from npm, with its own pages.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::process::{self, Process};
 use crate::third_party;
 use crate::wait::until;
 
-/// What desktops are to it.
+/// The client identifier of desktops at the issuer.
 pub const CLIENT_ID: &str = "deskgate-desktop";
 
 /// A running provider.
@@ -24,8 +24,8 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// Starts one whose access tokens last so long. `None` when it cannot be installed here; on a build server that is a
-    /// failure.
+    /// Starts one whose access tokens last this long. `None` if it cannot be installed here; on a build server that
+    /// fails the test.
     pub async fn start(tokens_last_s: u32) -> Option<Self> {
         let place = third_party::install_dir().await?;
         let folder = TempDir::with_prefix("deskgate-issuer-").expect("a temporary folder");
@@ -42,18 +42,18 @@ impl Issuer {
         Some(Self { process, url, _folder: folder })
     }
 
-    /// As it calls itself.
+    /// Its issuer URL.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// A gateway that takes its accounts.
+    /// A gateway that accepts its accounts.
     pub async fn gateway(&self, postgres: &Postgres) -> GatewayProcess {
         let (issuer, client) = (format!("hosted.issuer={}", self.url), format!("hosted.client_id={CLIENT_ID}"));
         GatewayProcess::start(postgres, &[&issuer, &client]).await
     }
 
-    /// How often it gave tokens for a refresh token.
+    /// How often it issued tokens for a refresh token.
     pub fn refresh_count(&self) -> usize {
         self.process.log.count(&["tokens by refresh_token"])
     }
@@ -63,14 +63,14 @@ impl Issuer {
         self.process.log.count(&["a grant was revoked"])
     }
 
-    /// Has it stop listening, or listen again. Returns when it does.
+    /// Makes it stop listening, or listen again. Returns when that is done.
     pub async fn set_unavailable(&self, away: bool) {
         self.process.signal(Signal::USR2);
         self.process.log.line(&[if away { "away" } else { "back" }]).await;
     }
 
-    /// Somebody with this name goes through its pages, from the address with the code in it to the end. They load a font
-    /// from elsewhere and have no icon, which the browser complains of from then on: it is to tolerate that.
+    /// Signs in as this person on its pages, from the address with the code to the end. The pages load a font from
+    /// elsewhere and have no icon, so the browser tolerates those errors from then on.
     pub async fn accept(&self, browser: &Browser, address: &str, name: &str) {
         browser.tolerate(Some("Failed to load resource")).await;
         let page = browser.window(WindowOptions::default()).await;

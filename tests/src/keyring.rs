@@ -10,7 +10,7 @@ use crate::device::TestDevice;
 use crate::process::Process;
 use crate::wait::until;
 
-/// A running keyring, unlocked as at login. What it keeps outlives it.
+/// A running keyring, unlocked as at login. Its entries outlive it.
 #[derive(Debug)]
 pub struct Keyring {
     bus: TestBus,
@@ -59,24 +59,24 @@ impl Keyring {
         assert_ne!(said.expect("it answers"), json!([]), "something was locked");
     }
 
-    /// From now on it takes questions and answers none.
+    /// From now on it accepts requests and answers none.
     pub fn suspend(&self) {
         self.service.as_ref().expect("it runs").signal(Signal::STOP);
     }
 
-    /// Answers again, also what it was asked meanwhile.
+    /// Answers again, including the requests received meanwhile.
     pub fn resume(&self) {
         self.service.as_ref().expect("it runs").signal(Signal::CONT);
     }
 
-    /// Ends it and starts it unlocked, as the next login does.
+    /// Stops it and starts it unlocked, as the next login does.
     pub async fn unlock(&mut self) {
         self.service.take().expect("it runs").kill_9();
         self.service = Some(Self::service(&self.bus));
         self.answers().await;
     }
 
-    /// How many of the agent's keys it keeps.
+    /// How many of the agent's keys it has.
     pub async fn entries(&self) -> usize {
         let found =
             self.ask("[str(p) for part in secrets.SearchItems({'application': 'deskgate'}) for p in part]").await;

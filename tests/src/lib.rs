@@ -1,9 +1,8 @@
-//! The harness of the end-to-end promises: the real binaries, real PostgreSQL, real SSH.
+//! The harness of the end-to-end tests: the real binaries, real PostgreSQL, real SSH.
 //!
-//! Everything lives in temporary folders, listens on loopback on ports that the system chose, and
-//! ends when its owner is dropped. A test waits for states ([`wait::until`]) and never for a time.
-//! The harness panics with a sentence when something is not as it must be; a test that fails shows
-//! the ends of the logs of everything it started.
+//! Everything is in temporary folders, listens on loopback ports that the system chose, and ends when its owner is
+//! dropped. A test waits for states ([`wait::until`]), never for a time. The harness panics with a sentence when a
+//! precondition fails; a failed test shows the ends of all logs.
 //!
 //! ```text
 //! let postgres = Postgres::shared().await;                      // a database of its own
@@ -25,23 +24,23 @@
 //! | [`conversations`] | what it asks for beyond runs: conversations, stops, resets |
 //! | [`browser`] | a real browser for the device's management pages |
 //! | [`disk`] | a file system of a folder's own, which can be filled |
-//! | [`preload`] | what a program's system tells it: another time, and that nothing can be made durable |
+//! | [`preload`] | makes the system report another time to a program, and fail every sync |
 //! | [`folder`] | a working folder with known content, and scripts for the scripted assistant |
-//! | [`model`] | a model provider that others wrote, told what to answer |
-//! | [`tool_server`] | an MCP server that others wrote |
-//! | [`proxy`] | stands between device and gateway: cuts, freezes, heals |
+//! | [`model`] | a third-party model provider with scripted answers |
+//! | [`tool_server`] | a third-party MCP server |
+//! | [`proxy`] | a network between device and gateway: cuts, freezes, heals |
 //! | [`sshd`] | Debian's own SSH server in front of a gateway |
 //! | [`logind`] | the login service of a device's system, which announces sleep and takes inhibitors |
-//! | [`netns`] | a network of its own, in which every address is this machine's and names lead where a test says |
-//! | [`network_link`] | two networks of their own, joined by a wire that loses, delays and swallows |
-//! | [`issuer`] | an OpenID provider that others wrote, whose accounts a hosted gateway takes |
+//! | [`netns`] | an isolated network in which every address is this machine's and a test controls DNS |
+//! | [`network_link`] | two isolated networks with a link that loses, delays and drops packets |
+//! | [`issuer`] | a third-party OpenID provider whose accounts a hosted gateway accepts |
 //! | [`receiver`] | a business's own server on an island, over TLS |
-//! | [`signing`] | Standard Webhooks' signatures, written once more |
+//! | [`signing`] | Standard Webhooks signatures, implemented a second time |
 //! | [`notifier`] | the service for notifications of a device's desktop |
-//! | [`raw`] | a device made by hand, frame by frame, on the private control socket |
-//! | [`third_party`] | installs programs that others wrote |
+//! | [`raw`] | a device that sends single frames on the private control socket |
+//! | [`third_party`] | installs third-party programs |
 //! | [`visitor`] | a person at the management pages, without a browser |
-//! | [`process`] [`wait`] [`binaries`] | what the others are made from |
+//! | [`process`] [`wait`] [`binaries`] | what the other modules are built from |
 
 pub mod backend;
 pub mod binaries;

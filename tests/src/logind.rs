@@ -1,4 +1,4 @@
-//! The system's login service as a device sees it: python3-dbusmock's, on a system bus of the device's own.
+//! The system's login service for a device: python3-dbusmock's mock, on a system bus of the device's own.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ pub struct Logind {
 const CONNECT_SCRIPT: &str = "logind = dbus.SystemBus().get_object('org.freedesktop.login1', '/org/freedesktop/login1')
 ";
 
-/// What says that the stalling one was asked, and that it may answer.
+/// The files by which the stalling mock reports a request, and is told to answer.
 const REQUESTED_FILE: &str = "inhibitor.asked";
 const RELEASE_FILE: &str = "inhibitor.answers";
 
@@ -35,12 +35,12 @@ impl Logind {
         logind
     }
 
-    /// Says that the computer is about to sleep.
+    /// Announces that the computer is about to sleep.
     pub async fn announce_sleep(&self) {
         self.says(true).await;
     }
 
-    /// Says that the computer woke.
+    /// Announces that the computer woke.
     pub async fn announce_wake(&self) {
         self.says(false).await;
     }
@@ -55,7 +55,7 @@ impl Logind {
         .await;
     }
 
-    /// Says from now on whether the computer is on mains. Before that it does not know.
+    /// Reports from now on whether the computer is on mains power. Before that it does not know.
     pub async fn is_on_mains(&self, mains: bool) {
         let mains = if mains { "True" } else { "False" };
         let mock = "dbus_interface='org.freedesktop.DBus.Mock'";
@@ -70,8 +70,8 @@ impl Logind {
         said.unwrap_or_else(|said| panic!("it was not set: {said}"));
     }
 
-    /// From now on whoever asks it for an inhibitor waits until it [answers](Self::answers_again), and so does
-    /// whoever asks for anything after that.
+    /// From now on a request for an inhibitor waits until it [answers](Self::answers_again), and so does every request
+    /// after it.
     pub async fn stalls_at_inhibitors(&self) {
         let [asked, answers] =
             [REQUESTED_FILE, RELEASE_FILE].map(|name| self.bus.home.join(name).display().to_string());
@@ -95,7 +95,7 @@ impl Logind {
         .await;
     }
 
-    /// Stalls no more.
+    /// Answers requests again.
     pub fn answers_again(&self) {
         std::fs::write(self.bus.home.join(RELEASE_FILE), "").expect("writable");
     }

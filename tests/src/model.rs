@@ -1,6 +1,6 @@
-//! A model provider that others wrote, and that answers as it is told to: aimock, from npm.
+//! A third-party model provider with scripted answers: aimock, from npm.
 //!
-//! It speaks the wire formats of Anthropic and OpenAI, and remembers what it was asked.
+//! It implements the wire formats of Anthropic and OpenAI, and records its requests.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::process::{self, Process};
 use crate::wait::until;
 use crate::{backend, third_party};
 
-/// The one key it takes.
+/// The only key it accepts.
 pub const MODEL_KEY: &str = "sk-model-key-of-the-tests";
 
 /// A running server.
@@ -24,8 +24,8 @@ pub struct ModelServer {
 }
 
 impl ModelServer {
-    /// Starts it with fixtures in its own words: what to answer to which request. `None` when it
-    /// cannot be installed here; on a build server that is a failure.
+    /// Starts it with fixtures in its own format: the answer to each request. `None` if it cannot be installed here; on
+    /// a build server that fails the test.
     pub async fn start(fixtures: Value) -> Option<Self> {
         let program = third_party::install_dir().await?.join("node_modules/@copilotkit/aimock/dist/cli.js");
         let folder = TempDir::with_prefix("deskgate-model-").expect("a temporary folder");
@@ -45,7 +45,7 @@ impl ModelServer {
         Some(Self { folder, _process: process, address, http: backend::client().build().expect("a client") })
     }
 
-    /// Where it listens, without a path.
+    /// Its address without a path.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -57,7 +57,7 @@ impl ModelServer {
         path
     }
 
-    /// What it was asked so far: the bodies, oldest first.
+    /// The bodies of its requests so far, oldest first.
     pub async fn requests(&self) -> Vec<Value> {
         let journal = self.http.get(format!("{}/__aimock/journal", self.address)).bearer_auth(MODEL_KEY);
         let text = journal.send().await.expect("it runs").text().await.expect("a whole answer");

@@ -1,8 +1,7 @@
-//! A network of its own, for what must not touch any other: every address in it belongs to this machine, and names
-//! lead where the test says.
+//! An isolated network (an island): every address in it belongs to this machine, and the test controls DNS.
 //!
-//! So a host can have an address that belongs to the public Internet, and whoever connects to any address at all
-//! is seen. The test runs again inside of it, in a process of its own:
+//! So a host can have an address of the public Internet, and a connection to any address is seen. The test runs again
+//! inside it, in a process of its own:
 //!
 //! ```text
 //! #[test]
@@ -24,12 +23,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::UdpSocket;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Set inside.
+/// The variable that is set inside.
 const INSIDE_ENV: &str = "DESKGATE_TEST_ISLAND";
-/// Where programs ask for names inside.
+/// The address of the name server inside.
 const RESOLVER_ADDRESS: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 53);
 
-/// Runs a test, with its name as the test program lists it, on an island.
+/// Runs a test, by its name in the test program, on an island.
 pub fn run_test(test: &str, work: impl AsyncFnOnce()) {
     run_test_unconfigured(test, async || {
         arrange();
@@ -37,7 +36,7 @@ pub fn run_test(test: &str, work: impl AsyncFnOnce()) {
     });
 }
 
-/// Whether networks of a test's own can be made here. Where they cannot, a word says so; on a build server that is a failure.
+/// Whether isolated networks can be made here. If not, a message is printed; on a build server the test fails.
 pub fn is_supported() -> bool {
     if std::env::var_os(INSIDE_ENV).is_some() {
         return true;
@@ -53,7 +52,7 @@ pub fn is_supported() -> bool {
     false
 }
 
-/// As [`run_test`], in a network in which there is nothing at all yet.
+/// As [`run_test`], in a network that is still empty.
 pub fn run_test_unconfigured(test: &str, work: impl AsyncFnOnce()) {
     if std::env::var_os(INSIDE_ENV).is_some() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -61,7 +60,7 @@ pub fn run_test_unconfigured(test: &str, work: impl AsyncFnOnce()) {
     }
     let mut again = command(&std::env::current_exe().expect("this program's file"));
     again.args([test, "--exact", "--nocapture"]).env(INSIDE_ENV, "1");
-    // Whoever uses a proxy that the environment names is seen at this machine's port 443.
+    // A program that uses a proxy of the environment is seen at this machine's port 443.
     for variable in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
         again.env(variable, "http://127.0.0.1:443");
     }
@@ -72,7 +71,7 @@ pub fn run_test_unconfigured(test: &str, work: impl AsyncFnOnce()) {
     assert!(said.contains("1 passed"), "{test} is not what the test is called");
 }
 
-/// Starts a program on an island, which it has to [`arrange`].
+/// A command for a program on an island. The program has to call [`arrange`].
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -82,13 +81,13 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
-/// Every address is here, and names are asked for here.
+/// Gives this machine every address, and sets the island's name server.
 pub fn arrange() {
     for arguments in ["link set lo up", "route add local default dev lo", "-6 route add local default dev lo"] {
         run("ip", &arguments.split(' ').collect::<Vec<_>>());
     }
-    // Files in memory of the island's own: they are there until the last mount of them is gone, without a name elsewhere.
-    // A file that was removed could not be mounted again, as a sandbox in here does.
+    // A file system in memory without a name outside: it exists until its last mount is gone. A sandbox in here mounts
+    // these files again, which fails for a removed file.
     let folder = tempfile::tempdir().expect("a temporary folder");
     run("mount", &["-t", "tmpfs", "tmpfs", &folder.path().display().to_string()]);
     for (path, content) in [
@@ -103,19 +102,19 @@ pub fn arrange() {
     run("umount", &["--lazy", &folder.path().display().to_string()]);
 }
 
-/// Runs a command that must work, and returns what it printed.
+/// Runs a command that must succeed, and returns its output.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().expect("the program is there");
     assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Packets of one port of an island that get lost, in either direction, until this is dropped.
+/// Loses packets of one port of an island, in both directions, until this is dropped.
 #[derive(Debug)]
 pub struct PacketLoss(String);
 
 impl PacketLoss {
-    /// So many of a hundred.
+    /// Loses this percentage of packets.
     pub fn of(port: u16, of_a_hundred: u32) -> Self {
         let table = format!("loss-{port}");
         let nft = |rest: String| run("nft", &rest.split(' ').collect::<Vec<_>>());
@@ -129,7 +128,7 @@ impl PacketLoss {
         Self(table)
     }
 
-    /// How many have been lost.
+    /// How many packets were lost.
     pub fn lost(&self) -> u64 {
         let rules = run("nft", &["list", "table", "inet", &self.0]);
         let counts = rules.split("counter packets ").skip(1);
@@ -143,17 +142,17 @@ impl Drop for PacketLoss {
     }
 }
 
-/// Where a name leads: to these addresses, or to one set after the other, the last of them for ever.
+/// The address sets of a name, one for each look-up; the last one stays.
 type AddressSequence = Vec<Vec<IpAddr>>;
 
-/// The name server of an island (RFC 1035), in which nothing may be kept for later.
+/// The name server of an island (RFC 1035). Its answers must not be cached.
 pub struct DnsServer {
     ways: Arc<Mutex<HashMap<String, AddressSequence>>>,
     _serving: AbortOnDropHandle<()>,
 }
 
 impl DnsServer {
-    /// Knows no name yet.
+    /// Starts it without any names.
     pub async fn start() -> Self {
         let socket = UdpSocket::bind(RESOLVER_ADDRESS).await.expect("nobody else is here");
         let ways: Arc<Mutex<HashMap<String, AddressSequence>>> = Arc::default();
@@ -161,12 +160,12 @@ impl DnsServer {
         Self { ways, _serving: AbortOnDropHandle::new(serving) }
     }
 
-    /// Lets a name lead to these addresses from now on.
+    /// Gives a name these addresses from now on.
     pub fn set_addresses(&self, name: &str, to: &[&str]) {
         self.set_address_sequence(name, &[to]);
     }
 
-    /// Lets a name lead to another set of addresses each time somebody asks.
+    /// Gives a name another set of addresses for each look-up.
     pub fn set_address_sequence(&self, name: &str, turns: &[&[&str]]) {
         let addresses = |turn: &&[&str]| turn.iter().map(|text| text.parse().expect("an address")).collect();
         let way = turns.iter().map(addresses).collect();
@@ -174,7 +173,7 @@ impl DnsServer {
     }
 }
 
-/// A look-up asks for both families, IPv4 first; a turn is over when both were answered.
+/// A look-up asks for both families, IPv4 first; the set changes when both were answered.
 const RECORD_TYPE_A: u16 = 1;
 const RECORD_TYPE_AAAA: u16 = 28;
 
@@ -202,7 +201,7 @@ async fn serve(socket: UdpSocket, ways: Arc<Mutex<HashMap<String, AddressSequenc
     }
 }
 
-/// The name that is asked for, the kind of address, and the question as it came.
+/// The name of a question, its record type, and its bytes.
 fn question(packet: &[u8]) -> Option<(String, u16, &[u8])> {
     let asked = packet.get(12..)?;
     let (mut labels, mut at) = (Vec::new(), 0);
@@ -230,7 +229,7 @@ fn reply(id: &[u8], question: &[u8], kind: u16, way: Option<Vec<IpAddr>>) -> Vec
     let mut reply = [id, &[0x81, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0], question].concat();
     for record in records {
         let length = u8::try_from(record.len()).expect("an address");
-        // The name of the question, of this kind, of the Internet, for no time.
+        // A pointer to the question's name, this type, class IN, TTL 0.
         reply.extend([&[0xc0, 12], &kind.to_be_bytes()[..], &[0, 1, 0, 0, 0, 0, 0, length], &record].concat());
     }
     reply

@@ -1,8 +1,8 @@
-//! Two networks of their own, joined by a wire that can be as bad as wires are. The gateway's is the one that the test
-//! runs in (an [`netns`]); the device's is another one, which programs are started in.
+//! Two isolated networks with a link that can fail in every way. The gateway's network is the test's own (a [`netns`]);
+//! the device's is a second one, in which programs are started.
 //!
-//! Packets are dropped by the kernel's own filter and held back by its own queue, so that what the programs see is what
-//! they would see of a bad line: nothing.
+//! The kernel's own filter drops packets and its queue delays them, so programs see what they would see on a bad
+//! connection: nothing.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
@@ -14,14 +14,14 @@ use crate::wait::until;
 pub const GATEWAY_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 213, 0, 1));
 /// The device's first address.
 pub const DEVICE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 213, 0, 2));
-/// Another one for the device.
+/// A second address for the device.
 pub const SECOND_DEVICE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 213, 0, 3));
 
-/// The wire's two ends.
+/// The interfaces at the two ends of the link.
 const GATEWAY_INTERFACE: &str = "near";
 const DEVICE_INTERFACE: &str = "far";
 
-/// Which way packets go.
+/// The direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the device to the gateway.
@@ -33,15 +33,15 @@ pub enum Direction {
 /// Both ways.
 pub const BOTH_DIRECTIONS: [Direction; 2] = [Direction::Up, Direction::Down];
 
-/// The wire, and the device's network.
+/// The link, and the device's network.
 #[derive(Debug)]
 pub struct NetworkLink {
-    /// A process that only is in that network, and ends with this one: when its input does.
+    /// A process that keeps that network alive. It ends with this one, when its input closes.
     holder: Child,
 }
 
-/// Runs a test, with its name as the test program lists it, in the gateway's network. Where no networks can be made, a
-/// word says so.
+/// Runs a test, by its name in the test program, in the gateway's network. If networks cannot be made, a message is
+/// printed.
 pub fn run_test(test: &str, work: impl AsyncFnOnce(NetworkLink)) {
     if netns::is_supported() {
         netns::run_test_unconfigured(test, async || work(NetworkLink::lay().await).await);
@@ -71,7 +71,7 @@ impl NetworkLink {
                 wire.at_end(if end == GATEWAY_INTERFACE { Direction::Up } else { Direction::Down }, &command);
             }
         }
-        // What comes to either end goes through here first.
+        // Packets that arrive at either end pass this chain first.
         for command in [
             "nft add table inet weather",
             "nft add chain inet weather arriving { type filter hook input priority 0 ; }",
@@ -79,7 +79,7 @@ impl NetworkLink {
             here(command);
             wire.there(command);
         }
-        // It sees what is dropped afterwards, too.
+        // It also counts packets that are dropped afterwards.
         here("nft add chain inet weather dialled { type filter hook prerouting priority 0 ; }");
         here(&format!(
             "nft add rule inet weather dialled iifname {GATEWAY_INTERFACE} tcp flags & (syn | ack) == syn counter"
@@ -87,12 +87,12 @@ impl NetworkLink {
         wire
     }
 
-    /// How many packets that begin a connection have come as far as the gateway's network.
+    /// How many connection attempts have reached the gateway's network.
     pub fn dials(&self) -> u64 {
         packets(&here("nft list chain inet weather dialled"))
     }
 
-    /// What starts a program in the device's network.
+    /// The command that starts a program in the device's network.
     pub fn through(&self) -> Vec<String> {
         ["nsenter", "--target", &self.holder.id().to_string(), "--net", "--"].map(str::to_owned).to_vec()
     }
@@ -102,45 +102,46 @@ impl NetworkLink {
         SocketAddr::new(GATEWAY_IP, 0)
     }
 
-    /// So many of a hundred packets get lost, in either direction.
+    /// Loses this percentage of packets, in both directions.
     pub fn lose(&self, of_a_hundred: u32) {
         for way in BOTH_DIRECTIONS {
             self.rule(way, &format!("numgen random mod 100 < {of_a_hundred} counter drop"));
         }
     }
 
-    /// All packets that go these ways get lost, without a word to anybody.
+    /// Silently drops all packets in these directions.
     pub fn drop_packets(&self, ways: &[Direction]) {
         for way in ways {
             self.rule(*way, "counter drop");
         }
     }
 
-    /// How many packets got lost since it was last calm.
+    /// How many packets were lost since the last [`Self::calm`].
     pub fn lost(&self) -> u64 {
         BOTH_DIRECTIONS.iter().map(|way| packets(&self.at_end(*way, "nft list chain inet weather arriving"))).sum()
     }
 
-    /// Packets arrive again.
+    /// Lets all packets arrive again.
     pub fn calm(&self) {
         for way in BOTH_DIRECTIONS {
             self.at_end(way, "nft flush chain inet weather arriving");
         }
     }
 
-    /// So many kilobits pass in a second, either way; what would wait for longer than a second is dropped.
+    /// Limits each direction to this many kilobits per second; packets that would wait longer than a second are
+    /// dropped.
     pub fn narrow(&self, kilobits: u32) {
         for (way, end) in [(Direction::Up, GATEWAY_INTERFACE), (Direction::Down, DEVICE_INTERFACE)] {
             self.at_end(way, &format!("tc qdisc add dev {end} root tbf rate {kilobits}kbit burst 2kb latency 1s"));
         }
     }
 
-    /// The gateway's end is pulled out, and its device sees that there is no carrier.
+    /// Takes the gateway's end down, so that its interface has no carrier.
     pub fn unplug(&self) {
         here(&format!("ip link set {GATEWAY_INTERFACE} down"));
     }
 
-    /// It is put in again.
+    /// Brings it up again.
     pub fn plug(&self) {
         here(&format!("ip link set {GATEWAY_INTERFACE} up"));
     }
@@ -160,7 +161,7 @@ impl NetworkLink {
         self.at_end(way, &format!("nft add rule inet weather arriving iifname {end} {rule}"));
     }
 
-    /// Runs a command where what goes this way arrives.
+    /// Runs a command at the end where packets of this direction arrive.
     fn at_end(&self, way: Direction, command: &str) -> String {
         if way == Direction::Up { here(command) } else { self.there(command) }
     }
@@ -185,7 +186,7 @@ fn here(command: &str) -> String {
     netns::run(program, &arguments.split(' ').collect::<Vec<_>>())
 }
 
-/// What a chain's rules counted.
+/// The packet count of a chain's rules.
 fn packets(chain: &str) -> u64 {
     let counts = chain.split("counter packets ").skip(1);
     counts.filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok()).sum()

@@ -1,4 +1,4 @@
-//! The desktop's service for notifications: python3-dbusmock's, on a session bus of the device's own.
+//! The desktop's notification service: python3-dbusmock's mock, on a session bus of the device's own.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::device::TestDevice;
 use crate::process::Process;
 use crate::wait::until;
 
-/// A running mock of the service. The agent looks for it when it has something to show.
+/// A running mock of the service. The agent looks for it when it has a notification.
 #[derive(Debug)]
 pub struct Notifier {
     bus: TestBus,
@@ -36,13 +36,13 @@ impl Notifier {
         self.ask(calls).await.unwrap_or_else(|said| panic!("the notifier does not answer: {said}"))
     }
 
-    /// The numbers of those that were withdrawn.
+    /// The numbers of the withdrawn notifications.
     pub async fn withdrawn(&self) -> Value {
         let calls = "[int(c[1][0]) for c in mock.GetMethodCalls('CloseNotification')]";
         self.ask(calls).await.unwrap_or_else(|said| panic!("the notifier does not answer: {said}"))
     }
 
-    /// The person clicks on the notification of this number.
+    /// Clicks on the notification with this number.
     pub async fn is_clicked(&self, number: u32) {
         let emit = format!(
             "mock.EmitSignal('org.freedesktop.Notifications', 'ActionInvoked', 'us', [dbus.UInt32({number}), 'default'])"

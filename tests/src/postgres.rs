@@ -13,7 +13,7 @@ use crate::process;
 use crate::template;
 use crate::wait::until;
 
-/// A database, and whoever keeps its cluster running.
+/// A database, with the cluster that it is in.
 #[derive(Debug)]
 pub struct Postgres {
     server: Arc<ClusterServer>,
@@ -57,19 +57,19 @@ impl Postgres {
         Self { url: server.url().await, server: Arc::new(server) }
     }
 
-    /// The same database for an account that is allowed what the owner of a database is, and nothing else on the server.
+    /// The same database for an account that only owns the database, without other rights on the server.
     pub async fn as_owner_only(&self) -> Self {
         let role = "CREATE ROLE owner_only; GRANT ALL ON SCHEMA public TO owner_only";
         run(&self.url, role).await.expect("a fresh cluster has no such role");
         Self { url: format!("{}?options=-c%20role%3Downer_only", self.url), server: Arc::clone(&self.server) }
     }
 
-    /// How to connect.
+    /// The database URL.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Kills the server and everything it started. Its keeper starts it again by itself.
+    /// Kills the server and all its processes. Its supervisor starts it again.
     pub async fn kill_9(&self) {
         let cluster = self.server.cluster.lock().await;
         let first = cluster.as_ref().and_then(Cluster::postmaster_pid).expect("the server runs");
@@ -85,28 +85,28 @@ impl Postgres {
         .await;
     }
 
-    /// The server and everything it started stand still: whoever asks gets no answer, and no refusal. Until [`Self::thaw`].
+    /// Suspends the server and all its processes until [`Self::thaw`]: connections get neither an answer nor a refusal.
     pub async fn freeze(&self) {
         for number in self.processes().await {
             process::send_signal(number, Signal::STOP);
         }
     }
 
-    /// They go on.
+    /// Resumes them.
     pub async fn thaw(&self) {
         for number in self.processes().await {
             process::send_signal(number, Signal::CONT);
         }
     }
 
-    /// The first one first, which would start others.
+    /// The server's processes. The first one is the one that starts the others.
     async fn processes(&self) -> Vec<u32> {
         let cluster = self.server.cluster.lock().await;
         let first = cluster.as_ref().and_then(Cluster::postmaster_pid).expect("the server runs");
         std::iter::once(first).chain(process::children(first)).collect()
     }
 
-    /// A connection that stays until it is dropped; none when the server takes no more.
+    /// A connection that stays open until it is dropped; `None` if the server accepts no more.
     pub async fn open_connection(&self) -> Option<DatabaseHold> {
         let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.ok()?;
         let mut driver = tokio::task::JoinSet::new();
@@ -114,7 +114,7 @@ impl Postgres {
         Some(DatabaseHold { client, _driver: driver })
     }
 
-    /// Stops the server in good order. It stays away until [`Postgres::start`].
+    /// Shuts the server down. It stays stopped until [`Postgres::start`].
     pub async fn stop(&self) {
         let cluster = self.server.cluster.lock().await.take();
         cluster.expect("the server runs").stop().await;
@@ -125,25 +125,25 @@ impl Postgres {
         self.start_from(None).await;
     }
 
-    /// As [`Postgres::start`], from programs in a folder.
+    /// As [`Postgres::start`], with the programs of a folder.
     pub async fn start_from(&self, bin_dir: Option<PathBuf>) {
         let mut cluster = self.server.cluster.lock().await;
         let config = ClusterConfig { bin_dir, ..ClusterConfig::new(self.server.folder.path()) };
         *cluster = Some(Cluster::start(config).await.expect("it ran before"));
     }
 
-    /// The program that the server is.
+    /// The path of the server's program.
     pub async fn program(&self) -> PathBuf {
         let first = self.processes().await[0];
         std::fs::read_link(format!("/proc/{first}/exe")).expect("it runs")
     }
 
-    /// The folder with everything that the server has on disk.
+    /// The server's data directory.
     pub fn data_dir(&self) -> PathBuf {
         self.server.folder.path().join("postgres")
     }
 
-    /// Locks the rows of a table, as somebody with a long transaction does.
+    /// Locks the rows of a table, as a long transaction does.
     pub async fn lock_table(&self, table: &str) -> DatabaseHold {
         let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.expect("the database answers");
         let mut driver = tokio::task::JoinSet::new();
@@ -153,7 +153,7 @@ impl Postgres {
         DatabaseHold { client, _driver: driver }
     }
 
-    /// Changes something behind everybody's back. Returns how many rows.
+    /// Changes rows directly in the database. Returns how many.
     pub async fn change(&self, statement: &str) -> u64 {
         let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.expect("the database answers");
         let mut driver = tokio::task::JoinSet::new();
@@ -161,7 +161,10 @@ impl Postgres {
         client.execute(statement, &[]).await.expect("a valid statement")
     }
 
-    /// Runs statements that may fail, whatever they return.
+    /// Runs statements that may fail; their results are dropped.
+    ///
+    /// # Errors
+    /// The server refused a statement.
     pub async fn try_run(&self, statements: &str) -> Result<(), tokio_postgres::Error> {
         run(&self.url, statements).await
     }
@@ -176,7 +179,7 @@ impl Postgres {
     }
 }
 
-/// A connection, and what it has locked, until this is dropped.
+/// A connection with its locks, until this is dropped.
 #[derive(Debug)]
 pub struct DatabaseHold {
     client: tokio_postgres::Client,
@@ -187,7 +190,7 @@ impl DatabaseHold {
     /// Runs statements on it.
     ///
     /// # Errors
-    /// As the server says.
+    /// The server refused a statement.
     pub async fn run(&self, statements: &str) -> Result<(), tokio_postgres::Error> {
         self.client.batch_execute(statements).await
     }
@@ -211,7 +214,7 @@ impl Drop for ClusterServer {
         if let Some(cluster) = self.cluster.get_mut().take() {
             let sockets: PathBuf = cluster.socket_dir().to_owned();
             drop(cluster);
-            // The product keeps it for the next start; there is none.
+            // The product keeps the cluster for its next start; a test has no next start.
             let _ = std::fs::remove_dir_all(sockets);
         }
     }

@@ -1,6 +1,5 @@
-//! What a program's system tells it: another time of day, and that nothing can be made durable. By a library of a few lines
-//! (`told.c`) that is loaded before its own, and a file in which it looks each time it is asked; so what is told changes
-//! while the program runs.
+//! Makes the system report another time of day to a program, and fail every sync. A small preloaded library (`told.c`)
+//! does it; it reads a file at each call, so the values can change while the program runs.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -10,12 +9,12 @@ use std::process::Command;
 use tempfile::TempDir;
 
 const SHIM_SOURCE: &str = include_str!("told.c");
-/// Places of its numbers, of which each has eight bytes.
+/// Offsets of its numbers, eight bytes each.
 const CLOCK_OFFSET_POS: u64 = 0;
 const SYNC_FAILURE_POS: u64 = 8;
 const OVERRIDE_COUNT_POS: u64 = 16;
 
-/// What is told to the programs that are started with it; at first the truth.
+/// The overrides for the programs that are started with it; at first there are none.
 #[derive(Debug)]
 pub struct PreloadShim {
     folder: TempDir,
@@ -23,10 +22,10 @@ pub struct PreloadShim {
 }
 
 impl PreloadShim {
-    /// Builds the library, and tells the truth.
+    /// Builds the library, without overrides.
     pub fn new() -> Self {
         let folder = TempDir::with_prefix("deskgate-told-").expect("a temporary folder");
-        // Also for a server that runs as somebody else.
+        // Also readable for a server that runs as another user.
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("ours");
         let (source, library) = (folder.path().join("told.c"), folder.path().join("told.so"));
         std::fs::write(&source, SHIM_SOURCE).expect("written");
@@ -42,13 +41,13 @@ impl PreloadShim {
         Self { folder, file }
     }
 
-    /// Variables of a program that is to be told.
+    /// The environment variables of a program that loads it.
     pub fn environment(&self) -> Vec<(String, String)> {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
         vec![("LD_PRELOAD".to_owned(), path("told.so")), ("TOLD".to_owned(), path("says"))]
     }
 
-    /// A folder with programs that begin as those beside this one, and are told.
+    /// A folder with wrappers that start the programs beside this one with the library.
     pub fn programs_beside(&self, program: &Path) -> PathBuf {
         let folder = self.folder.path().join("bin");
         std::fs::create_dir(&folder).expect("once");
@@ -63,17 +62,17 @@ impl PreloadShim {
         folder
     }
 
-    /// The time of day is so many seconds later from now on, or earlier.
+    /// Shifts the time of day by this many seconds from now on.
     pub fn set_clock_offset(&self, seconds: i64) {
         self.write(CLOCK_OFFSET_POS, seconds);
     }
 
-    /// From now on every file that is to be made durable cannot be: EIO.
+    /// Makes every sync of a file fail with EIO from now on, or work again.
     pub fn set_sync_failure(&self, fails: bool) {
         self.write(SYNC_FAILURE_POS, i64::from(fails));
     }
 
-    /// How often something else than the truth was told.
+    /// How often an override was applied.
     pub fn override_count(&self) -> i64 {
         let mut bytes = [0; 8];
         self.file.read_exact_at(&mut bytes, OVERRIDE_COUNT_POS).expect("it is as long");

@@ -1,4 +1,4 @@
-//! A process of a test, in a group of its own, with its log; killed when it is dropped.
+//! A process of a test, in its own process group, with its log; killed when it is dropped.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -7,10 +7,10 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_p
 
 use crate::wait::until;
 
-/// Where programs that were built with crash points look for the one to die at.
+/// The variable that names the folder of crash points, for programs that were built with them.
 pub const CRASH_DIR_ENV: &str = "CRASH_POINTS_DIR";
 
-/// A program's environment: what every program needs, and nothing of the person's who runs the tests.
+/// A command with the environment that every program needs, without that of the person who runs the tests.
 pub fn command(program: &Path, home: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("HOME", home).env("LC_ALL", "C.UTF-8");
@@ -22,11 +22,11 @@ pub fn command(program: &Path, home: &Path) -> Command {
     command
 }
 
-/// A running program. Everything it writes is appended to its log.
+/// A running program. Its output is appended to its log.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// What it has written, this and earlier processes with the same log alike.
+    /// Its output, with that of earlier processes with the same log.
     pub log: Log,
 }
 
@@ -43,7 +43,7 @@ impl Process {
         Self { child, log: Log { path: log.to_owned(), begin } }
     }
 
-    /// Its number.
+    /// Its process identifier.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -53,7 +53,7 @@ impl Process {
         kill_process(pid(self.id()), signal).expect("it is a child that was not reaped yet");
     }
 
-    /// Kills it and everything in its group, now. Returns how it ended.
+    /// Kills it and its process group. Returns how it ended.
     pub fn kill_9(mut self) -> ExitStatus {
         self.end();
         self.child.wait().expect("it is a child")
@@ -64,7 +64,7 @@ impl Process {
         self.child.try_wait().expect("it is a child")
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it has ended.
     pub async fn ended(mut self) -> ExitStatus {
         let number = self.id();
         until(&format!("process {number} to end"), async || {
@@ -75,7 +75,7 @@ impl Process {
 
     fn end(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
-            // Its group bears its number, and the number is taken until it is reaped below.
+            // Its group has its identifier, which stays reserved until it is reaped below.
             let _ = kill_process_group(pid(self.id()), Signal::KILL);
             let _ = self.child.wait();
         }
@@ -95,26 +95,26 @@ fn pid(number: u32) -> Pid {
     i32::try_from(number).ok().and_then(Pid::from_raw).expect("the number of a process")
 }
 
-/// Whether a process with this number exists.
+/// Whether a process with this identifier exists.
 pub fn exists(number: u32) -> bool {
     test_kill_process(pid(number)).is_ok()
 }
 
-/// Kills a process that is no child of this one. False if there was none.
+/// Kills a process that need not be a child of this one. False if it did not exist.
 pub fn kill_9(number: u32) -> bool {
     kill_process(pid(number), Signal::KILL).is_ok()
 }
 
-/// Sends a signal to a process that is no child of this one. False if there was none.
+/// Sends a signal to a process that need not be a child of this one. False if it did not exist.
 pub fn send_signal(number: u32, signal: Signal) -> bool {
     kill_process(pid(number), signal).is_ok()
 }
 
-/// How many files a process may have open. Returns how many it might before.
+/// Limits the open files of a process. Returns the previous limit.
 pub fn limit_files(number: u32, files: u64) -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
     let own = getrlimit(Resource::Nofile);
-    // What it may take at most stays.
+    // The hard limit stays.
     let wanted = Rlimit { current: Some(files), maximum: own.maximum };
     prlimit(Some(pid(number)), Resource::Nofile, wanted).expect("it runs, and is ours").current
 }
@@ -124,7 +124,7 @@ pub fn files(number: u32) -> usize {
     std::fs::read_dir(format!("/proc/{number}/fd")).map_or(0, Iterator::count)
 }
 
-/// The processes that `of` started and that run now.
+/// The running children of a process.
 pub fn children(of: u32) -> Vec<u32> {
     processes().into_iter().filter(|number| parent(*number) == Some(of)).collect()
 }
@@ -136,15 +136,14 @@ pub fn postmaster(state_dir: &Path) -> Option<u32> {
     let number = std::fs::read_to_string(data.join("postmaster.pid")).ok()?.lines().next()?.trim().parse().ok()?;
     let works_in = std::fs::metadata(format!("/proc/{number}/cwd")).ok()?;
     let data = std::fs::metadata(data).ok()?;
-    // The number may have gone to somebody else.
+    // Another process may have the identifier now.
     ((works_in.dev(), works_in.ino()) == (data.dev(), data.ino())).then_some(number)
 }
 
-/// Kills the private cluster in a gateway's state directory, with everything it started. False if
-/// none ran.
+/// Kills the private cluster in a gateway's state directory, with all its processes. False if none ran.
 pub fn kill_cluster(state_dir: &Path) -> bool {
     let Some(first) = postmaster(state_dir) else { return false };
-    // The first one first: it would start others in their place.
+    // The first one is killed first: it would restart the others.
     let rest = children(first);
     let killed = kill_9(first);
     for number in rest {
@@ -153,8 +152,7 @@ pub fn kill_cluster(state_dir: &Path) -> bool {
     killed
 }
 
-/// Removes what a private cluster leaves outside of its state directory for its next start: the
-/// folder of its socket.
+/// Removes what a private cluster leaves outside of its state directory for its next start: its socket's folder.
 pub fn remove_socket_folder(state_dir: &Path) {
     let options = std::fs::read_to_string(state_dir.join("postgres/postmaster.opts")).unwrap_or_default();
     let folder = options.split("unix_socket_directories=").nth(1).and_then(|rest| {
@@ -188,39 +186,39 @@ fn parent(number: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
-/// What a process has written.
+/// The output of a process.
 #[derive(Clone, Debug)]
 pub struct Log {
     /// The file.
     pub path: PathBuf,
-    /// Where the present process's part begins.
+    /// The offset at which the present process's part begins.
     begin: u64,
 }
 
 impl Log {
-    /// A log of which the present process's part is not asked for.
+    /// A log without a present process.
     pub fn of(path: &Path) -> Self {
         Self { path: path.to_owned(), begin: 0 }
     }
 
-    /// Everything, also of earlier processes with the same log.
+    /// The whole log, with earlier processes.
     pub fn all(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.path).unwrap_or_default()).into_owned()
     }
 
-    /// What the present process has written.
+    /// The present process's part.
     pub fn own(&self) -> String {
         let bytes = std::fs::read(&self.path).unwrap_or_default();
         let begin = usize::try_from(self.begin).expect("a log that was just written").min(bytes.len());
         String::from_utf8_lossy(&bytes[begin..]).into_owned()
     }
 
-    /// How many of all lines hold every one of these texts.
+    /// How many lines of the whole log have all of these texts.
     pub fn count(&self, texts: &[&str]) -> usize {
         self.all().lines().filter(|line| texts.iter().all(|text| line.contains(text))).count()
     }
 
-    /// Waits until the present process has written a line that holds every one of these texts.
+    /// Waits until the present process has written a line with all of these texts.
     pub async fn line(&self, texts: &[&str]) -> String {
         until(&format!("a line with {texts:?} in {}", self.path.display()), async || {
             let log = self.own();

@@ -1,4 +1,4 @@
-//! A network in between: it can be cut, reset, frozen, muted, deafened, narrowed and healed, and it can be a long way.
+//! A network between device and gateway: it can be cut, reset, frozen, muted, deafened, narrowed, delayed and healed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::gateway::Address;
 
-/// What the network does.
+/// The conditions of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct NetworkConditions {
-    /// Connections stay open and nothing passes, in either direction: a network that drops packets.
+    /// Connections stay open and no bytes pass in either direction, as in a network that drops packets.
     is_frozen: bool,
-    /// What comes from the side that dialled is held back; the other direction passes.
+    /// Bytes from the dialling side are held back; the other direction passes.
     is_mute: bool,
-    /// What the side that dialled is told is held back; the other direction passes.
+    /// Bytes to the dialling side are held back; the other direction passes.
     is_deaf: bool,
     /// New connections are closed at once.
     is_cut: bool,
-    /// How often it was cut. Connections of before are closed, even if it was healed again already.
+    /// How often it was cut. Connections from before a cut are closed, even if it is healed by then.
     cuts: u64,
-    /// They are not closed in good order, but reset.
+    /// Connections are reset instead of closed.
     resets: bool,
-    /// So many kilobits pass in a second, in each direction; 0 for all that come.
+    /// Kilobits per second in each direction; 0 means unlimited.
     kilobits: u32,
 }
 
-/// What was done to connections so far.
+/// Counts of what was done to connections.
 #[derive(Debug, Default)]
 struct ProxyCounters {
     resets: AtomicU64,
@@ -42,7 +42,7 @@ struct ProxyCounters {
     slowed: AtomicU64,
 }
 
-/// A listener on loopback that passes everything on to a target.
+/// A listener on loopback that forwards everything to a target.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -53,18 +53,18 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Listens, and passes on to wherever the target is at the time of each connection.
+    /// Listens, and forwards each connection to the target's address at that time.
     pub async fn to(target: Address) -> Self {
         Self::to_one_of(vec![target]).await
     }
 
-    /// As [`Proxy::to`], listening somewhere else, and everything is under way for so long in either direction.
+    /// As [`Proxy::to`], on another address, with a delay in either direction.
     pub async fn long_way(listen: SocketAddr, target: Address, lag: Duration) -> Self {
         Self::between(listen, vec![target], lag).await
     }
 
-    /// As [`Proxy::to`], for several targets in turn, as what stands before replicas does: each connection goes to the
-    /// next one that takes it.
+    /// As [`Proxy::to`], for several targets in turn, like a load balancer in front of replicas: each connection goes
+    /// to the next target that accepts it.
     pub async fn to_one_of(targets: Vec<Address>) -> Self {
         Self::between(SocketAddr::from(([127, 0, 0, 1], 0)), targets, Duration::ZERO).await
     }
@@ -79,12 +79,12 @@ impl Proxy {
         Self { address, targets, weather, counts, _tasks: tasks }
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Passes new connections on to another target.
+    /// Forwards new connections to another target.
     pub fn lead_to(&self, target: SocketAddr) {
         self.targets.iter().for_each(|known| known.set(target));
     }
@@ -94,7 +94,7 @@ impl Proxy {
         self.counts.resets.load(Ordering::SeqCst)
     }
 
-    /// How many bytes came while nothing passed in their direction.
+    /// How many bytes were held back.
     pub fn held_back(&self) -> u64 {
         self.counts.held_back.load(Ordering::SeqCst)
     }
@@ -104,27 +104,27 @@ impl Proxy {
         self.counts.slowed.load(Ordering::SeqCst)
     }
 
-    /// Lets so many kilobits pass in a second, in each direction.
+    /// Limits each direction to this many kilobits per second.
     pub fn narrow(&self, kilobits: u32) {
         self.weather.send_modify(|weather| weather.kilobits = kilobits);
     }
 
-    /// Lets nothing pass; what was sent meanwhile arrives after [`Proxy::heal`].
+    /// Lets no bytes pass; bytes sent meanwhile arrive after [`Proxy::heal`].
     pub fn freeze(&self) {
         self.weather.send_modify(|weather| weather.is_frozen = true);
     }
 
-    /// Lets pass what the side that dialled is told, and holds back what it says until [`Proxy::heal`].
+    /// Passes bytes to the dialling side, and holds back bytes from it until [`Proxy::heal`].
     pub fn mute(&self) {
         self.weather.send_modify(|weather| weather.is_mute = true);
     }
 
-    /// Lets pass what the side that dialled says, and holds back what it is told until [`Proxy::heal`].
+    /// Passes bytes from the dialling side, and holds back bytes to it until [`Proxy::heal`].
     pub fn deafen(&self) {
         self.weather.send_modify(|weather| weather.is_deaf = true);
     }
 
-    /// Closes all connections and every new one. What was under way is lost.
+    /// Closes all connections and every new one. Bytes in transit are lost.
     pub fn cut(&self) {
         self.weather.send_modify(|weather| {
             weather.is_cut = true;
@@ -133,7 +133,7 @@ impl Proxy {
         });
     }
 
-    /// Resets all connections, with a packet that says so to both ends. New ones pass.
+    /// Resets all connections at both ends. New ones pass.
     pub fn reset(&self) {
         self.weather.send_modify(|weather| {
             weather.cuts += 1;
@@ -148,7 +148,7 @@ impl Proxy {
     }
 }
 
-/// What every connection goes through.
+/// The state that all connections share.
 #[derive(Clone)]
 struct ConnectionContext {
     targets: Vec<Address>,
@@ -198,18 +198,18 @@ async fn pass(mut near: TcpStream, targets: Vec<SocketAddr>, way: ConnectionCont
     if is_reset {
         counts.resets.fetch_add(1, Ordering::SeqCst);
         for stream in std::iter::once(&near).chain(&far) {
-            // Closed without lingering, a connection is reset instead of ended.
+            // Closing without lingering resets the connection.
             let _ = set_socket_linger(stream, Some(Duration::ZERO));
         }
     }
 }
 
-/// Bytes that a narrow line passes on at once.
+/// Bytes that a narrow connection passes at once.
 const NARROW_CHUNK_BYTES: usize = 512;
-/// Pieces that are under way at once, at most.
+/// The most delayed chunks in transit.
 const MAX_CHUNKS_IN_FLIGHT: usize = 256;
 
-/// Passes on what it reads, each piece so much later.
+/// Forwards what it reads, each chunk after a delay.
 async fn carry(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, lag: Duration) -> std::io::Result<()> {
     let (leaving, mut arriving) = mpsc::channel::<(Instant, Vec<u8>)>(MAX_CHUNKS_IN_FLIGHT);
     let read = async {
@@ -235,7 +235,7 @@ async fn carry(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, lag: Duration) -> 
     tokio::try_join!(read, write).map(drop)
 }
 
-/// Connects to the first that takes it.
+/// Connects to the first target that accepts.
 async fn first_of(targets: &[SocketAddr]) -> std::io::Result<TcpStream> {
     let mut refusal = std::io::ErrorKind::NotFound.into();
     for target in targets {
@@ -260,7 +260,7 @@ async fn copy(
         if holds_back(&weather.borrow()) {
             counts.held_back.fetch_add(length as u64, Ordering::SeqCst);
         }
-        // What was read while nothing passes is held back until it does.
+        // Bytes read while the direction is closed are held back until it opens.
         let _ = weather.wait_for(|weather| !holds_back(weather)).await;
         if length == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());

@@ -1,4 +1,4 @@
-//! A device made by hand: frame by frame, on the private control socket.
+//! A device that sends single frames on the private control socket.
 
 use std::path::Path;
 use std::pin::pin;
@@ -19,7 +19,7 @@ use crate::device::CommandOutput;
 use crate::gateway::GatewayProcess;
 use crate::wait::WAIT_TIMEOUT;
 
-/// A key, and what it says of itself.
+/// A key, and the versions it claims.
 #[derive(Clone, Debug)]
 pub struct RawIdentity {
     /// The key.
@@ -31,7 +31,7 @@ pub struct RawIdentity {
 }
 
 impl RawIdentity {
-    /// Somebody of this version; different seeds are different devices.
+    /// An identity of this version; different seeds are different devices.
     pub fn new(seed: u8) -> Self {
         Self { key: SigningKey::from_bytes(&[seed; 32]), version: VERSION.to_owned(), protocol: PROTOCOL_RANGE }
     }
@@ -47,7 +47,7 @@ impl RawIdentity {
         serde_json::to_string(&identity).expect("plain data")
     }
 
-    /// Has a gateway's administrator add it.
+    /// Pairs it through a gateway's administrator.
     pub async fn pair(&self, gateway: &GatewayProcess, name: &str) -> CommandOutput {
         let file = gateway.folder().join(format!("{name}.json"));
         std::fs::write(&file, self.identity(name)).expect("writable");
@@ -73,7 +73,7 @@ impl RawIdentity {
         })
     }
 
-    /// Comes in, which must work.
+    /// Opens a session, which must be welcomed.
     pub async fn connect(&self, gateway: &GatewayProcess, in_flight: Vec<InFlightRun>) -> (RawConnection, Welcome) {
         let (mut line, challenge) = RawConnection::open_to_challenge(gateway).await;
         line.send(&self.hello(&challenge, in_flight)).await;
@@ -83,7 +83,7 @@ impl RawIdentity {
         }
     }
 
-    /// Comes in, which must be refused, and returns why.
+    /// Tries to open a session, which must be refused, and returns the refusal.
     pub async fn is_refused(&self, gateway: &GatewayProcess) -> SessionRefusal {
         let (mut line, challenge) = RawConnection::open_to_challenge(gateway).await;
         line.send(&self.hello(&challenge, Vec::new())).await;
@@ -99,12 +99,18 @@ impl RawIdentity {
 pub struct RawConnection(WebSocketStream<UnixStream>);
 
 impl RawConnection {
-    /// Opens the door with a token; the status says why not.
+    /// Connects to the private control listener with a token.
+    ///
+    /// # Errors
+    /// The status with which it was refused.
     pub async fn open(gateway: &GatewayProcess, token: &str) -> Result<Self, u16> {
         Self::at(&gateway.control_socket(), token).await
     }
 
-    /// Opens the door behind a socket with a token; the status says why not.
+    /// Connects to the control socket at a path with a token.
+    ///
+    /// # Errors
+    /// The status with which it was refused.
     pub async fn at(socket: &Path, token: &str) -> Result<Self, u16> {
         let stream = UnixStream::connect(socket).await.expect("the gateway listens");
         let mut request = "ws://deskgate/control".into_client_request().expect("a plain address");
@@ -117,7 +123,7 @@ impl RawConnection {
         }
     }
 
-    /// Opens the door with the right token and waits for the challenge.
+    /// Connects with the right token and waits for the challenge.
     pub async fn open_to_challenge(gateway: &GatewayProcess) -> (Self, Challenge) {
         let token = std::fs::read_to_string(gateway.control_token_file()).expect("the gateway made it");
         let mut line = Self::open(gateway, token.trim()).await.expect("the right token");
@@ -132,7 +138,7 @@ impl RawConnection {
         self.send_text(frame::encode(frame).expect("within the limit")).await;
     }
 
-    /// Sends any text. The gateway may have hung up; what it said before can still be read.
+    /// Sends any text. The gateway may have closed the connection; its earlier frames can still be read.
     pub async fn send_text(&mut self, text: String) {
         let _ = self.0.send(Message::text(text)).await;
     }
@@ -142,7 +148,7 @@ impl RawConnection {
         let _ = self.0.send(message).await;
     }
 
-    /// The next frame; `None` when the line has ended.
+    /// The next frame; `None` when the connection has ended.
     pub async fn next(&mut self) -> Option<GatewayFrame> {
         timeout(WAIT_TIMEOUT, self.receive()).await.expect("a frame or the end")
     }
@@ -157,7 +163,7 @@ impl RawConnection {
         }
     }
 
-    /// The next frame that is no ping; pings are answered.
+    /// The next frame that is not a ping; pings are answered.
     pub async fn next_answering_pings(&mut self) -> Option<GatewayFrame> {
         let next = timeout(WAIT_TIMEOUT, async {
             loop {
@@ -170,7 +176,7 @@ impl RawConnection {
         next.await.expect("a frame other than a ping, or the end")
     }
 
-    /// What `other` comes to; meanwhile pings are answered. No other frame may come.
+    /// The result of `other`; meanwhile pings are answered. No other frame may arrive.
     pub async fn answering_pings<T>(&mut self, other: impl Future<Output = T>) -> T {
         let mut other = pin!(other);
         loop {
@@ -184,7 +190,7 @@ impl RawConnection {
         }
     }
 
-    /// The next frame, if one comes within so long.
+    /// The next frame, if one arrives within `limit`.
     pub async fn next_within(&mut self, limit: Duration) -> Option<GatewayFrame> {
         timeout(limit, self.next()).await.ok().flatten()
     }

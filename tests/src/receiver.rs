@@ -1,4 +1,4 @@
-//! A business's own server: receives at a port of every address of an island, over TLS, and remembers.
+//! A business's own server: receives over TLS at one port of every address of an island, and records requests.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,7 +24,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub struct ReceivedRequest {
     /// The address it was sent to.
     pub address: IpAddr,
-    /// `Host` as it was said.
+    /// The `Host` header.
     pub host: String,
     /// Method and target.
     pub line: String,
@@ -35,13 +35,13 @@ pub struct ReceivedRequest {
 }
 
 impl ReceivedRequest {
-    /// The text of a header; empty without it.
+    /// The text of a header; empty if absent.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 }
 
-/// What it answers, decided by what it got.
+/// A function that makes the response to a request.
 type Responder = Arc<dyn Fn(ReceivedRequest) -> std::pin::Pin<Box<dyn Future<Output = Response> + Send>> + Send + Sync>;
 
 #[derive(Clone)]
@@ -62,7 +62,7 @@ pub struct Receiver {
 const HTTPS_PORT: u16 = 443;
 
 impl Receiver {
-    /// With a certificate for these names, and what it answers.
+    /// Starts it with a certificate for these names and a responder.
     pub async fn start<F>(names: &[&str], answer: impl Fn(ReceivedRequest) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Response> + Send + 'static,
@@ -70,7 +70,7 @@ impl Receiver {
         Self::start_at(HTTPS_PORT, names, answer).await
     }
 
-    /// The same at another port.
+    /// Starts it at another port.
     pub async fn start_at<F>(
         port: u16,
         names: &[&str],
@@ -97,17 +97,17 @@ impl Receiver {
         Self { folder, connections, got, _serving: serving }
     }
 
-    /// The root that vouches for its names, PEM.
+    /// The root certificate for its names, PEM.
     pub fn ca_file(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
-    /// How many connected, at any address, whatever came of it.
+    /// The number of connections at any address, successful or not.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 
-    /// What arrived, oldest first.
+    /// The received requests, oldest first.
     pub fn requests(&self) -> Vec<ReceivedRequest> {
         lock(&self.got).clone()
     }
@@ -117,7 +117,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A certificate of an authority of its own, whose root is written down.
+/// A certificate of its own authority, whose root is written to a file.
 fn certified(names: &[&str], ca_file: &std::path::Path) -> ServerConfig {
     let ca_key = KeyPair::generate().expect("a key");
     let mut ca = CertificateParams::default();
@@ -145,10 +145,10 @@ fn listen(address: SocketAddr) -> TcpListener {
     socket.listen(1024).expect("listens")
 }
 
-/// A connection over TLS, and the address that it was made to.
+/// A connection over TLS, and its local address.
 type TlsConnection = (TlsStream<TcpStream>, LocalAddress);
 
-/// Where a connection arrived.
+/// The local address of a connection.
 #[derive(Clone, Copy, Debug)]
 struct LocalAddress(SocketAddr);
 
@@ -161,7 +161,7 @@ async fn accept(
     while let Ok((stream, _)) = listener.accept().await {
         connections.fetch_add(1, Ordering::SeqCst);
         let (tls, arrivals) = (tls.clone(), arrivals.clone());
-        // One that says nothing keeps nobody waiting.
+        // A silent connection does not block the others.
         tokio::spawn(async move {
             let address = stream.local_addr().expect("it is connected");
             if let Ok(stream) = tls.accept(stream).await {
@@ -171,7 +171,7 @@ async fn accept(
     }
 }
 
-/// What has arrived, for whoever serves it.
+/// The accepted connections, for the HTTP server.
 struct TlsListener(mpsc::Receiver<TlsConnection>);
 
 impl axum::serve::Listener for TlsListener {

@@ -1,11 +1,12 @@
-//! Standard Webhooks, written once more, so that the product does not judge itself: HMAC-SHA256 over identifier, time and body.
+//! Standard Webhooks signatures, implemented a second time, so that the product does not judge itself: HMAC-SHA256 over
+//! identifier, time and body.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// The bytes of a secret as it is shown.
+/// The bytes of a secret in its text form.
 pub fn bytes(secret: &str) -> Vec<u8> {
     STANDARD.decode(secret.strip_prefix("whsec_").expect("a signing secret")).expect("base64")
 }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::process::{self, Process};
 use crate::wait::until;
 
-/// A running `sshd` that lets in whoever is named in its one file of authorized keys.
+/// A running `sshd` that admits the keys in its one authorized-keys file.
 #[derive(Debug)]
 pub struct Sshd {
     folder: TempDir,
@@ -26,7 +26,7 @@ impl Sshd {
         let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path("host")).status();
         assert!(made.expect("ssh-keygen is installed").success());
         std::fs::write(path("authorized"), authorized_keys).expect("writable");
-        // Another process may take the port before sshd does; then it does not start, and says so.
+        // Another process may take the port first; then sshd does not start, and its log says so.
         let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("ports are left").port();
         let config = format!(
             "ListenAddress 127.0.0.1:{port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
@@ -66,7 +66,7 @@ impl Sshd {
         file
     }
 
-    /// The account it lets in: whoever runs the tests.
+    /// The account it admits: the user who runs the tests.
     pub fn user(&self) -> String {
         let output = Command::new("id").arg("-un").output().expect("every system has it");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()

@@ -9,11 +9,11 @@ use crate::wait::WAIT_TIMEOUT;
 /// One event as it was sent.
 #[derive(Clone, Debug, Default)]
 pub struct StreamEvent {
-    /// Its number; none for what is not stored.
+    /// Its number; absent for events that are not stored.
     pub id: Option<u64>,
-    /// What it is called.
+    /// Its name.
     pub event: String,
-    /// What it says.
+    /// Its data.
     pub data: Value,
 }
 
@@ -25,10 +25,13 @@ pub struct RunStream {
 }
 
 impl RunStream {
-    /// Opens a stream behind the event `after`. An error: the gateway cannot be reached.
+    /// Opens a stream behind the event `after`.
+    ///
+    /// # Errors
+    /// The gateway cannot be reached.
     pub async fn open(backend: &Backend, run_id: &str, after: u64) -> Result<Self, reqwest::Error> {
         let request = backend.request(reqwest::Method::GET, &format!("/runs/{run_id}/events"));
-        // A stream has no end that could be waited for.
+        // A stream has no known end, so it gets no total timeout.
         let request = request.header("Last-Event-ID", after.to_string()).timeout(WAIT_TIMEOUT * 10);
         let response = request.send().await?;
         assert_eq!(response.status().as_u16(), 200, "{response:?}");
@@ -52,7 +55,7 @@ impl RunStream {
     }
 }
 
-/// Reads a block; a comment is none.
+/// Reads a block; `None` for a comment.
 fn read(block: &str) -> Option<StreamEvent> {
     let mut sent = StreamEvent::default();
     for line in block.lines() {

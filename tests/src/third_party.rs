@@ -1,11 +1,11 @@
-//! Programs that others wrote for the other side of a wire, at fixed versions.
+//! Third-party programs for the other side of a wire, at fixed versions.
 
 use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-/// Where they are; installed when they are not there yet. `None`, with a word about it, where that is
-/// impossible; on a build server that is a failure.
+/// Their folder; they are installed on first use. `None`, with a message, if that is impossible; on a build server that
+/// fails the test.
 pub async fn install_dir() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it stands in the repository");
     let installed = Command::new(root.join("scripts/clients")).output().await.expect("bash is there");

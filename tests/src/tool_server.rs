@@ -1,4 +1,4 @@
-//! An MCP server that others wrote: the protocol's own SDK, from npm, over HTTPS.
+//! A third-party MCP server: the protocol's own SDK, from npm, over HTTPS.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use crate::process::{self, Process};
 use crate::wait::until;
 use crate::{TestDevice, third_party};
 
-/// The one key it takes.
+/// The only key it accepts.
 pub const TOOL_SERVER_KEY: &str = "mcp-key-of-the-tests";
 
-/// A running server. It has the tools `add_note`, and `note_and_vanish`, which cuts its own answer off.
+/// A running server. It has the tools `add_note`, and `note_and_vanish`, which breaks off its own answer.
 #[derive(Debug)]
 pub struct ToolServer {
     folder: TempDir,
@@ -20,7 +20,7 @@ pub struct ToolServer {
 }
 
 impl ToolServer {
-    /// Starts it. `None` when it cannot be installed here; on a build server that is a failure.
+    /// Starts it. `None` if it cannot be installed here; on a build server that fails the test.
     pub async fn start() -> Option<Self> {
         let place = third_party::install_dir().await?;
         let folder = TempDir::with_prefix("deskgate-mcp-").expect("a temporary folder");
@@ -46,13 +46,13 @@ impl ToolServer {
         Some(Self { folder, _process: process, url })
     }
 
-    /// What its tools did, in their order.
+    /// The effects of its tools, in order.
     pub fn notes(&self) -> Vec<String> {
         let notes = std::fs::read_to_string(self.folder.path().join("notes")).expect("it is there");
         notes.lines().map(str::to_owned).collect()
     }
 
-    /// From the next session on it says this of `add_note`.
+    /// Changes the description of `add_note` from the next session on.
     pub fn describe(&self, description: &str) {
         std::fs::write(self.folder.path().join("description"), description).expect("writable");
     }

@@ -1,4 +1,4 @@
-//! Who uses the management pages without a browser: signed in, and sending the forms that the pages show.
+//! A person at the management pages, without a browser: signed in, and sending the forms of the pages.
 
 use reqwest::header::{CONTENT_TYPE, COOKIE, LOCATION, ORIGIN, SET_COOKIE};
 use reqwest::redirect::Policy;
@@ -19,19 +19,19 @@ pub struct Visitor {
     token: String,
 }
 
-/// A page, or what a form was answered with.
+/// A page, or the response to a form.
 #[derive(Clone, Debug)]
 pub struct PageResponse {
     /// The status.
     pub status: StatusCode,
-    /// Where a form that worked leads; empty when it leads nowhere.
+    /// The redirect target of a form that succeeded; empty if there is none.
     pub leads_to: String,
     /// The page.
     pub text: String,
 }
 
 impl PageResponse {
-    /// Where a form that must have worked leads.
+    /// The redirect target of a form that must have succeeded.
     pub fn redirect_target(self) -> String {
         assert_eq!(self.status, StatusCode::SEE_OTHER, "{}", self.text);
         self.leads_to
@@ -71,7 +71,7 @@ impl Visitor {
         self.send_as_it_is(path, &[&token, fields].concat()).await
     }
 
-    /// Sends a form with nothing added.
+    /// Sends a form without adding the token.
     pub async fn send_as_it_is(&self, path: &str, fields: &[(&str, &str)]) -> PageResponse {
         let form = self.http.post(format!("{}{path}", self.origin)).header(COOKIE, &self.cookie);
         Self::shown(form.header(ORIGIN, &self.origin).header(CONTENT_TYPE, FORM_CONTENT_TYPE).body(encoded(fields)))
@@ -86,7 +86,7 @@ impl Visitor {
     }
 }
 
-/// Fields as a form sends them, which is how a query is written.
+/// Fields encoded as a form, which is the encoding of a query.
 fn encoded(fields: &[(&str, &str)]) -> String {
     let url = Url::parse_with_params("http://form/", fields).expect("a sound address");
     url.query().unwrap_or_default().to_owned()

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::remote::{self, Dialect, ProviderErrorBody, malformed_response};
 use super::{Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolCall, call_assembler, sse};
 
-/// The API asks for a limit, and refuses one that the model cannot keep; every model that is offered today can
-/// keep this one.
+/// The API requires a limit, and refuses one above the model's; every model offered today supports this one.
 const DEFAULT_MAX_TOKENS: u64 = 8192;
 
 /// The state of one answer.
@@ -56,7 +55,7 @@ impl Dialect for Anthropic {
         match serde_json::from_str(&event.data).map_err(|_| malformed_response())? {
             StreamEvent::MessageStart { message } => {
                 self.usage = message.usage.tokens();
-                // Of a call that is stopped nothing else is ever said. What was written by then is in the text.
+                // For a stopped call no further event follows. The text is complete up to there.
                 return Ok(vec![ModelEvent::Usage(TokenUsage { output_tokens: 0, ..self.usage })]);
             }
             StreamEvent::ContentBlockStart { index, content_block: ContentBlock::ToolUse { id, name } } => {
@@ -124,22 +123,22 @@ fn message(message: &Message) -> Value {
     }
 }
 
-/// The API takes no text of white space alone.
+/// The API refuses text that is only white space.
 fn text_block(text: &str) -> Option<Value> {
     (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text }))
 }
 
-/// Nor a message without any block.
+/// The API refuses a message without a block.
 fn something(blocks: Vec<Value>) -> Vec<Value> {
     if blocks.is_empty() { vec![json!({ "type": "text", "text": "(nothing)" })] } else { blocks }
 }
 
-/// Arguments that were no JSON object are shown to the model as what they were, in one.
+/// Arguments that are no JSON object are wrapped in one, so that the model sees them.
 fn input(arguments: &Value) -> Value {
     if arguments.is_object() { arguments.clone() } else { json!({ "malformed": arguments }) }
 }
 
-/// The events of the stream. Ones that are added later mean nothing here.
+/// The events of the stream. Unknown ones are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum StreamEvent {
@@ -215,7 +214,7 @@ struct AnthropicUsage {
 }
 
 impl AnthropicUsage {
-    /// What was read from a cache, or for one, was read by the model too.
+    /// Tokens read from or written to a cache were read by the model too.
     fn tokens(&self) -> TokenUsage {
         let read = [self.input_tokens, self.cache_creation_input_tokens, self.cache_read_input_tokens];
         TokenUsage {

@@ -1,16 +1,16 @@
-//! Tool calls that arrive in pieces.
+//! Assembles tool calls that arrive in pieces.
 
 use serde_json::{Map, Value};
 
 use super::remote::malformed_response;
 use super::{ModelError, ToolCall};
 
-/// The most bytes of arguments in one answer: as much as a request to this device may have.
+/// The size limit of the arguments in one answer, in bytes: as much as a request to this device may have.
 const MAX_ARGUMENT_BYTES: usize = 4 * 1024 * 1024;
-/// The most calls of one answer that are kept; the turn refuses fewer than these.
+/// At most this many calls of one answer are kept; the turn refuses earlier.
 const MAX_CALLS: usize = 256;
 
-/// The calls of one answer, in the order they began.
+/// The calls of one answer, in order of their start.
 #[derive(Debug, Default)]
 pub(super) struct CallAssembler {
     calls: Vec<PartialCall>,
@@ -27,7 +27,7 @@ struct PartialCall {
 }
 
 impl CallAssembler {
-    /// A call begins at a place of the provider's own counting.
+    /// Begins a call at an index of the provider's own counting.
     pub(super) fn begin(&mut self, index: u64, id: String, name: String) -> Result<(), ModelError> {
         if self.calls.len() == MAX_CALLS {
             return Err(malformed_response());
@@ -36,17 +36,17 @@ impl CallAssembler {
         Ok(())
     }
 
-    /// The last call that began at this place.
+    /// The last call that began at this index.
     fn at(&mut self, index: u64) -> Option<&mut PartialCall> {
         self.calls.iter_mut().rev().find(|call| call.index == index)
     }
 
-    /// The identifier of the call under way at this place.
+    /// The identifier of the unfinished call at this index.
     pub(super) fn id_at(&mut self, index: u64) -> Option<&str> {
         self.at(index).map(|call| call.id.as_str())
     }
 
-    /// More of its arguments.
+    /// Appends to the call's arguments.
     pub(super) fn go_on(&mut self, index: u64, piece: &str) -> Result<(), ModelError> {
         self.bytes += piece.len();
         if self.bytes > MAX_ARGUMENT_BYTES {
@@ -56,19 +56,19 @@ impl CallAssembler {
         Ok(())
     }
 
-    /// It is whole.
+    /// Marks the call as complete.
     pub(super) fn end(&mut self, index: u64) {
         if let Some(call) = self.at(index) {
             call.ended = true;
         }
     }
 
-    /// All are whole.
+    /// Marks all calls as complete.
     pub(super) fn end_all(&mut self) {
         self.calls.iter_mut().for_each(|call| call.ended = true);
     }
 
-    /// The calls that are whole. One that was cut off by a limit was never meant to be made.
+    /// The complete calls. A call that was cut off by a limit is dropped.
     pub(super) fn take_ended(&mut self) -> Vec<ToolCall> {
         let calls = std::mem::take(&mut self.calls);
         calls.into_iter().filter(|call| call.ended).map(PartialCall::into_call).collect()

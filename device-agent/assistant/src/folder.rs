@@ -1,8 +1,8 @@
-//! The model `folder`: looks at the working directory with the real tools and says what it found.
+//! The model `folder`: reads the working directory with the real tools and reports what it found.
 //!
-//! A pure function of the conversation. First it lists the folder (and searches it, when the
-//! question has a word in quotes), then it reads a few files, then it answers. Everything it claims
-//! stands in a tool result; it understands nothing and says so.
+//! A pure function of the conversation. First it lists the folder (and searches it, when the question has a word in
+//! quotes), then it reads a few files, then it answers. Every claim comes from a tool result; the answer says that the
+//! model understands nothing.
 
 use deskgate_definition::ToolName;
 use deskgate_definition::tool::ToolSpec;
@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 
 use super::{Message, ModelEvent, StopReason, ToolAnswer, ToolCall};
 
-/// Files read for one answer.
+/// How many files one answer reads.
 const MAX_FILES_READ: usize = 3;
-/// Lines read of each file.
+/// How many lines it reads of each file.
 const MAX_LINES_READ: usize = 40;
-/// Lines quoted of each result.
+/// How many lines it quotes of each result.
 const MAX_LINES_QUOTED: usize = 5;
-/// Names listed in the answer.
+/// How many names the answer lists.
 const MAX_NAMES_LISTED: usize = 20;
-/// Endings of names that promise text.
+/// File extensions that suggest text.
 const TEXT_EXTENSIONS: [&str; 22] = [
     "md", "txt", "rst", "toml", "json", "yaml", "yml", "csv", "ini", "cfg", "conf", "log", "rs", "py", "js", "ts",
     "html", "css", "sh", "go", "java", "c",
@@ -53,7 +53,7 @@ fn question(message: &Message) -> Option<&str> {
     }
 }
 
-/// Every call so far with its result.
+/// Every call so far, with its result.
 fn results(messages: &[Message]) -> Vec<(&ToolCall, &ToolAnswer)> {
     let calls = messages.iter().flat_map(|message| match message {
         Message::Assistant { tool_calls, .. } => &tool_calls[..],
@@ -74,7 +74,7 @@ fn look(question: &str, may: &impl Fn(ToolName) -> bool) -> Vec<ToolCall> {
     let mut calls = Vec::new();
     if may(ToolName::Glob) {
         calls.push(call("list", ToolName::Glob, json!({ "pattern": "**/*" })));
-        // The list shows the newest files; what explains a folder is often among the oldest.
+        // The list shows the newest files; a README is often among the oldest.
         calls.push(call("explained", ToolName::Glob, json!({ "pattern": "README*" })));
     }
     if let Some(word) = quoted_word(question).filter(|_| may(ToolName::Grep)) {
@@ -100,7 +100,7 @@ fn read(question: &str, results: &[(&ToolCall, &ToolAnswer)]) -> Vec<ToolCall> {
     names.iter().take(MAX_FILES_READ).enumerate().map(read).collect()
 }
 
-/// How much a file promises, best first; `None` when it does not look like text.
+/// How promising a file is, best first; `None` if it does not look like text.
 fn rank(question: &str, path: &str) -> Option<u8> {
     let name = path.rsplit('/').next().unwrap_or(path);
     let ending = name.rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase());
@@ -153,7 +153,7 @@ fn listing(result: &str) -> String {
         0 => "\nThe folder holds no files that I can see.\n".to_owned(),
         1 => "\nThe folder holds 1 file:\n".to_owned(),
         count => match notice(result) {
-            // The list was cut; the notice says how many files there are.
+            // The list was cut; the notice gives the number of files.
             Some(notice) => format!("\nGlob listed {count} files of the folder ({notice}):\n"),
             None => format!("\nThe folder holds {count} files:\n"),
         },
@@ -167,7 +167,7 @@ fn listing(result: &str) -> String {
     text
 }
 
-/// The lines of a result without its notices: those stand in brackets after an empty line.
+/// The lines of a result without its notices, which stand in brackets after an empty line.
 fn body(result: &str) -> impl Iterator<Item = &str> {
     let body = match result.rsplit_once("\n\n(") {
         Some((body, _)) => body,

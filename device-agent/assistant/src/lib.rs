@@ -1,21 +1,21 @@
-//! Model providers behind one trait, and the scripted assistant that needs no account.
+//! Model providers behind one trait, and the scripted assistant, which needs no provider.
 //!
 //! | file | part |
 //! |---|---|
-//! | `anthropic`, `openai` | what one provider says differently |
-//! | `remote` | what they share: one request, one stream |
-//! | `sse`, `pieces` | events and tool calls that arrive in pieces |
-//! | `accounts` | which providers the desktop user configured |
+//! | `anthropic`, `openai` | the format of one provider |
+//! | `remote` | what providers share: one request, one stream |
+//! | `sse`, `call_assembler` | events and tool calls that arrive in pieces |
+//! | `providers` | the configured model providers |
 //! | `scripted`, `script`, `folder` | the assistant without a model |
 //!
-//! A provider turns a conversation into a stream of [`ModelEvent`]s and keeps nothing between two
-//! calls that the conversation does not say. Its stream has one of three ends:
+//! A provider turns a conversation into a stream of [`ModelEvent`]s and keeps no state between two calls. Its stream
+//! has one of three ends:
 //!
 //! | last event | meaning |
 //! |---|---|
-//! | [`ModelEvent::End`] | the turn is whole; only now are its tool calls real |
-//! | [`ModelEvent::Error`] | the turn failed; whatever came before it does not count |
-//! | anything else, then nothing | the connection was cut: a failure, and never a short answer |
+//! | [`ModelEvent::End`] | the turn is complete; only now its tool calls count |
+//! | [`ModelEvent::Error`] | the turn failed; the events before it do not count |
+//! | anything else | the connection was cut: a failure, never a short answer |
 
 mod anthropic;
 mod call_assembler;
@@ -48,28 +48,27 @@ pub use scripted::ScriptedAssistant;
 
 /// One model provider, opened for one run.
 pub trait Assistant: Send + Sync {
-    /// Calls the model. Nothing happens before the stream is polled; dropping it ends the call.
+    /// Calls the model. The call starts when the stream is polled; dropping the stream ends it.
     fn respond(&self, request: ModelRequest) -> BoxStream<'static, ModelEvent>;
 }
 
 /// One call of a model. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ModelRequest {
-    /// What the model is told before the conversation.
+    /// The system prompt.
     pub system: Arc<str>,
-    /// The conversation so far. The last message of the caller begins this run; whatever stands before it was
-    /// said in earlier runs.
+    /// The conversation so far. The last user message begins this run; earlier messages belong to earlier runs.
     pub messages: Arc<Vec<Message>>,
-    /// What it may call.
+    /// The tools it may call.
     pub tools: Arc<[ToolSpec]>,
-    /// The most tokens it may write in this call; `None` leaves it to the provider.
+    /// The limit of tokens for this answer; `None` leaves it to the provider.
     pub max_output_tokens: Option<u64>,
 }
 
 /// One entry of a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// From the caller: content from outside, in a provider's user role.
+    /// From the caller: external content, in a provider's user role.
     User {
         /// The text of the request.
         text: String,
@@ -78,54 +77,54 @@ pub enum Message {
     },
     /// From the model.
     Assistant {
-        /// What it said; may be empty when it calls tools.
+        /// The text; may be empty when it calls tools.
         text: String,
-        /// What it called, in this order.
+        /// The calls, in order.
         tool_calls: Vec<ToolCall>,
     },
     /// The results of all calls of the message before, in the same order.
     ToolResults(Vec<ToolAnswer>),
 }
 
-/// A conversation in two parts: what was said before the newest request, and what belongs to it.
+/// A conversation in two parts: the messages before the newest request, and those since.
 fn newest(messages: &[Message]) -> (&[Message], &[Message]) {
     let request = messages.iter().rposition(|message| matches!(message, Message::User { .. }));
     messages.split_at(request.unwrap_or(0))
 }
 
-/// A model's wish to call a tool.
+/// A model's request to call a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCall {
-    /// The provider's own name for the call; repeated with the result.
+    /// The provider's identifier of the call; repeated with the result.
     pub id: String,
-    /// Which tool.
+    /// The tool's name.
     pub name: String,
-    /// The arguments. Text that is no JSON is handed on as a JSON string: the tool refuses it, and
-    /// the model learns of its mistake.
+    /// The arguments. Text that is no JSON is passed on as a JSON string: the tool refuses it, and the model sees its
+    /// mistake.
     pub arguments: Value,
 }
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolAnswer {
     /// As in [`ToolCall::id`].
     pub call_id: String,
-    /// What the tool said.
+    /// The text of the result.
     pub text: String,
-    /// Whether it could not do what was asked.
+    /// Whether the call failed.
     pub is_error: bool,
 }
 
-/// What a model does, piece by piece.
+/// The model's output, piece by piece.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelEvent {
-    /// More of its text.
+    /// A further part of the text.
     TextDelta(String),
-    /// A whole call, never a part of one.
+    /// A complete call.
     ToolCall(ToolCall),
-    /// What this call has used so far; the last one counts. A provider that does not know says nothing.
+    /// The tokens of this call so far; the last event counts. Absent if the provider does not report them.
     Usage(TokenUsage),
-    /// The turn is whole.
+    /// The turn is complete.
     End(StopReason),
     /// The turn failed.
     Error(ModelError),
@@ -143,7 +142,7 @@ pub struct TokenUsage {
 /// Why a model stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// It was done, or waits for the results of its calls.
+    /// It is done, or waits for the results of its calls.
     Completed,
     /// It reached its limit of tokens.
     Length,
@@ -155,24 +154,24 @@ pub enum StopReason {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelError {
-    /// What to do about it.
+    /// The kind of failure, which decides what to do.
     pub kind: ErrorKind,
-    /// For people, callers among them: written by the provider's module here, never copied from
-    /// what the other side sent, which may repeat a key or a prompt.
+    /// The message for people, callers among them: written by this program, never copied from the other side, whose
+    /// text may repeat a key or a prompt.
     pub message: String,
-    /// Whether the same call may succeed a moment later. The executor then tries again by itself.
+    /// Whether the same call may succeed a moment later. The executor then tries again.
     pub retryable: bool,
-    /// How long the provider wants to be left alone before that.
+    /// How long to wait before that, as the provider asks.
     pub retry_after: Option<Duration>,
 }
 
 impl ModelError {
-    /// A failure that stays.
+    /// A permanent failure.
     pub fn new(kind: ErrorKind, message: &str) -> Self {
         Self { kind, message: message.to_owned(), retryable: false, retry_after: None }
     }
 
-    /// The same, as one that may pass.
+    /// The same, as a temporary failure.
     pub fn as_retryable(self) -> Self {
         Self { retryable: true, ..self }
     }
@@ -184,13 +183,13 @@ impl ModelError {
 pub enum ErrorKind {
     /// The credential was refused.
     Auth,
-    /// Too many requests, or the provider has trouble of its own.
+    /// Too many requests, or a failure inside the provider.
     Overloaded,
     /// The model failed.
     Model,
     /// The conversation is longer than the model takes.
     TooLong,
-    /// The stream was cut or made no sense.
+    /// The stream was cut or cannot be parsed.
     Protocol,
 }
 
@@ -205,20 +204,23 @@ pub enum AssistantError {
     /// The script cannot be played.
     #[error(transparent)]
     Script(#[from] ScriptError),
-    /// The account cannot be used.
+    /// The provider cannot be used.
     #[error(transparent)]
     Account(#[from] ProviderError),
 }
 
-/// All calls share connections: those to this computer, and those elsewhere.
+/// All calls share two clients: one for this computer, one for other servers.
 static LOOPBACK_CLIENT: LazyLock<reqwest::Client> = LazyLock::new(|| remote::client(true));
 static REMOTE_CLIENT: LazyLock<reqwest::Client> = LazyLock::new(|| remote::client(false));
 
 /// Opens the assistant that a definition names, for one run. Reads files and so may block.
+///
+/// # Errors
+/// The provider or its model is unknown, or its key or script cannot be read.
 pub fn open(accounts: &Providers, provider: &Provider, model: &str) -> Result<Box<dyn Assistant>, AssistantError> {
     let Provider::Account(name) = provider else { return Ok(Box::new(ScriptedAssistant::open(model)?)) };
     let (kind, account) = accounts.open(name)?;
-    // Plain HTTP is spoken with this computer only.
+    // Plain HTTP is used with this computer only.
     let client = if account.base_url.starts_with("http://") { LOOPBACK_CLIENT.clone() } else { REMOTE_CLIENT.clone() };
     Ok(match kind {
         ProviderKind::Anthropic => Box::new(RemoteModel::<Anthropic>::new(client, account, model)),

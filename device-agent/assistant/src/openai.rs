@@ -1,4 +1,4 @@
-//! OpenAI's Chat Completions API, streaming, as many servers speak it.
+//! OpenAI's Chat Completions API, streaming, which many servers implement.
 
 use deskgate_secrets::Secret;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
@@ -38,7 +38,7 @@ impl Dialect for OpenAi {
             body["tools"] = tools.collect();
         }
         if let Some(most) = request.max_output_tokens {
-            // The newer name is the only one that newer models of OpenAI take; other servers know both, or the older.
+            // Newer OpenAI models accept only the newer name; other servers accept both, or the older.
             body["max_completion_tokens"] = most.into();
         }
         body
@@ -56,12 +56,12 @@ impl Dialect for OpenAi {
         if let Some(OpenAiUsage { prompt_tokens, completion_tokens }) = chunk.usage {
             self.usage = Some(TokenUsage { input_tokens: prompt_tokens, output_tokens: completion_tokens });
         }
-        // One answer was asked for.
+        // One choice was requested.
         let Some(Choice { delta, finish_reason }) = chunk.choices.into_iter().next() else { return Ok(Vec::new()) };
         for call in delta.tool_calls.unwrap_or_default() {
             self.call(call)?;
         }
-        // Some servers say an empty one with every piece.
+        // Some servers send an empty one with every piece.
         if let Some(word) = finish_reason.filter(|word| !word.is_empty()) {
             self.stop = Some(stop_reason(&word));
             if self.stop != Some(StopReason::Length) {
@@ -72,7 +72,7 @@ impl Dialect for OpenAi {
         Ok(text.map(ModelEvent::TextDelta).collect())
     }
 
-    /// Some servers close the stream after the reason without another word.
+    /// Some servers close the stream after the reason, without a final event.
     fn closed(&mut self) -> Vec<ModelEvent> {
         let Some(reason) = self.stop.take() else { return Vec::new() };
         let calls = self.calls.take_ended().into_iter().map(ModelEvent::ToolCall);
@@ -81,8 +81,7 @@ impl Dialect for OpenAi {
 }
 
 impl OpenAi {
-    /// A piece of a call. The first has its name; some servers number every call 0, but give each an
-    /// identifier of its own.
+    /// A piece of a call. The first has its name; some servers number every call 0, but give each its own identifier.
     fn call(&mut self, piece: ToolCallDelta) -> Result<(), ModelError> {
         let ToolCallDelta { index, id, function } = piece;
         let id = id.filter(|id| !id.is_empty());
@@ -132,7 +131,7 @@ fn messages(message: &Message) -> Vec<Value> {
         Message::ToolResults(answers) => answers
             .iter()
             .map(|answer| {
-                // This format has no place for it.
+                // This format has no field for an error.
                 let failed = if answer.is_error { "Error: " } else { "" };
                 let content = format!("{failed}{}", answer.text);
                 json!({ "role": "tool", "tool_call_id": answer.call_id, "content": content })

@@ -1,7 +1,7 @@
-//! The model providers that the desktop user configured: what kind, where, and with which key.
+//! The configured model providers: kind, address and key.
 //!
-//! One private file for each, so that a key is never beside another address than the one it was given for.
-//! A service names an account; the key never enters a definition.
+//! One private file for each, so that a key stays with the address it was given for. A service names a provider; the
+//! key never enters a definition.
 
 use std::path::PathBuf;
 
@@ -21,12 +21,12 @@ use super::remote::ProviderAccess;
 pub enum ProviderKind {
     /// Anthropic's Messages API.
     Anthropic,
-    /// OpenAI's Chat Completions API, or any server that speaks it.
+    /// OpenAI's Chat Completions API, or any compatible server.
     Openai,
 }
 
 impl ProviderKind {
-    /// Where it is when nothing else is said.
+    /// The default address.
     pub const fn base_url(self) -> &'static str {
         match self {
             Self::Anthropic => "https://api.anthropic.com",
@@ -35,23 +35,23 @@ impl ProviderKind {
     }
 }
 
-/// An account as it is shown.
+/// A provider's configuration, without its key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderConfig {
-    /// What services name it by.
+    /// The provider's name in services.
     pub name: String,
-    /// Which API it speaks.
+    /// The API of the provider.
     pub kind: ProviderKind,
-    /// Where.
+    /// The provider's address.
     pub base_url: String,
     /// Whether a key is saved for it.
     pub has_key: bool,
-    /// Where that is.
+    /// Where its key is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_place: Option<KeyPlace>,
 }
 
-/// What stands in the file.
+/// The content of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProviderFile {
@@ -71,44 +71,44 @@ impl KeyHolder for ProviderFile {
     }
 }
 
-/// A change of an account, or a new one.
+/// A change of a provider, or a new one.
 #[derive(Clone, Debug)]
 pub struct ProviderChange {
-    /// Which API it speaks; `None` keeps it.
+    /// The API of the provider; `None` keeps it.
     pub kind: Option<ProviderKind>,
-    /// Where; `None` keeps it, or takes the kind's own address.
+    /// The new address; `None` keeps it, or takes the kind's own address.
     pub base_url: Option<String>,
     /// What happens to its key.
     pub key: KeyChange,
-    /// Where its key is kept; `None` leaves it where it is, and puts a first one where keys are wanted.
+    /// Where its key is kept; `None` leaves it where it is, and keeps a first one at the preferred place.
     pub key_place: Option<KeyPlace>,
 }
 
-/// Why an account cannot be used or changed.
+/// Why a provider cannot be used or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderError {
-    /// Its name.
+    /// Its name is not valid.
     #[error("{PROVIDER_NAME_RULE}")]
     Name,
-    /// Its name is an address of the management pages.
+    /// The name is reserved for an address of the management pages.
     #[error("a provider's name cannot be {RESERVED_NAME:?}: that is the address of the page for a new one")]
     TakenName,
-    /// A new one needs a kind.
+    /// A new provider needs a kind.
     #[error("a new provider needs its kind: anthropic or openai")]
     KindMissing,
-    /// Its address.
+    /// Its address is not valid, and why.
     #[error("the base URL {0:?} cannot be used: {1}")]
     BaseUrl(String, &'static str),
-    /// The saved key was given for another place.
+    /// The saved key was given for another address.
     #[error("the saved key was given for {0}; give the new place's key with --key-file, or --no-key")]
     KeyOfAnotherPlace(String),
-    /// There is none.
+    /// There is no provider of this name.
     #[error("there is no provider {0:?} on this device; see: deskgate provider list")]
     Unknown(String),
-    /// Its file says something else.
+    /// Its file cannot be parsed.
     #[error("{0} is damaged; set the provider anew, with its key")]
     Damaged(PathBuf),
-    /// Its key, or its file.
+    /// Its key, or its file, cannot be read or written.
     #[error(transparent)]
     Secret(#[from] SecretError),
 }
@@ -123,37 +123,40 @@ impl From<SecretFileError> for ProviderError {
     }
 }
 
-/// The accounts of this device. Every call does file work and may block. Clones share their lock.
+/// The providers of this device. Every call does file work and may block. Clones share their lock.
 #[derive(Clone, Debug)]
 pub struct Providers(SecretFileStore<ProviderFile>);
 
 impl Providers {
-    /// The accounts in a folder, which is made when it is first needed.
+    /// The providers in a folder, created on first use.
     pub fn new(folder: PathBuf) -> Self {
         Self(SecretFileStore::new(folder, is_provider_name))
     }
 
-    /// The same, with keys where they are wanted.
+    /// The same, with new keys kept where the preference says.
     pub fn with_preference(self, wanted: KeyPreference) -> Self {
         Self(self.0.with_preference(wanted))
     }
 
-    /// Moves every key to where keys are wanted.
+    /// Moves every key to the preferred place.
     pub fn move_keys(&self) -> Result<(), ProviderError> {
         Ok(self.0.move_keys()?)
     }
 
-    /// Where in the keyring keys of them are.
+    /// The keyring entries of the providers' keys.
     pub fn entries(&self) -> Vec<KeyringEntry> {
         self.0.entries()
     }
 
-    /// All, by name.
+    /// Every provider, by name.
     pub fn list(&self) -> Result<Vec<ProviderConfig>, ProviderError> {
         Ok(self.0.all()?.iter().map(|(name, written)| shown(name, written)).collect())
     }
 
-    /// Adds an account or changes it; what is not said stays. A saved key never moves to another place.
+    /// Adds a provider or changes it; fields that are `None` stay. A saved key never goes to another address.
+    ///
+    /// # Errors
+    /// The change is not valid, or the file or key cannot be written.
     pub fn set(&self, name: &str, change: ProviderChange) -> Result<ProviderConfig, ProviderError> {
         if !is_provider_name(name) {
             return Err(ProviderError::Name);
@@ -165,12 +168,12 @@ impl Providers {
         Ok(shown(name, &written))
     }
 
-    /// Removes an account and its key. Services that name it cannot run any more.
+    /// Removes a provider and its key. Services that name it can no longer run.
     pub fn remove(&self, name: &str) -> Result<(), ProviderError> {
         Ok(self.0.remove(name)?)
     }
 
-    /// What a call needs.
+    /// The kind, address and key for a call.
     pub(super) fn open(&self, name: &str) -> Result<(ProviderKind, ProviderAccess), ProviderError> {
         let (ProviderFile { kind, base_url, .. }, key) = self.0.open(name)?;
         let key = key.map(|key| Secret::new(&key)).transpose()?;
@@ -179,7 +182,7 @@ impl Providers {
 }
 
 impl ProviderChange {
-    /// What is in force after it.
+    /// The configuration after the change.
     fn of(self, saved: Option<ProviderFile>) -> Result<ProviderFile, ProviderError> {
         let kind = self.kind.or(saved.as_ref().map(|saved| saved.kind)).ok_or(ProviderError::KindMissing)?;
         let (place, key) = saved.map(|ProviderFile { kind, base_url, key }| ((kind, base_url), key)).unzip();
@@ -204,12 +207,12 @@ fn shown(name: &str, written: &ProviderFile) -> ProviderConfig {
     }
 }
 
-/// HTTPS, or plain HTTP to this computer itself. Returned without a slash at its end.
+/// Checks that the address is HTTPS, or plain HTTP to this computer. Returned without a trailing slash.
 fn check_base_url(text: &str) -> Result<String, ProviderError> {
     let wrong = |why| ProviderError::BaseUrl(text.chars().take(200).collect(), why);
     let url = reqwest::Url::parse(text).map_err(|_| wrong("it is no URL, such as https://api.example.com/v1"))?;
     if !url.username().is_empty() || url.password().is_some() {
-        // Not repeated: it may be a password.
+        // The address is not repeated: it may hold a password.
         return Err(ProviderError::BaseUrl("…".to_owned(), "it holds a user name or a password; a key is given apart"));
     }
     if url.query().is_some() || url.fragment().is_some() {

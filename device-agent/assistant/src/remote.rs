@@ -1,7 +1,7 @@
 //! A model on a server: one HTTPS request, one stream of server-sent events.
 //!
-//! What all providers share is here; what one of them says differently is its [`Dialect`]. Nothing the
-//! other side writes is repeated in an error: it may hold the key or the prompt.
+//! The code that all providers share; the format of one provider is its [`Dialect`]. Errors never repeat the other
+//! side's text: it may hold the key or the prompt.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,29 +17,29 @@ use serde_json::Value;
 use super::sse::{self, SseError};
 use super::{Assistant, ErrorKind, ModelError, ModelEvent, ModelRequest};
 
-/// The longest wait for a connection.
+/// The timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest silence: a model may think for long before its first word, and providers that do send
-/// signs of life meanwhile.
+/// The longest silence: a model may think for long before its first word; such providers send keepalive events
+/// meanwhile.
 const READ_TIMEOUT: Duration = Duration::from_secs(180);
-/// The most bytes of an error's body that are looked at.
+/// How many bytes of an error's body are read.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 
-/// Where a provider is, and the key that opens it.
+/// A provider's address and key.
 #[derive(Clone, Debug)]
 pub(super) struct ProviderAccess {
-    /// Such as `https://api.anthropic.com`; without a slash at its end.
+    /// Such as `https://api.anthropic.com`; without a trailing slash.
     pub base_url: String,
-    /// None for a server that asks for none, such as one on this computer.
+    /// `None` for a server without keys, such as one on this computer.
     pub key: Option<Secret>,
 }
 
-/// What one provider says differently.
+/// The format of one provider.
 pub(super) trait Dialect: Default + Send + 'static {
-    /// What follows the base URL.
+    /// The path after the base URL.
     const URL_PATH: &'static str;
 
-    /// Who asks, and in which version.
+    /// The headers with the key and the API's version.
     fn headers(key: Option<&Secret>) -> HeaderMap;
 
     /// The body of a request.
@@ -48,7 +48,7 @@ pub(super) trait Dialect: Default + Send + 'static {
     /// Takes one event of the stream.
     fn on(&mut self, event: &sse::SseEvent) -> Result<Vec<ModelEvent>, ModelError>;
 
-    /// The stream is over. What it still means, if it is whole.
+    /// The stream has ended. Returns the closing events if the answer is complete.
     fn closed(&mut self) -> Vec<ModelEvent> {
         Vec::new()
     }
@@ -81,16 +81,16 @@ impl<D: Dialect> Assistant for RemoteModel<D> {
     }
 }
 
-/// The client that all calls share. Proxies of the environment are for addresses elsewhere: what is on this
-/// computer is asked directly, so that nothing said to it in plain HTTP leaves.
+/// The client that all calls share. Proxies of the environment are for other computers: requests to this computer go
+/// directly, so that no plain HTTP leaves it.
 pub(super) fn client(to_this_computer: bool) -> Client {
-    // Fails when another part of the program was faster, which is as good.
+    // Fails if another part of the program has installed a provider, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = if to_this_computer { Client::builder().no_proxy() } else { Client::builder() };
     builder
         .connect_timeout(CONNECT_TIMEOUT)
         .read_timeout(READ_TIMEOUT)
-        // A key must not follow to another place.
+        // A redirect would send the key to another address.
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("deskgate/", env!("CARGO_PKG_VERSION")))
         .build()
@@ -123,7 +123,7 @@ impl<D: Dialect> ModelCall<D> {
         }
     }
 
-    /// One step: `None` when the call is over.
+    /// Reads one step of the stream; `None` when the call is over.
     async fn go_on(&mut self) -> Option<Result<(), ModelError>> {
         match std::mem::replace(&mut self.state, CallState::Done) {
             CallState::Done => None,
@@ -162,14 +162,14 @@ impl<D: Dialect> ModelCall<D> {
     }
 }
 
-/// A key as a header's value, which no log shows.
+/// A key as a header's value that logs do not show.
 pub(super) fn header(key: &Secret) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(key.reveal()).ok()?;
     value.set_sensitive(true);
     Some(value)
 }
 
-/// The same behind the word `Bearer` (RFC 6750).
+/// The same with the prefix `Bearer` (RFC 6750).
 pub(super) fn bearer(key: &Secret) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(&zeroize::Zeroizing::new(format!("Bearer {}", key.reveal()))).ok()?;
     value.set_sensitive(true);
@@ -189,16 +189,16 @@ fn unreachable(error: &reqwest::Error) -> ModelError {
     ModelError::new(ErrorKind::Protocol, message).as_retryable()
 }
 
-/// The stream does not follow the provider's own format.
+/// The stream does not follow the provider's format.
 pub(super) fn malformed_response() -> ModelError {
     ModelError::new(ErrorKind::Protocol, "The model provider sent what no answer of a model looks like.").as_retryable()
 }
 
-/// How a provider says that a conversation is longer than the model takes, where it has no code for it: Anthropic,
-/// and servers that speak OpenAI's API.
+/// Phrases for a conversation that is longer than the model takes, where there is no code for it: Anthropic, and
+/// servers with OpenAI's API.
 const TOO_LONG_PHRASES: [&str; 2] = ["prompt is too long", "maximum context length"];
 
-/// What both providers write about an error. Only words that are known here are passed on.
+/// An error as both providers write it. Only known words are passed on.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ProviderErrorBody {
@@ -211,12 +211,12 @@ struct ProviderErrorDetail {
     #[serde(rename = "type")]
     kind: Option<String>,
     code: Option<Value>,
-    /// Looked at, never passed on.
+    /// Examined, never passed on.
     message: Option<Value>,
 }
 
 impl ProviderErrorBody {
-    /// What is wrong, as far as the provider's own words for it are known.
+    /// What is wrong, as far as the provider's words are known.
     pub(super) fn meaning(&self) -> Option<ModelError> {
         let message = self.error.message.as_ref().and_then(Value::as_str).unwrap_or_default();
         if TOO_LONG_PHRASES.iter().any(|words| message.contains(words)) {
@@ -263,7 +263,7 @@ fn overloaded() -> ModelError {
     ModelError::new(ErrorKind::Overloaded, "The model provider is busy or has trouble of its own.").as_retryable()
 }
 
-/// An answer that is no stream.
+/// The error for an answer that is no stream.
 async fn refused(mut response: Response) -> ModelError {
     let status = response.status();
     let pause = pause(response.headers());

@@ -1,10 +1,10 @@
-//! The scripted assistant: no language model, no account, the same answer every time.
+//! The scripted assistant: no language model, no provider, the same answer every time.
 //!
 //! Two models:
-//! - `folder` looks at the working directory with the real tools and answers from what they found.
-//! - `script:PATH` plays a file; see [`Script`] for what it may contain.
+//! - `folder` reads the working directory with the real tools and answers from their results.
+//! - `script:PATH` plays a file; see [`Script`] for its format.
 //!
-//! It writes no tokens and so reports none.
+//! It uses no tokens and so reports none.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ enum ScriptedModel {
 }
 
 impl ScriptedAssistant {
-    /// Opens a model by its name in a definition: `folder`, or `script:` and a path. The script is
-    /// the owner's configuration: it may lie anywhere and is read now, not through the tools.
+    /// Opens a model by its name in a definition: `folder`, or `script:` and a path. The script is the owner's
+    /// configuration: it may be anywhere and is read now, not through the tools.
     pub fn open(model: &str) -> Result<Self, AssistantError> {
         match model.strip_prefix("script:") {
             Some(path) => Ok(Self::play(Script::load(Path::new(path))?)),
@@ -58,7 +58,7 @@ impl Assistant for ScriptedAssistant {
     }
 }
 
-/// One action after the other, waiting where the script waits.
+/// Performs the actions in order, with the script's waits.
 fn perform(actions: Vec<ScriptAction>) -> BoxStream<'static, ModelEvent> {
     stream::iter(actions)
         .filter_map(|action| async {

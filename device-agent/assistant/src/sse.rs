@@ -1,9 +1,9 @@
-//! Reads server-sent events from bytes as they come (WHATWG HTML, section 9.2.6).
+//! Reads server-sent events from a byte stream (WHATWG HTML, section 9.2.6).
 //!
-//! Of the fields only `event` and `data` matter to a provider. What is beyond [`MAX_EVENT_BYTES`] is refused: the
-//! other side decides how much it sends, and not how much is kept.
+//! Providers use only the fields `event` and `data`. Events beyond [`MAX_EVENT_BYTES`] are refused, so that the other
+//! side cannot decide how much is kept.
 
-/// The most bytes of one event. Providers send a few hundred.
+/// The size limit of one event, in bytes. Providers send a few hundred.
 pub(super) const MAX_EVENT_BYTES: usize = 4 * 1024 * 1024;
 
 /// One event.
@@ -15,7 +15,7 @@ pub(super) struct SseEvent {
     pub(super) data: String,
 }
 
-/// Why a stream cannot be read on.
+/// Why a stream cannot be read further.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SseError {
     /// One event is larger than [`MAX_EVENT_BYTES`].
@@ -27,9 +27,9 @@ pub(super) enum SseError {
 /// The reader of one stream.
 #[derive(Debug, Default)]
 pub(super) struct SseReader {
-    /// The line under way.
+    /// The unfinished line.
     line: Vec<u8>,
-    /// The last byte was a carriage return: a line feed after it belongs to it.
+    /// The last byte was a carriage return: a following line feed belongs to it.
     after_return: bool,
     event: SseEvent,
     has_data: bool,
@@ -60,7 +60,7 @@ impl SseReader {
         Ok(events)
     }
 
-    /// An empty line ends an event; an event without data is none.
+    /// An empty line ends an event; an event without data is ignored.
     fn line_ended(&mut self, line: &str) -> Option<SseEvent> {
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);

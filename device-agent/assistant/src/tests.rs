@@ -1,4 +1,4 @@
-//! The two remote providers against a server that says, byte for byte, what real ones say.
+//! The two remote providers against a server that replays real providers' bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::*;
 
 const API_KEY: &str = "sk-canary-4711";
 
-/// Answers one request with these bytes, in pieces of this size, and gives back what was asked.
+/// Answers one request with these bytes, in pieces of this size, and returns the request.
 async fn server(answer: String, pieces: usize) -> (String, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
     let address = format!("http://{}", listener.local_addr().expect("bound"));
@@ -29,7 +29,7 @@ async fn server(answer: String, pieces: usize) -> (String, JoinHandle<String>) {
             asked.extend_from_slice(&buffer[..read]);
         }
         for piece in answer.as_bytes().chunks(pieces) {
-            // The caller may have heard enough.
+            // The caller may have closed the connection.
             if stream.write_all(piece).await.is_err() || stream.flush().await.is_err() {
                 break;
             }
@@ -88,7 +88,7 @@ fn request() -> ModelRequest {
     }
 }
 
-/// What a model said, and what it was asked: the head in lower case, and the body.
+/// The model's events, and the request: the head in lower case, and the body.
 async fn talk(kind: ProviderKind, answer: String, pieces: usize) -> (Vec<ModelEvent>, String, Value) {
     let (address, served) = server(answer, pieces).await;
     let (_folder, assistant) = opened(kind, &format!("{address}/base"));
@@ -265,7 +265,7 @@ async fn a_conversation_is_asked_in_each_providers_own_form_and_the_model_by_its
 #[tokio::test]
 async fn an_answer_that_was_cut_anywhere_never_ends_as_a_whole_one() {
     for (kind, whole) in [(ProviderKind::Anthropic, ANTHROPIC), (ProviderKind::Openai, OPENAI)] {
-        // Whoever names its reason has said all, even if its farewell is lost.
+        // The answer is complete once its reason is given, even if the final event is lost.
         let last = match kind {
             ProviderKind::Anthropic => whole.rfind("event: message_stop").expect("there"),
             ProviderKind::Openai => {
@@ -332,10 +332,10 @@ async fn texts_of_white_space_alone_are_left_out_where_they_would_be_refused() {
 
 #[tokio::test]
 async fn servers_that_speak_openai_a_little_differently_are_understood() {
-    // An empty reason with every piece says nothing: this one breaks off.
+    // An empty reason with every piece means nothing: this stream breaks off.
     let broken = "data: {\"choices\":[{\"delta\":{\"content\":\"half\"},\"finish_reason\":\"\"}]}\n\n";
     assert_eq!(events(ProviderKind::Openai, ok(broken)).await, [text("half")]);
-    // Whole calls that are all numbered 0, no usage, no farewell.
+    // Complete calls that are all numbered 0, without usage or a final event.
     let other = concat!(
         "data: {\"choices\":[{\"delta\":{\"content\":null,\"tool_calls\":[",
         "{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"Read\",\"arguments\":\"{}\"}}]}}]}\n\n",

@@ -10,22 +10,22 @@ use crate::Definition;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum CheckResult {
-    /// It works.
+    /// The check passed.
     Pass,
-    /// It does not; the service cannot be published.
+    /// The check failed; the service cannot be published.
     Fail,
-    /// It does not apply, or could not be asked.
+    /// The check does not apply, or could not be made.
     Skip,
 }
 
 /// One check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// What was asked, in words that stay the same.
+    /// What was checked, in stable words.
     pub name: String,
     /// What was found.
     pub verdict: CheckResult,
-    /// Why.
+    /// Why the check ended so, for people.
     pub cause: String,
     /// The one thing to do next; present exactly when it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,16 +35,16 @@ pub struct Check {
 /// All checks of one definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckReport {
-    /// Which definition was checked: another one needs another check.
+    /// The definition that was checked: another one needs another check.
     pub definition_sha256: Sha256Digest,
-    /// When.
+    /// When the checks were made.
     pub checked_at: Timestamp,
     /// Each check, in the order they were made.
     pub checks: Vec<Check>,
 }
 
 impl CheckReport {
-    /// Whether nothing failed.
+    /// Whether no check failed.
     pub fn passed(&self) -> bool {
         self.checks.iter().all(|check| check.verdict != CheckResult::Fail)
     }

@@ -1,4 +1,4 @@
-//! What a service is: fixed by its owner, frozen when it is published.
+//! A service's definition: set by its owner, frozen when it is published.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -13,49 +13,51 @@ use crate::{McpServer, Provider};
 
 /// Everything that decides how a run of this service is executed.
 ///
-/// Publishing freezes it with a digest; an offer for another digest is refused. Nothing in it ever
-/// leaves the device.
+/// Publishing freezes it with a digest; an offer for another digest is refused. The definition never leaves the device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
     /// Unique within the application.
     pub name: String,
-    /// What it does, for the people who call it.
+    /// What the service does, for callers.
     pub description: String,
     /// The folder that tools work in. Absolute.
     pub working_directory: PathBuf,
-    /// Who answers.
+    /// The model provider, or the scripted assistant.
     pub provider: Provider,
     /// Which of the provider's models, by the provider's own name; for `scripted`: `folder`, or `script:` and a file's path.
     pub model: String,
     /// The fixed task.
     pub instructions: String,
-    /// The tools the assistant may call; none means conversation only.
+    /// The tools the assistant may call; empty: conversation only.
     pub tools: Vec<ToolName>,
-    /// Instructions for kinds of work, which the assistant asks for when it finds them of use.
+    /// Instructions for kinds of work, which the assistant loads when it needs them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<Skill>,
-    /// Servers elsewhere whose tools the assistant may call too.
+    /// MCP servers whose tools the assistant may call too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mcp: Vec<McpServer>,
     /// Which calls run by themselves, which ask first, and which never run.
     #[serde(default, skip_serializing_if = "ApprovalPolicy::is_default")]
     pub approvals: ApprovalPolicy,
-    /// Files that no tool changes, as patterns; see [`super::ProtectedPaths`].
+    /// Patterns of files that no tool changes; see [`super::ProtectedPaths`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub protected: Vec<String>,
-    /// The network that commands have. Nothing but Bash uses it.
+    /// The network that commands have. Only Bash uses it.
     #[serde(default, skip_serializing_if = "Network::is_none")]
     pub network: Network,
-    /// What one run may take.
+    /// The limits of one run.
     pub limits: RunLimits,
 }
 
 impl Definition {
-    /// Checks every field; each that is wrong is named once, with what to write instead.
+    /// Checks every field, and reports each wrong one once, with what to write instead.
     ///
-    /// The working directory must be absolute and exist, for a definition that names no folder is
-    /// a typing error; whether the folder suits is asked by the checks.
+    /// The working directory must be absolute and exist: a missing folder is a typing error. The checks find out
+    /// whether the folder suits.
+    ///
+    /// # Errors
+    /// The fields that are not acceptable.
     pub fn validate(&self) -> Result<(), InvalidDefinition> {
         let wrong: Vec<FieldError> = [
             ("name", service::check_name(&self.name)),
@@ -78,8 +80,8 @@ impl Definition {
         if wrong.is_empty() { Ok(()) } else { Err(InvalidDefinition(wrong)) }
     }
 
-    /// How many tokens the model takes in one call, what it writes included. `None` for the scripted assistant, which
-    /// has no model.
+    /// How many tokens the model takes in one call, including its answer. `None` for the scripted assistant, which has
+    /// no model.
     pub fn context_tokens(&self) -> Option<u64> {
         let default = (self.provider != Provider::Scripted).then_some(DEFAULT_CONTEXT_TOKENS);
         self.limits.context_tokens.or(default)
@@ -112,7 +114,7 @@ impl Definition {
         }
     }
 
-    /// Whether the account is there is asked by the checks: it may be configured later.
+    /// Only the name is checked: the provider may be configured later, and the checks find out whether it is there.
     fn check_provider(&self) -> Result<(), String> {
         match &self.provider {
             Provider::Scripted => Ok(()),
@@ -152,7 +154,7 @@ impl Definition {
         }
     }
 
-    /// What nothing uses would mislead whoever reads the definition.
+    /// A network that no tool uses would mislead the reader of the definition.
     fn check_network(&self) -> Result<(), String> {
         match self.network == Network::Host && !self.tools.contains(&ToolName::Bash) {
             true => Err("only commands use a network, and this service has no Bash; write \"none\"".to_owned()),
@@ -191,34 +193,34 @@ impl Definition {
         Ok(())
     }
 
-    /// The digest that a published version is known by.
+    /// The digest that identifies a published version.
     pub fn digest(&self) -> Sha256Digest {
         Sha256Digest::of_json(self).expect("a definition is text, numbers and lists, all of which JSON can hold")
     }
 }
 
-/// The window of a model of which nobody said how large it is: the models of today have it, or a larger one.
+/// The context window of a model where none is configured: today's models have at least this much.
 const DEFAULT_CONTEXT_TOKENS: u64 = 128_000;
 
-/// The most skills of a service.
+/// At most this many skills for each service.
 const MAX_SKILLS: usize = 32;
 
-/// The most characters of a model's name.
+/// The length limit of a model's name, in characters.
 const MAX_MODEL_CHARS: usize = 200;
 
-/// The largest instructions, in bytes: far above what people write, far below what a model takes.
+/// The size limit of the instructions, in bytes: far above what people write, far below what a model takes.
 pub const MAX_INSTRUCTIONS_BYTES: usize = 256 * 1024;
 
 /// One field of a definition that is not acceptable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldError {
-    /// Its name, as in the file.
+    /// The field's name, as in the file.
     pub field: std::borrow::Cow<'static, str>,
     /// What is wrong and what to write instead.
     pub message: String,
 }
 
-/// A definition with one error or more.
+/// A definition with at least one error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the service's definition is not valid: {}", .0.iter().map(|e| format!("{}: {}", e.field, e.message)).collect::<Vec<_>>().join("; "))]
 pub struct InvalidDefinition(pub Vec<FieldError>);
@@ -319,7 +321,8 @@ mod tests {
         assert_eq!(serde_json::from_str::<Definition>(&json).expect("reads back").digest(), one.digest());
     }
 
-    /// A published service is known by this digest: runs that wait at a gateway, and what its owner published, carry it.
+    /// The digest identifies a published service: runs that wait at a gateway, and the owner's published versions,
+    /// carry it.
     #[test]
     fn the_digest_of_a_definition_stays_what_it_was() {
         let definition = Definition {

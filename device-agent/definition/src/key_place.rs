@@ -1,4 +1,4 @@
-//! Where a device keeps other people's keys, as its owner chooses.
+//! Where a device keeps providers' and servers' keys, as its owner chooses.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub enum KeyPlace {
 }
 
 impl KeyPlace {
-    /// As it is written and read.
+    /// The word for it in settings.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -22,7 +22,7 @@ impl KeyPlace {
         }
     }
 
-    /// As a sentence goes on with it.
+    /// The words for it inside a sentence.
     pub const fn words(self) -> &'static str {
         match self {
             Self::File => "in a file that only you can read",
@@ -39,7 +39,7 @@ impl KeyPlace {
 impl std::str::FromStr for KeyPlace {
     type Err = String;
 
-    /// What was written instead is not repeated: whoever mistakes the setting writes a key there.
+    /// The error does not repeat the text: a person who mistakes the setting may have written a key.
     fn from_str(text: &str) -> Result<Self, String> {
         let known = [Self::File, Self::Keyring].into_iter().find(|place| place.as_str() == text);
         known.ok_or_else(|| "choose file or keyring".to_owned())

@@ -1,15 +1,14 @@
-//! What the agent's other parts stand on: what a service is, as its owner defined it, and what a tool is.
+//! The data types under the agent's other crates: a service as its owner defined it, and the contract of tools.
 //!
-//! | module | what it says |
+//! | module | contents |
 //! |---|---|
 //! | [`definition`], [`limits`], [`network`], [`protected`], [`skill`], [`tool_name`], [`provider`], [`mcp_server`] | the definition, field by field |
 //! | [`approvals`] | which calls run, which ask first, which never run |
-//! | [`service`], [`check`] | a service's draft and published version, and what its checks found |
+//! | [`service`], [`check`] | a service's draft and published version, and the results of its checks |
 //! | [`tool`] | the contract of tools, and a call with what it would do |
-//! | [`key_place`], [`names`] | where keys are kept; how things may be called |
+//! | [`key_place`], [`names`] | where keys are kept; which names are valid |
 //!
-//! Facts only: nothing here asks a provider, opens a database or runs a tool. What is done with a service is in the
-//! agent's `services`.
+//! Data only: this crate calls no provider, opens no database and runs no tool. The agent's `services` work with it.
 
 pub mod approvals;
 pub mod check;

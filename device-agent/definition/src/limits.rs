@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{McpServer, ToolName};
 
-/// What one run may take, and how many may run at once.
+/// The limits of one run, and how many runs execute at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunLimits {
@@ -14,7 +14,7 @@ pub struct RunLimits {
     pub max_duration_s: u32,
     /// Runs of this service at the same time.
     pub concurrency: u32,
-    /// Tokens that the model may write in one run, over all of its calls; as many as it likes when absent.
+    /// Tokens that the model may write in one run, over all of its calls; absent: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u64>,
     /// Tokens that the model takes in one call; see [`super::Definition::context_tokens`].
@@ -28,11 +28,12 @@ impl Default for RunLimits {
     }
 }
 
-/// The most that a limit of tokens can be.
+/// The largest value of a token limit.
 const MAX_TOKEN_LIMIT: u64 = 10_000_000;
 
 impl RunLimits {
-    /// What a new service with these tools has: where one run may change something under another, they take turns.
+    /// The defaults for a new service with these tools: where runs could change each other's files, they run one at a
+    /// time.
     pub fn default_for(tools: &[ToolName], servers: &[McpServer]) -> Self {
         let writes = tools.iter().any(|tool| tool.writes()) || !servers.is_empty();
         let concurrency = if writes { 1 } else { Self::default().concurrency };

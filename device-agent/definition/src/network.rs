@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// None: not even this computer's own servers can be reached.
+    /// No network: even this computer's own servers cannot be reached.
     #[default]
     None,
     /// The computer's: the Internet, the networks it is in, and every server on the computer itself.
@@ -14,7 +14,7 @@ pub enum Network {
 }
 
 impl Network {
-    /// Whether there is none.
+    /// Whether commands have no network.
     pub const fn is_none(&self) -> bool {
         matches!(self, Self::None)
     }
@@ -36,7 +36,7 @@ impl std::str::FromStr for Network {
     }
 }
 
-/// No such network.
+/// The text names no network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("commands have the network none or host")]
 pub struct UnknownNetwork;

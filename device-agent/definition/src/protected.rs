@@ -1,16 +1,16 @@
-//! Places that a service's owner keeps as they are: patterns as in a `.gitignore`.
+//! Files that a service's owner protects from changes: patterns as in a `.gitignore`.
 
 use std::path::Path;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-/// The most patterns of a service.
+/// At most this many patterns for each service.
 const MAX_PATTERNS: usize = 64;
-/// The most characters of a pattern.
+/// The length limit of a pattern, in characters.
 const MAX_PATTERN_CHARS: usize = 500;
 
-/// Patterns that were read and checked. A pattern without a slash means a name at any depth; one that means
-/// a folder means everything in it. Upper and lower case are one, for some file systems say so.
+/// Checked patterns. A pattern without a slash matches a name at any depth; one that matches a folder covers everything
+/// in it. Upper and lower case are the same, because some file systems treat them so.
 #[derive(Clone)]
 pub struct ProtectedPaths(Gitignore);
 
@@ -21,13 +21,16 @@ impl std::fmt::Debug for ProtectedPaths {
 }
 
 impl ProtectedPaths {
-    /// Reads patterns; the error says which is wrong and why.
+    /// Reads patterns.
+    ///
+    /// # Errors
+    /// A pattern is not valid: the error names it, and why.
     pub fn new(patterns: &[String]) -> Result<Self, String> {
         if patterns.len() > MAX_PATTERNS {
             return Err(format!("a service protects at most {MAX_PATTERNS} patterns; these are {}", patterns.len()));
         }
         let mut builder = GitignoreBuilder::new("");
-        // No pattern fails to compile because of its case.
+        // Case folding makes no pattern invalid.
         let _ = builder.case_insensitive(true);
         for pattern in patterns {
             let wrong = |why: &str| Err(format!("{pattern:?}: {why}"));

@@ -1,22 +1,22 @@
-//! Who answers in a service: a model provider by its name on this device, or the scripted assistant.
+//! What answers in a service: a model provider by its name on this device, or the scripted assistant.
 
 use serde::{Deserialize, Serialize};
 
 use crate::names::is_short_name;
 
-/// The name of the assistant that needs no account.
+/// The name of the scripted assistant, which needs no provider.
 pub const SCRIPTED_PROVIDER: &str = "scripted";
 
-/// The most characters of a provider's name.
+/// The length limit of a provider's name, in characters.
 const MAX_NAME_CHARS: usize = 32;
 
-/// Who answers. In a file: `scripted`, or the name of an account.
+/// What answers a run. In a file: `scripted`, or a provider's name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum Provider {
-    /// No model and no account: answers from the folder, or plays a script.
+    /// The scripted assistant, without a model: answers from the folder, or plays a script.
     Scripted,
-    /// A model provider that the desktop user configured, by its name.
+    /// A configured model provider, by its name.
     Account(String),
 }
 
@@ -44,11 +44,11 @@ impl std::fmt::Display for Provider {
     }
 }
 
-/// Whether a provider can be called so. A name is also a part of a file's name.
+/// Whether a text can name a provider. A name is also a part of a file's name.
 pub fn is_provider_name(text: &str) -> bool {
     is_short_name(text, MAX_NAME_CHARS) && text != SCRIPTED_PROVIDER
 }
 
-/// What a provider's name looks like.
+/// The form of a provider's name, for people.
 pub const PROVIDER_NAME_RULE: &str =
     "a provider's name has 1 to 32 characters from a-z, 0-9 and -; and \"scripted\" is the one without an account";

@@ -1,4 +1,4 @@
-//! A service with its draft and its published version, and how far it has come.
+//! A service with its draft, its published version and its stage.
 
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::{ApplicationId, DraftId, EndpointId};
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CheckReport, Definition};
 
-/// How far a service has come.
+/// The stage that a service has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServiceStage {
-    /// Saved, and not checked in this form, or not with success.
+    /// Saved; this form was not checked, or a check failed.
     Draft,
     /// Every check of exactly this definition passed.
     Checked,
@@ -21,11 +21,11 @@ pub enum ServiceStage {
 /// A service with its draft and, once there is one, its published version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
-    /// What this device knows it by.
+    /// The service's identifier on this device.
     pub draft_id: DraftId,
     /// The application that may call it.
     pub app_id: ApplicationId,
-    /// What callers know it by; chosen before the first publication is sent.
+    /// The endpoint's identifier for callers; chosen before the first publication is sent.
     pub endpoint_id: Option<EndpointId>,
     /// The definition as it was last saved.
     pub draft: Definition,
@@ -40,7 +40,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Where the draft stands. A service with a newer draft is `published` in its older version too.
+    /// The stage of the draft. A service with a newer draft is `published` in its older version too.
     pub fn stage(&self) -> ServiceStage {
         if self.published.as_ref().is_some_and(|version| version.definition == self.draft) {
             ServiceStage::Published
@@ -55,15 +55,15 @@ impl Service {
 /// A frozen version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// Counted from 1.
+    /// The version's number, counted from 1.
     pub version: u32,
-    /// What it does. Its digest is [`Definition::digest`].
+    /// The frozen definition. Its digest is [`Definition::digest`].
     pub definition: Definition,
     /// The checks it passed.
     pub checks: CheckReport,
-    /// When the gateway confirmed it; `None` while its answer is awaited.
+    /// When the gateway confirmed it; `None` while the confirmation is outstanding.
     pub published_at: Option<Timestamp>,
-    /// Why nothing of it runs; `None` as long as it does. Publishing ends it.
+    /// Why the version is paused; `None` while it is active. Publishing ends the pause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
 }

@@ -1,7 +1,7 @@
 //! Skills: instructions for a kind of work, as people write them in a SKILL.md file.
 //!
-//! A service takes the text itself, so that what was published stays what it is whatever happens to the
-//! file. Only the instructions count: scripts and other files beside a SKILL.md are not used.
+//! A service copies the text, so that a published version stays the same when the file changes. Only the instructions
+//! are used: scripts and other files beside a SKILL.md are not.
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -13,22 +13,22 @@ use serde::{Deserialize, Serialize};
 
 /// The file in a skill's folder.
 const SKILL_FILE_NAME: &str = "SKILL.md";
-/// The most bytes of a SKILL.md.
+/// The size limit of a SKILL.md, in bytes.
 const MAX_FILE_BYTES: usize = 64 * 1024;
-/// The most characters of a name.
+/// The length limit of a name, in characters.
 const MAX_NAME_CHARS: usize = 64;
-/// The most characters of a description.
+/// The length limit of a description, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 1024;
 
 /// One skill of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Skill {
-    /// What the assistant calls it by.
+    /// The name that the assistant uses.
     pub name: String,
-    /// When it is of use: all the assistant sees of it until it asks for more.
+    /// When the skill is useful: the assistant sees only this until it loads the skill.
     pub description: String,
-    /// What to do.
+    /// The text that the assistant gets.
     pub instructions: String,
     /// The folder it was read from.
     pub source: PathBuf,
@@ -42,10 +42,10 @@ pub enum SkillError {
     Io {
         /// Which file.
         path: PathBuf,
-        /// Why.
+        /// Why the file cannot be read.
         source: std::io::Error,
     },
-    /// The file is not what a SKILL.md is.
+    /// The file is not a valid SKILL.md.
     #[error("{path}: {problem}")]
     Invalid {
         /// Which file.
@@ -56,21 +56,24 @@ pub enum SkillError {
 }
 
 impl Skill {
-    /// Reads the skill in a folder, or the one whose SKILL.md is named itself: a regular file or a link to one, and
-    /// not much more of it than a skill may have.
+    /// Reads the skill in a folder, or the one whose SKILL.md is named itself: a regular file or a link to one. Stops
+    /// reading just above the size limit.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not a valid SKILL.md.
     pub fn read(place: &Path) -> Result<Self, SkillError> {
         let folder = if place.ends_with(SKILL_FILE_NAME) { place.parent().unwrap_or(place) } else { place };
         let path = folder.join(SKILL_FILE_NAME);
         let io = |source| SkillError::Io { path: path.clone(), source };
         let invalid = |problem| SkillError::Invalid { path: path.clone(), problem };
-        // A pipe, which would keep us waiting, and a device are opened without waiting, and then refused.
+        // Opening a pipe would block, and a device may too: both are opened without waiting, then refused.
         let without_waiting = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
         let file = OpenOptions::new().read(true).custom_flags(without_waiting).open(&path).map_err(io)?;
         if !file.metadata().map_err(io)?.is_file() {
             return Err(invalid("it is not a regular file".to_owned()));
         }
         let mut bytes = Vec::new();
-        // What a file system says of a file's size need not be true.
+        // The size that a file system reports need not be true.
         file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(io)?;
         if bytes.len() > MAX_FILE_BYTES {
             return Err(invalid(format!("a skill has at most {MAX_FILE_BYTES} bytes")));
@@ -110,8 +113,8 @@ struct SkillFile {
     instructions: String,
 }
 
-/// The front matter is YAML, of which two keys with text are wanted. They are read line by line: real files
-/// hold what a YAML reader refuses, such as `description: Use when: …`, and nothing else of YAML is needed.
+/// The front matter is YAML; only two keys with text are needed. They are read line by line: real files hold lines that
+/// a YAML reader refuses, such as `description: Use when: …`.
 fn parse(text: &str) -> Result<SkillFile, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.lines();
@@ -131,7 +134,7 @@ fn parse(text: &str) -> Result<SkillFile, String> {
     Ok(SkillFile { name: value("name")?, description: value("description")?, instructions })
 }
 
-/// The text of a key: behind its colon, quoted or not, or in the indented lines below it, as one line.
+/// The text of a key: after its colon, quoted or not, or in the indented lines below it, as one line.
 fn value(front: &[&str], key: &str) -> Option<String> {
     let at =
         front.iter().position(|line| line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':')))?;
@@ -146,7 +149,7 @@ fn value(front: &[&str], key: &str) -> Option<String> {
     })
 }
 
-/// A quoted YAML text, as far as such texts are written by people.
+/// A quoted YAML text, as far as people write such texts.
 fn unquoted(text: &str, quote: char) -> String {
     match quote {
         '"' => text.replace("\\\"", "\"").replace("\\\\", "\\"),
@@ -201,7 +204,7 @@ mod tests {
         assert!(Skill::read(Path::new("/nonexistent")).is_err());
     }
 
-    /// Reads on a thread of its own, so that a reading which does not end fails the test.
+    /// Reads on its own thread, so that a read that does not end fails the test.
     fn refused(folder: &Path) -> String {
         let (answer, result) = std::sync::mpsc::channel();
         let folder = folder.to_owned();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The tools, by the names that models know.
+/// The tools, by the names that models use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ToolName {
     /// Reads a text file.
@@ -23,7 +23,7 @@ impl ToolName {
     /// Every tool.
     pub const ALL: [Self; 6] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write, Self::Bash];
 
-    /// The tools for the files of the working directory: what a new service has.
+    /// The tools for the files of the working directory: the default of a new service.
     pub const WORKSPACE_TOOLS: [Self; 5] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write];
 
     /// The name that models, people and definitions use.
@@ -38,7 +38,7 @@ impl ToolName {
         }
     }
 
-    /// Whether it can change something.
+    /// Whether the tool can change something.
     pub const fn writes(self) -> bool {
         match self {
             Self::Read | Self::Grep | Self::Glob => false,
@@ -61,7 +61,7 @@ impl std::str::FromStr for ToolName {
     }
 }
 
-/// No such tool.
+/// The text names no tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a tool; tools are Read, Grep, Glob, Edit, Write and Bash")]
 pub struct UnknownTool;

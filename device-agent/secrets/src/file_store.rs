@@ -1,4 +1,4 @@
-//! A folder of private files, one for each name: what a person configured, beside the key that belongs to it.
+//! A folder of private files, one for each name: configured things with their keys.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use super::keyring::{KeyringEntry, KeyringError};
 use super::{KeyHolder, KeyPreference, Secret, SecretError, StoredKey, read_private, write_private};
 
-/// The folder. Every call does file work and may block. Clones share their lock.
+/// The folder of files. Every call does file work and may block. Clones share their lock.
 pub struct SecretFileStore<T> {
     folder: PathBuf,
     is_name: fn(&str) -> bool,
@@ -24,28 +24,28 @@ pub struct SecretFileStore<T> {
     files: PhantomData<fn() -> T>,
 }
 
-/// Why a file of the folder cannot be had.
+/// Why a file of the folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretFileError {
-    /// There is none of this name.
+    /// No file has this name.
     #[error("there is no {0:?}")]
     Unknown(String),
-    /// It holds something else. What, is not repeated: it may be a key.
+    /// The file cannot be parsed. Its content is not repeated: it may be a key.
     #[error("{0} is damaged")]
     Damaged(PathBuf),
-    /// It, or the key in it, cannot be used.
+    /// The file, or the key in it, cannot be used.
     #[error(transparent)]
     Secret(#[from] SecretError),
 }
 
-/// What is to be done with the key in a file.
+/// What happens to the key in a file.
 #[derive(Clone, Debug)]
 pub enum KeyChange {
-    /// The saved one stays.
+    /// The saved key stays.
     Keep,
-    /// No key any more.
+    /// The key is removed.
     Forget,
-    /// This one from now on.
+    /// This key replaces the saved one.
     Replace(Secret),
 }
 
@@ -63,17 +63,20 @@ impl<T> std::fmt::Debug for SecretFileStore<T> {
 }
 
 impl<T: Serialize + DeserializeOwned + KeyHolder> SecretFileStore<T> {
-    /// A folder, which is made when it is first needed. A name is a part of a file's name: `is_name` lets no other in.
+    /// A folder, created on first use. `is_name` decides which names are valid: a name is a part of a file's name.
     pub fn new(folder: PathBuf, is_name: fn(&str) -> bool) -> Self {
         Self { folder, is_name, changing: Arc::default(), wanted: KeyPreference::default(), files: PhantomData }
     }
 
-    /// The same, with keys where they are wanted.
+    /// The same folder, with new keys kept where the preference says.
     pub fn with_preference(self, wanted: KeyPreference) -> Self {
         Self { wanted, ..self }
     }
 
-    /// Everything in it, by name.
+    /// Every entry, by name.
+    ///
+    /// # Errors
+    /// The folder or one of its files cannot be read or parsed.
     pub fn all(&self) -> Result<Vec<(String, T)>, SecretFileError> {
         self.names()?.into_iter().map(|name| self.read(&name).map(|file| (name, file))).collect()
     }
@@ -92,29 +95,38 @@ impl<T: Serialize + DeserializeOwned + KeyHolder> SecretFileStore<T> {
         Ok(names)
     }
 
-    /// What is saved by a name.
+    /// The entry of a name.
+    ///
+    /// # Errors
+    /// There is no such file, or it cannot be read or parsed.
     pub fn read(&self, name: &str) -> Result<T, SecretFileError> {
         let path = self.file(name)?;
         let text = read_private(&path)?.ok_or_else(|| unknown(name))?;
         serde_json::from_str(&text).map_err(|_| SecretFileError::Damaged(path))
     }
 
-    /// What is saved by a name, with its key.
+    /// The entry of a name, with its key.
+    ///
+    /// # Errors
+    /// As [`Self::read`]; or the key cannot be read.
     pub fn open(&self, name: &str) -> Result<(T, Option<Zeroizing<String>>), SecretFileError> {
         let reveal = |file: T| match file.key().map(StoredKey::reveal).transpose() {
             Ok(key) => Ok((file, key)),
             Err(error) => Err(SecretFileError::from(error)),
         };
         match reveal(self.read(name)?) {
-            // It may have been moved between the two looks.
+            // The key may have moved between the two reads.
             Err(SecretFileError::Secret(SecretError::Keyring(KeyringError::Missing))) => reveal(self.read(name)?),
             opened => opened,
         }
     }
 
-    /// Saves what `make` makes of what was there, one change at a time. Its key is kept at `place`; without one where the
-    /// key before it was, or where keys are wanted. `anew`: it needs nothing of what was there, so that it also mends what
-    /// is damaged.
+    /// Replaces an entry by what `make` returns for the old one; one change at a time. Its key is kept at `place`; if
+    /// that is `None`, where the previous key was, else at the preferred place. `anew`: `make` needs no old entry, so a
+    /// damaged file can be replaced.
+    ///
+    /// # Errors
+    /// The file or the key cannot be read or written, or `make` refuses.
     pub fn change<E: From<SecretFileError>>(
         &self,
         name: &str,
@@ -136,15 +148,15 @@ impl<T: Serialize + DeserializeOwned + KeyHolder> SecretFileStore<T> {
             key.move_to(place).map_err(SecretFileError::from)?;
         }
         let written = self.write(name, &made);
-        // A key leaves its old place last: what ends before that leaves it there twice, and never nowhere.
+        // The old copy of a key is deleted last: an interrupted change leaves the key in two places, never in none.
         let unused = if written.is_ok() { before } else { entry(&made) };
         self.forget_unless_named(name, unused);
         written?;
         Ok(made)
     }
 
-    /// Deletes an entry of the keyring that a file had or was to have, unless it is what the file names now. Of a file
-    /// that cannot be read nobody knows.
+    /// Deletes a keyring entry that a file had or was to have, unless the file names it now. Keeps it if the file
+    /// cannot be read.
     fn forget_unless_named(&self, name: &str, unused: Option<KeyringEntry>) {
         let Some(unused) = unused else { return };
         let named = match self.read(name) {
@@ -157,12 +169,15 @@ impl<T: Serialize + DeserializeOwned + KeyHolder> SecretFileStore<T> {
         }
     }
 
-    /// Moves every key to where keys are wanted, one after the other. What was moved before something fails stays moved.
+    /// Moves every key to the preferred place, one after the other. Keys moved before a failure stay moved.
+    ///
+    /// # Errors
+    /// A file or a key cannot be read or written.
     pub fn move_keys(&self) -> Result<(), SecretFileError> {
         for name in self.names()? {
             let wanted = Some(self.wanted.get());
             match self.change::<SecretFileError>(&name, false, wanted, |saved| saved.ok_or_else(|| unknown(&name))) {
-                // It was removed in the meantime.
+                // The file was removed in the meantime.
                 Ok(_) | Err(SecretFileError::Unknown(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -170,7 +185,7 @@ impl<T: Serialize + DeserializeOwned + KeyHolder> SecretFileStore<T> {
         Ok(())
     }
 
-    /// Where in the keyring its keys are, as far as its files can be read.
+    /// The keyring entries of its keys, as far as its files can be read.
     pub fn entries(&self) -> Vec<KeyringEntry> {
         let names = self.names().unwrap_or_default();
         names.iter().filter_map(|name| entry(&self.read(name).ok()?)).collect()
@@ -184,7 +199,10 @@ impl<T: Serialize + DeserializeOwned + KeyHolder> SecretFileStore<T> {
         Ok(write_private(&self.file(name)?, &text)?)
     }
 
-    /// Removes a file, and its key with it.
+    /// Removes a file with its key.
+    ///
+    /// # Errors
+    /// There is no such file, or it cannot be removed.
     pub fn remove(&self, name: &str) -> Result<(), SecretFileError> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.file(name)?;
@@ -197,7 +215,10 @@ impl<T: Serialize + DeserializeOwned + KeyHolder> SecretFileStore<T> {
         Ok(())
     }
 
-    /// Where a name's file is, whether or not there is one.
+    /// The path of a name's file, whether or not it exists.
+    ///
+    /// # Errors
+    /// The name is not valid.
     pub fn file(&self, name: &str) -> Result<PathBuf, SecretFileError> {
         if (self.is_name)(name) { Ok(self.folder.join(format!("{name}.json"))) } else { Err(unknown(name)) }
     }
@@ -207,7 +228,7 @@ impl<T: Serialize + DeserializeOwned + KeyHolder> SecretFileStore<T> {
     }
 }
 
-/// Where a file's key is in the keyring.
+/// The keyring entry of a file's key.
 fn entry(file: &impl KeyHolder) -> Option<KeyringEntry> {
     file.key().and_then(StoredKey::entry).cloned()
 }
@@ -217,7 +238,8 @@ fn unknown(name: &str) -> SecretFileError {
 }
 
 impl KeyChange {
-    /// The key from now on. A saved one was given for a place and never moves: `moved` is the error where it would.
+    /// The key after a change. A saved key belongs to one address and is never sent to another: `moved` is the error
+    /// for that case.
     pub fn of<K, E>(
         self,
         saved: Option<K>,

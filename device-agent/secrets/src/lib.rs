@@ -1,4 +1,4 @@
-//! Where secrets live on this computer: in files of mode 0600, or the keys among them in the desktop's keyring.
+//! Storage of secrets on this computer: files of mode 0600, or the desktop's keyring for the keys in them.
 
 mod file_store;
 pub mod keyring;
@@ -15,25 +15,25 @@ pub use file_store::{KeyChange, SecretFileError, SecretFileStore};
 use keyring::KeyringError;
 pub use stored_key::{KeyHolder, KeyPreference, StoredKey};
 
-/// The most bytes of a secret. No provider's key comes near it.
+/// The size limit of a secret, in bytes. Providers' keys are far shorter.
 const MAX_SECRET_BYTES: usize = 8 * 1024;
-/// The most bytes of a file that holds one.
+/// The size limit of a file that holds a secret, in bytes.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
-/// A secret that somebody else issued. Cloning shares it; `Debug` shows nothing of it, and it is
-/// overwritten when the last one is dropped.
+/// A secret that somebody else issued. Clones share it; `Debug` does not show it, and it is overwritten when the last
+/// clone is dropped.
 #[derive(Clone)]
 pub struct Secret(Arc<Zeroizing<String>>);
 
 /// Why a secret cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// Its file cannot be read or written.
+    /// The file cannot be read or written.
     #[error("{path}: {source}")]
     Io {
         /// Which file.
         path: PathBuf,
-        /// Why.
+        /// Why the file cannot be read or written.
         source: io::Error,
     },
     /// Others can read the file.
@@ -44,10 +44,10 @@ pub enum SecretError {
         /// Its mode.
         mode: u32,
     },
-    /// It is in the keyring, or is to be.
+    /// The keyring cannot be used.
     #[error(transparent)]
     Keyring(#[from] KeyringError),
-    /// It is none.
+    /// The text is not a valid key.
     #[error(
         "a key is one line of visible ASCII characters without spaces, of at most {MAX_SECRET_BYTES} bytes; this is not"
     )]
@@ -55,7 +55,10 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// Takes a secret as it was typed or read, without the white space around it.
+    /// Takes a secret as typed or read, without the white space around it.
+    ///
+    /// # Errors
+    /// The text is not a valid key.
     pub fn new(text: &str) -> Result<Self, SecretError> {
         let text = text.trim();
         let is_one =
@@ -75,7 +78,10 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Reads a file that only its owner can read; `None` when there is none.
+/// Reads a file that only its owner can read; `None` if there is none.
+///
+/// # Errors
+/// The file cannot be read, or others can read it.
 pub fn read_private(path: &Path) -> Result<Option<Zeroizing<String>>, SecretError> {
     let io = |source| SecretError::Io { path: path.to_owned(), source };
     let file = match std::fs::File::open(path) {
@@ -92,8 +98,11 @@ pub fn read_private(path: &Path) -> Result<Option<Zeroizing<String>>, SecretErro
     Ok(Some(text))
 }
 
-/// Writes a file of mode 0600 in one step: either the old content is there, or the new, and the new one stays when this
-/// returns. Two that write the same file at once are kept apart by their caller.
+/// Writes a file of mode 0600 in one step: a reader sees the old content or the new, and the new one is durable when
+/// this returns. The caller serialises writes to the same file.
+///
+/// # Errors
+/// The file cannot be written.
 pub fn write_private(path: &Path, content: &[u8]) -> Result<(), SecretError> {
     let partial = path.with_extension("new");
     let written = || -> io::Result<()> {
@@ -102,7 +111,7 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<(), SecretError> {
         file.write_all(content)?;
         file.sync_all()?;
         std::fs::rename(&partial, path)?;
-        // Until then a power failure may bring the old one back, which may name a key that was deleted since.
+        // Before this sync, a power failure may restore the old file, which may name a key that was deleted since.
         path.parent().map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_all())
     };
     written().map_err(|source| SecretError::Io { path: path.to_owned(), source })

@@ -1,5 +1,5 @@
-//! A key as a private file has it: itself, or the name of its entry in the keyring. Each file says for itself where its key
-//! is, so that a move that ends in the middle has lost nothing.
+//! A key as a private file holds it: the key itself, or the name of its keyring entry. Each file records where its own
+//! key is, so an interrupted move loses nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::SecretError;
 use super::keyring::KeyringEntry;
 
-/// Where keys are to be kept from now on. Cloning shares it.
+/// Where new keys are kept. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct KeyPreference(Arc<KeyPreferenceInner>);
 
@@ -25,17 +25,17 @@ struct KeyPreferenceInner {
 }
 
 impl KeyPreference {
-    /// Where.
+    /// Where keys are kept now.
     pub fn get(&self) -> KeyPlace {
         place(self.0.keyring.load(Ordering::SeqCst))
     }
 
-    /// Somewhere else. Returns where they were wanted before.
+    /// Changes the place. Returns the previous one.
     pub fn set(&self, wanted: KeyPlace) -> KeyPlace {
         place(self.0.keyring.swap(wanted.is_keyring(), Ordering::SeqCst))
     }
 
-    /// Held by whoever moves all keys: one move at a time.
+    /// The lock for moving all keys: one move at a time.
     pub async fn lock_moves(&self) -> MutexGuard<'_, ()> {
         self.0.moving.lock().await
     }
@@ -49,27 +49,27 @@ fn place(keyring: bool) -> KeyPlace {
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum StoredKey {
-    /// Itself.
+    /// The key itself.
     Here(Zeroizing<String>),
-    /// In the keyring.
+    /// A reference to an entry in the keyring.
     There(KeyringReference),
 }
 
-/// Where in the keyring a key is.
+/// The keyring entry of a key.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyringReference {
-    /// Under this name.
+    /// The entry's name.
     keyring: KeyringEntry,
 }
 
 impl StoredKey {
-    /// A key that was just given; it is moved when its file is written.
+    /// A new key; it is moved when its file is written.
     pub fn new(text: impl Into<String>) -> Self {
         Self::Here(Zeroizing::new(text.into()))
     }
 
-    /// Where it is.
+    /// Where the key is kept.
     pub fn place(&self) -> KeyPlace {
         place(self.entry().is_some())
     }
@@ -90,7 +90,7 @@ impl StoredKey {
         }
     }
 
-    /// Makes it what a file holds whose key is at `place`. An entry that it leaves is still there. May block.
+    /// Moves the key to `place`, in the form that its file holds. The old keyring entry is not deleted. May block.
     pub(super) fn move_to(&mut self, place: KeyPlace) -> Result<(), SecretError> {
         *self = match (&*self, place) {
             (Self::Here(text), KeyPlace::Keyring) => {
@@ -103,7 +103,7 @@ impl StoredKey {
     }
 }
 
-/// By hand: what is derived for an untagged enum leaves a copy of the key in memory.
+/// By hand: the derived code for an untagged enum leaves a copy of the key in memory.
 impl<'de> Deserialize<'de> for StoredKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(StoredKeyVisitor)
@@ -128,12 +128,12 @@ impl<'de> Visitor<'de> for StoredKeyVisitor {
     }
 }
 
-/// What a private file holds.
+/// The content of a private file that may hold a key.
 pub trait KeyHolder {
     /// Its key, if it has one.
     fn key(&self) -> Option<&StoredKey>;
 
-    /// The same, to be moved.
+    /// The same, mutable, for moving it.
     fn key_mut(&mut self) -> Option<&mut StoredKey>;
 }
 

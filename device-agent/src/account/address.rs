@@ -1,23 +1,23 @@
-//! A hosted gateway's address: what tokens are kept for, and the only place they go to beside the issuer.
+//! A hosted gateway's address. Tokens are kept for it, and sent only to it and its issuer.
 
 use std::fmt;
 
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-/// Such as `https://gateway.example.com`, without a slash at its end.
+/// Such as `https://gateway.example.com`, without a trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GatewayAddress(String);
 
-/// Where its API is, below it.
+/// The path of its API.
 const API_PATH: &str = "/api/v1";
 
 impl GatewayAddress {
     /// Reads what a person typed: also the address of its API.
     ///
     /// # Errors
-    /// Why it cannot be used, as a sentence goes on.
+    /// Why it cannot be used, in words that continue a sentence.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let text = text.trim();
         if text.is_empty() {
@@ -47,12 +47,12 @@ impl GatewayAddress {
         &self.0
     }
 
-    /// A place under it.
+    /// The address of a path below it.
     pub fn at(&self, path: &str) -> String {
         format!("{}{path}", self.0)
     }
 
-    /// Where it says whose accounts it takes (RFC 9728, section 3.1).
+    /// The address of its resource metadata, which name its issuer (RFC 9728, section 3.1).
     pub(super) fn metadata(&self) -> Option<Url> {
         let mut url = Url::parse(&self.0).ok()?;
         let path = url.path().trim_end_matches('/').to_owned();
@@ -60,7 +60,7 @@ impl GatewayAddress {
         Some(url)
     }
 
-    /// Whether it is this computer itself.
+    /// Whether the gateway runs on this computer.
     pub fn is_here(&self) -> bool {
         Url::parse(&self.0).is_ok_and(|url| is_here(&url))
     }
@@ -72,7 +72,7 @@ impl fmt::Display for GatewayAddress {
     }
 }
 
-/// Whether an address is this computer's own, which nothing leaves that is said there.
+/// Whether an address is this computer's own: requests to it do not leave the computer.
 pub(super) fn is_here(url: &Url) -> bool {
     matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"))
 }

@@ -1,4 +1,4 @@
-//! From a gateway to its issuer: what the gateway says of itself (RFC 9728), and then the issuer (RFC 8414, OpenID).
+//! Discovery of a gateway's issuer: the gateway's metadata (RFC 9728), then the issuer's (RFC 8414, OpenID).
 
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use super::address::is_guarded;
 use super::issuer::{document, issuer_away};
 use super::{AccountError, GatewayAddress};
 
-/// What a hosted gateway says.
+/// The metadata of a hosted gateway.
 #[derive(Deserialize)]
 struct Resource {
     resource: String,
@@ -19,7 +19,7 @@ struct Resource {
     deskgate_client_id: Option<String>,
 }
 
-/// What an issuer says.
+/// The metadata of an issuer.
 #[derive(Deserialize)]
 struct Metadata {
     issuer: String,
@@ -28,24 +28,24 @@ struct Metadata {
     revocation_endpoint: Option<String>,
 }
 
-/// What is to be known of an issuer, for one gateway.
+/// The facts about an issuer that one gateway needs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Issuer {
-    /// Who it is.
+    /// The issuer's identifier.
     pub(super) issuer: String,
-    /// What this program is to it.
+    /// This program's client identifier there.
     pub(super) client_id: String,
-    /// Whom tokens are to be made for.
+    /// The audience that tokens are requested for.
     pub(super) audience: String,
-    /// What is asked for.
+    /// The requested scope.
     pub(super) scope: String,
-    /// Where tokens are had.
+    /// The token endpoint.
     #[serde(with = "as_text")]
     pub(super) token: Url,
-    /// Where a sign-in begins.
+    /// The device authorization endpoint.
     #[serde(with = "as_text")]
     pub(super) device: Url,
-    /// Where one ends, if it can be ended there.
+    /// The revocation endpoint, if there is one.
     #[serde(default, with = "perhaps_as_text")]
     pub(super) revocation: Option<Url>,
 }
@@ -78,7 +78,7 @@ mod perhaps_as_text {
 }
 
 impl Issuer {
-    /// Asks the gateway, and then the issuer that it names.
+    /// Queries the gateway, and then the issuer that it names.
     pub(super) async fn of(gateway: &GatewayAddress) -> Result<Self, AccountError> {
         let not_hosted = || AccountError::NotHosted(gateway.to_string());
         let url = gateway.metadata().ok_or_else(not_hosted)?;
@@ -95,7 +95,7 @@ impl Issuer {
         let issuer_url =
             issuer_url.ok_or_else(|| issuer_away(&url, "it names an issuer that is not asked over https"))?;
         let audience = resource.deskgate_audience.unwrap_or(resource.resource);
-        // Or a gateway would be given tokens that are good at another one.
+        // Otherwise a gateway would get tokens that are valid at another one.
         if Url::parse(&audience).is_ok_and(|audience| audience.origin() != url.origin()) {
             return Err(issuer_away(&url, "it asks for tokens that are made for another address"));
         }
@@ -118,13 +118,13 @@ impl Issuer {
         })
     }
 
-    /// The audience as RFC 8707 has it asked for: only what is an address can be.
+    /// The audience as a `resource` parameter (RFC 8707), which must be an address.
     pub(super) fn resource(&self) -> Option<(&'static str, &str)> {
         Url::parse(&self.audience).is_ok().then_some(("resource", self.audience.as_str()))
     }
 }
 
-/// Behind the host (RFC 8414, section 3.1), or behind the whole address (OpenID Connect Discovery).
+/// After the host (RFC 8414, section 3.1), or after the whole address (OpenID Connect Discovery).
 async fn metadata(issuer: &Url) -> Result<Metadata, AccountError> {
     let path = issuer.path().trim_end_matches('/').to_owned();
     for place in

@@ -1,4 +1,4 @@
-//! The device authorization grant (RFC 8628): a code that the user enters elsewhere, and the asking until they did.
+//! The device authorization grant (RFC 8628): a code that the user enters elsewhere, and polling until then.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use super::discovery::Issuer;
 use super::issuer::{IssuerResponse, ask, issuer_away};
 use super::{AccountError, SignInPrompt};
 
-/// Between two questions, where the issuer names no time.
+/// The interval between two polls, if the issuer names none.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// More of it each time the issuer finds that too fast (RFC 8628, section 3.5).
+/// Added to the interval each time the issuer asks to slow down (RFC 8628, section 3.5).
 const SLOW_DOWN_INCREMENT: Duration = Duration::from_secs(5);
-/// The longest that an issuer can have this side wait between two questions.
+/// The longest interval that an issuer can request.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(60);
-/// The longest that a code can be good.
+/// The longest lifetime of a code.
 const MAX_CODE_TTL: Duration = Duration::from_secs(3600);
 
-/// What an issuer gives when a sign-in begins.
+/// An issuer's answer when a sign-in begins.
 #[derive(Deserialize)]
 struct DeviceAuthorization {
     device_code: Zeroizing<String>,
@@ -35,7 +35,7 @@ struct DeviceAuthorization {
     interval: Option<u64>,
 }
 
-/// Tokens, as an issuer gives them.
+/// Tokens, as an issuer sends them.
 #[derive(Deserialize)]
 pub(super) struct Tokens {
     pub(super) access_token: Zeroizing<String>,
@@ -55,7 +55,7 @@ pub(super) struct PendingSignIn {
     until: Instant,
 }
 
-/// Begins a sign-in: what the user is shown, and what waits for them.
+/// Begins a sign-in: the prompt for the user, and the sign-in that waits for them.
 pub(super) async fn begin(issuer: Issuer) -> Result<(SignInPrompt, PendingSignIn), AccountError> {
     let mut form = vec![("client_id", issuer.client_id.as_str()), ("scope", issuer.scope.as_str())];
     form.extend(issuer.resource());
@@ -86,7 +86,7 @@ pub(super) async fn begin(issuer: Issuer) -> Result<(SignInPrompt, PendingSignIn
 }
 
 impl PendingSignIn {
-    /// Asks until the user has signed in, said no, or taken too long.
+    /// Polls until the user has signed in, declined, or taken too long.
     pub(super) async fn finish(mut self) -> Result<(Issuer, Tokens), AccountError> {
         let late =
             || AccountError::NotSignedIn("the code expired before anybody signed in with it; sign in again".to_owned());
@@ -106,7 +106,7 @@ impl PendingSignIn {
                 Ok(IssuerResponse::Refused(refusal)) => refusal,
                 Err(error) => {
                     tracing::debug!(%error, "the issuer does not answer while a user signs in");
-                    // As section 3.5 has it: less often, as long as the code is good.
+                    // As in section 3.5: less often, as long as the code is valid.
                     self.interval = (self.interval * 2).min(MAX_POLL_INTERVAL);
                     continue;
                 }

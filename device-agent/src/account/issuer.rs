@@ -1,4 +1,4 @@
-//! What an issuer is asked, and how it answers: no redirects, no more than so much, no longer than so long.
+//! HTTP client for issuers: without redirects, bounded in size and time.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use serde::de::DeserializeOwned;
 use super::AccountError;
 use super::address::{is_guarded, is_here};
 
-/// For one question.
+/// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
-/// Bytes of an answer.
+/// The size limit of an answer, in bytes.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
 static LOOPBACK_CLIENT: LazyLock<Client> = LazyLock::new(|| client(true));
 static REMOTE_CLIENT: LazyLock<Client> = LazyLock::new(|| client(false));
 
-/// Proxies of the environment are for addresses elsewhere, as for models.
+/// Proxies of the environment are for other computers, as for models.
 fn client(to_this_computer: bool) -> Client {
-    // Fails when another part of the program was faster, which is as good.
+    // Fails if another part of the program has installed a provider, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = if to_this_computer { Client::builder().no_proxy() } else { Client::builder() };
     builder
         .timeout(REQUEST_TIMEOUT)
-        // A token must not follow to another place.
+        // A redirect would send the token to another address.
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("deskgate/", env!("CARGO_PKG_VERSION")))
         .build()
@@ -36,18 +36,18 @@ fn client_for(url: &Url) -> &'static Client {
     if is_here(url) { &LOOPBACK_CLIENT } else { &REMOTE_CLIENT }
 }
 
-/// Why an issuer says no (RFC 6749, section 5.2).
+/// An issuer's error (RFC 6749, section 5.2).
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct OAuthError {
-    /// For programs.
+    /// The code for programs.
     pub(super) error: String,
-    /// For people.
+    /// The description for people.
     #[serde(default)]
     error_description: Option<String>,
 }
 
 impl OAuthError {
-    /// Code and words, without what a terminal would obey.
+    /// Code and description, without terminal control characters.
     pub(super) fn words(&self) -> String {
         let words = match &self.error_description {
             Some(words) => format!("{}: {words}", self.error),
@@ -57,13 +57,13 @@ impl OAuthError {
     }
 }
 
-/// An answer to a question that can be refused.
+/// The answer to a request that can be refused.
 pub(super) enum IssuerResponse<T> {
     Granted(T),
     Refused(OAuthError),
 }
 
-/// A document; `None`: somebody says that there is none.
+/// A document; `None`: the server reports that there is none.
 pub(super) async fn document<T: DeserializeOwned>(url: &Url) -> Result<Option<T>, AccountError> {
     let response = client_for(guarded(url)?).get(url.clone()).header("Accept", "application/json").send().await;
     let response = response.map_err(|error| issuer_away(url, &unreachable(&error)))?;
@@ -74,7 +74,7 @@ pub(super) async fn document<T: DeserializeOwned>(url: &Url) -> Result<Option<T>
     }
 }
 
-/// Asks with a form, as all of OAuth does. What is in the form is in no error.
+/// Sends a form, as all of OAuth does. Errors never contain the form's values.
 pub(super) async fn ask<T: DeserializeOwned>(
     url: &Url,
     form: &[(&str, &str)],
@@ -86,7 +86,7 @@ pub(super) async fn ask<T: DeserializeOwned>(
     let body = body(url, response).await?;
     match status {
         StatusCode::OK => parsed(url, &body).map(IssuerResponse::Granted),
-        // RFC 6749 has 400 and 401; what has another status and says why all the same is heard too.
+        // RFC 6749 defines 400 and 401; errors with another client status are read too.
         _ if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => {
             let refusal = serde_json::from_slice(&body);
             refusal.map(IssuerResponse::Refused).map_err(|_| issuer_away(url, &format!("status {}", status.as_u16())))
@@ -95,7 +95,7 @@ pub(super) async fn ask<T: DeserializeOwned>(
     }
 }
 
-/// The same where nothing is answered but that it was done (RFC 7009).
+/// The same for requests whose answer is only a confirmation (RFC 7009).
 pub(super) async fn tell(url: &Url, form: &[(&str, &str)]) -> Result<(), AccountError> {
     let request = client_for(guarded(url)?).post(url.clone());
     let request = request.header("Content-Type", "application/x-www-form-urlencoded").body(encoded(form));
@@ -128,7 +128,7 @@ async fn body(url: &Url, mut response: Response) -> Result<Vec<u8>, AccountError
 }
 
 fn parsed<T: DeserializeOwned>(url: &Url, body: &[u8]) -> Result<T, AccountError> {
-    // What stands there instead is not repeated: it may hold a token.
+    // The body is not repeated: it may hold a token.
     serde_json::from_slice(body).map_err(|_| issuer_away(url, "its answer is not the one that belongs there"))
 }
 
@@ -138,7 +138,7 @@ pub(super) fn issuer_away(url: &Url, why: &str) -> AccountError {
     AccountError::Away { place: place.to_string(), why: why.to_owned() }
 }
 
-/// What the client's error is about, without its address.
+/// The cause of the client's error, without the address.
 fn unreachable(error: &reqwest::Error) -> String {
     let mut deepest: &dyn std::error::Error = error;
     while let Some(source) = deepest.source() {

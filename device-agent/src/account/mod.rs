@@ -2,18 +2,19 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | here | the words |
+//! | here | errors and the account's status |
 //! | [`address`] | a hosted gateway's address |
 //! | `discovery` | from the gateway to its issuer (RFC 9728, RFC 8414) |
 //! | `grant` | the device authorization grant (RFC 8628) |
-//! | `issuer` | what an issuer is asked, and how it answers (RFC 6749) |
-//! | [`token_manager`] | who is signed in where: kept, refreshed, ended |
+//! | `issuer` | HTTP requests to an issuer (RFC 6749) |
+//! | [`token_manager`] | the sign-ins: stored, refreshed, ended |
 //!
-//! **Trust.** The gateway names its issuer over TLS, and the issuer itself. Tokens go to the addresses of that issuer and to
-//! that gateway, and never where an answer points to. Nothing that an issuer says is opened; the user sees the address.
+//! **Trust.** The gateway names its issuer over TLS, and so does the issuer itself. Tokens go to that issuer's
+//! addresses and to that gateway only, whatever an answer points to. No address from an issuer is opened; the user sees
+//! it.
 //!
-//! **Failure.** An issuer that is away costs nothing until a token is over, and is asked again. One that refuses to
-//! refresh has ended the sign-in: only the user can begin another.
+//! **Failure.** An unreachable issuer matters only once a token has expired, and is asked again. An issuer that refuses
+//! to refresh has ended the sign-in: only the user can begin another.
 
 pub mod address;
 mod discovery;
@@ -28,30 +29,30 @@ use serde::{Deserialize, Serialize};
 pub use address::GatewayAddress;
 pub use token_manager::TokenManager;
 
-/// Why nobody is signed in, or no token can be had.
+/// Why there is no sign-in or no token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccountError {
-    /// Nobody is.
+    /// Nobody is signed in.
     #[error("nobody is signed in at {0}. Sign in with `deskgate connection sign-in`, or on the page Connection")]
     SignedOut(String),
-    /// The issuer ended it.
+    /// The issuer ended the sign-in.
     #[error(
         "the sign-in at {gateway} is over: {issuer} refuses to renew it ({why}). Sign in again with `deskgate connection sign-in`"
     )]
     Refused {
         /// The gateway.
         gateway: String,
-        /// Who refuses.
+        /// The issuer that refuses.
         issuer: String,
-        /// In its words.
+        /// The issuer's reason.
         why: String,
     },
-    /// The issuer, or the gateway that names it, does not answer.
+    /// The issuer, or the gateway that names it, cannot be reached.
     #[error("{place} does not answer as it should: {why}. It is asked again by itself")]
     Away {
-        /// Who.
+        /// The server that cannot be reached.
         place: String,
-        /// How.
+        /// What failed.
         why: String,
     },
     /// The gateway takes no accounts.
@@ -59,10 +60,10 @@ pub enum AccountError {
         "{0} is no hosted gateway: it names no issuer of accounts. Check the address; a gateway of your own is reached in the remote mode"
     )]
     NotHosted(String),
-    /// The user said no, or took too long.
+    /// The user declined, or took too long.
     #[error("{0}")]
     NotSignedIn(String),
-    /// What is kept cannot be read or written.
+    /// The stored sign-in cannot be read or written.
     #[error("the sign-in cannot be kept: {0}")]
     Kept(String),
 }
@@ -76,17 +77,17 @@ impl From<SecretError> for AccountError {
 /// What the user needs to sign in with: shown, never opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignInPrompt {
-    /// Where to go, with any browser.
+    /// The address to open, with any browser.
     pub verification_uri: String,
     /// The same with the code in it.
     pub verification_uri_complete: Option<String>,
-    /// What to enter, or to compare.
+    /// The code to enter, or to compare.
     pub user_code: String,
-    /// Until when.
+    /// When the code expires.
     pub expires_at: Timestamp,
 }
 
-/// How it stands with the account of one gateway.
+/// The status of one gateway's account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "standing", rename_all = "snake_case")]
 pub enum AccountStatus {
@@ -95,25 +96,25 @@ pub enum AccountStatus {
         /// Why the last try ended, if there was one since the agent started.
         why: Option<String>,
     },
-    /// The user is to go somewhere.
+    /// A sign-in waits for the user.
     Waiting {
-        /// Where, with what.
+        /// The prompt for the user.
         invitation: SignInPrompt,
     },
-    /// Somebody is signed in.
+    /// A user is signed in.
     SignedIn {
-        /// At whom.
+        /// The issuer.
         issuer: String,
-        /// Since when.
+        /// When the sign-in happened.
         since: Timestamp,
-        /// Why the issuer gave no newer token when it was last asked.
+        /// Why the last refresh gave no newer token.
         trouble: Option<String>,
     },
-    /// The issuer ended it.
+    /// The issuer ended the sign-in.
     Refused {
-        /// Who.
+        /// The issuer that refuses.
         issuer: String,
-        /// In its words.
+        /// The issuer's reason.
         why: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Who is signed in at which gateway: begun, kept, refreshed by one at a time, ended.
+//! The sign-ins at hosted gateways: begun, stored, refreshed by one task at a time, ended.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -22,19 +22,19 @@ use super::grant::{self, PendingSignIn, Tokens};
 use super::issuer::{IssuerResponse, ask, tell};
 use super::{AccountError, AccountStatus, GatewayAddress, SignInPrompt};
 
-/// How long a token is taken to last whose issuer does not say.
+/// The lifetime of a token if its issuer does not send one.
 const DEFAULT_TOKEN_TTL: Duration = Duration::from_secs(300);
-/// A token that is over sooner is not begun with.
+/// A token that expires sooner is not used for a new connection.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
 
-/// What stands in the file of one gateway.
+/// The content of one gateway's file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AccountFile {
     gateway: GatewayAddress,
     issuer: Issuer,
     since: Timestamp,
-    /// Why the issuer refuses to go on.
+    /// Why the issuer refuses to refresh.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,14 +51,14 @@ impl KeyHolder for AccountFile {
     }
 }
 
-/// After which nothing is to be hoped for (RFC 6749, section 5.2).
+/// Errors after which refreshing cannot succeed (RFC 6749, section 5.2).
 const FATAL_ERRORS: [&str; 3] = ["invalid_grant", "invalid_client", "unauthorized_client"];
-/// How long an access token is believed to last at most, whatever its issuer says.
+/// The longest accepted lifetime of an access token, whatever its issuer sends.
 const MAX_TOKEN_TTL: Duration = Duration::from_secs(24 * 3600);
-/// After which a newer one is asked for at the earliest.
+/// The shortest time before a refresh.
 const MIN_RENEWAL_DELAY: Duration = Duration::from_secs(1);
 
-/// An access token and its time. Never on the disk.
+/// An access token with its lifetime, kept in memory only.
 struct CachedToken {
     token: AccessToken,
     since: Instant,
@@ -71,21 +71,21 @@ impl CachedToken {
         Self { token: AccessToken::new(&tokens.access_token), since: Instant::now(), lasts }
     }
 
-    /// Whether a line can begin with it.
+    /// Whether a connection can begin with it.
     fn is_good(&self) -> bool {
         self.since.elapsed() + EXPIRY_MARGIN.min(self.lasts / 4) < self.lasts
     }
 
-    /// When a newer one is asked for: at half its time, so that an issuer can be away for the other half.
+    /// When it is refreshed: at half its lifetime, so that an unreachable issuer has the other half to return.
     fn due(&self) -> Instant {
         self.since + (self.lasts / 2).max(MIN_RENEWAL_DELAY)
     }
 }
 
-/// What is remembered of one gateway's account.
+/// The state of one gateway's account.
 #[derive(Default)]
 struct AccountState {
-    /// Held by whoever asks for a newer one.
+    /// Locked during a refresh.
     fresh: tokio::sync::Mutex<Option<CachedToken>>,
     now: Mutex<SignInProgress>,
 }
@@ -93,9 +93,9 @@ struct AccountState {
 #[derive(Default)]
 struct SignInProgress {
     waiting: Option<(SignInPrompt, AbortOnDropHandle<()>)>,
-    /// Why the last sign-in ended without one.
+    /// Why the last sign-in failed.
     failed: Option<String>,
-    /// Why there is no newer token.
+    /// Why the last refresh failed.
     trouble: Option<String>,
 }
 
@@ -117,7 +117,7 @@ impl std::fmt::Debug for TokenManager {
 }
 
 impl TokenManager {
-    /// The accounts in a folder, which is made when it is first needed, with their keys where they are wanted.
+    /// The accounts in a folder, which is created if needed, with keys kept at the preferred place.
     pub fn new(folder: PathBuf, wanted: KeyPreference) -> Self {
         let cabinet =
             SecretFileStore::new(folder, |name| is_short_name(name, MAX_FILE_NAME_CHARS)).with_preference(wanted);
@@ -129,27 +129,27 @@ impl TokenManager {
         }))
     }
 
-    /// News of whether somebody is signed in.
+    /// Changes when a sign-in begins or ends.
     pub fn watch(&self) -> watch::Receiver<()> {
         self.0.news.subscribe()
     }
 
-    /// News of somebody having signed in.
+    /// Changes when a user has signed in.
     pub fn sign_ins(&self) -> watch::Receiver<()> {
         self.0.sign_ins.subscribe()
     }
 
-    /// Moves every key to where keys are wanted. May block.
+    /// Moves every key to the preferred place. May block.
     pub fn move_keys(&self) -> Result<(), AccountError> {
         self.0.cabinet.move_keys().map_err(kept)
     }
 
-    /// Where in the keyring keys of them are. May block.
+    /// The keyring entries of the accounts' keys. May block.
     pub fn entries(&self) -> Vec<KeyringEntry> {
         self.0.cabinet.entries()
     }
 
-    /// How it stands with a gateway's account.
+    /// The status of a gateway's account.
     pub async fn standing(&self, gateway: &GatewayAddress) -> Result<AccountStatus, AccountError> {
         let read = self.with_cabinet(gateway, |cabinet, name| cabinet.read(name)).await?;
         let live = self.live(gateway);
@@ -169,7 +169,7 @@ impl TokenManager {
         }
     }
 
-    /// Begins a sign-in, in place of one that waits. What comes of it, [`TokenManager::standing`] tells.
+    /// Begins a sign-in, and replaces one that waits. [`TokenManager::standing`] gives its result.
     pub async fn sign_in(&self, gateway: &GatewayAddress) -> Result<SignInPrompt, AccountError> {
         let (invitation, pending) = grant::begin(Issuer::of(gateway).await?).await?;
         let (keeper, place) = (self.clone(), gateway.clone());
@@ -183,7 +183,7 @@ impl TokenManager {
         Ok(invitation)
     }
 
-    /// Stops to wait for a sign-in.
+    /// Cancels a waiting sign-in.
     pub fn cancel(&self, gateway: &GatewayAddress) {
         lock(&self.live(gateway).now).waiting = None;
         self.tell();
@@ -197,7 +197,7 @@ impl TokenManager {
         let live = self.live(gateway);
         let mut now = lock(&live.now);
         (now.failed, now.trouble) = (done.as_ref().err().map(ToString::to_string), None);
-        // The handle of this very task: from here on it has nothing more to do.
+        // The handle of this task itself, which is about to end.
         let finished = now.waiting.take();
         drop(now);
         match done {
@@ -227,18 +227,18 @@ impl TokenManager {
         Ok(())
     }
 
-    /// A token that a line can begin with.
+    /// A token with which a connection can begin.
     ///
     /// # Errors
-    /// Nobody is signed in any more, or the issuer cannot be asked.
+    /// Nobody is signed in any more, or the issuer cannot be reached.
     pub async fn token(&self, gateway: &GatewayAddress) -> Result<AccessToken, AccountError> {
         self.fetch(gateway, CachedToken::is_good).await
     }
 
-    /// Waits until half the time of the token is over, and gives a newer one.
+    /// Waits until half of the token's lifetime is over, and returns a newer one.
     ///
     /// # Errors
-    /// As for [`TokenManager::token`]; asked again, it does not wait again.
+    /// As for [`TokenManager::token`]; called again, it does not wait again.
     pub async fn newer_token(&self, gateway: &GatewayAddress) -> Result<AccessToken, AccountError> {
         let live = self.live(gateway);
         let due = live.fresh.lock().await.as_ref().map(CachedToken::due);
@@ -248,7 +248,7 @@ impl TokenManager {
         self.fetch(gateway, |fresh| fresh.due() > Instant::now()).await
     }
 
-    /// The gateway does not take the token: the next one is another.
+    /// Discards a token that the gateway refused: the next one is another.
     pub async fn invalidate(&self, gateway: &GatewayAddress, token: &AccessToken) {
         let live = self.live(gateway);
         let mut fresh = live.fresh.lock().await;
@@ -257,8 +257,8 @@ impl TokenManager {
         }
     }
 
-    /// The token that is there if it will do, or a newer one. A question that was begun is brought to its end by a task
-    /// of its own: whoever asked may be gone, and the answer may hold the only key that the issuer takes from then on.
+    /// The current token if it is good enough, or a newer one. A refresh runs to its end in its own task: the caller
+    /// may be gone, and the answer may hold the only key that the issuer accepts from then on.
     async fn fetch(
         &self,
         gateway: &GatewayAddress,
@@ -279,7 +279,7 @@ impl TokenManager {
             }
             *fresh = match refreshed {
                 Ok(new) => Some(new),
-                // What is there stays good for its time.
+                // The current token stays valid for its lifetime.
                 Err(error @ AccountError::Away { .. }) if fresh.as_ref().is_some_and(CachedToken::is_good) => {
                     return Err(error);
                 }
@@ -295,7 +295,7 @@ impl TokenManager {
             .unwrap_or_else(|_| Err(AccountError::Kept("the agent failed while it asked for a token".to_owned())))
     }
 
-    /// Asks the issuer (RFC 6749, section 6). What it gives in place of the key is on the disk before anything else happens.
+    /// Refreshes at the issuer (RFC 6749, section 6). A new refresh token is on disk before anything else happens.
     async fn refresh(&self, gateway: &GatewayAddress) -> Result<CachedToken, AccountError> {
         let signed_out = || AccountError::SignedOut(gateway.to_string());
         let (written, key) = match self.with_cabinet(gateway, |cabinet, name| cabinet.open(name)).await? {
@@ -323,7 +323,7 @@ impl TokenManager {
             IssuerResponse::Refused(no) if FATAL_ERRORS.contains(&no.error.as_str()) => {
                 return Err(self.end(gateway, refused(no.words()), no.words()).await);
             }
-            // Somebody on the way may say no for a while, and a sign-in is lost for good.
+            // A server in between may refuse for a while; ending the sign-in would be permanent.
             IssuerResponse::Refused(no) => return Err(super::issuer::issuer_away(&issuer.token, &no.words())),
         };
         check(&issuer, &tokens)?;
@@ -343,7 +343,7 @@ impl TokenManager {
         self.with_cabinet(gateway, exchange).await?.map(drop).map_err(kept)
     }
 
-    /// The issuer does not go on: that is remembered, and its key forgotten.
+    /// Records that the issuer refuses to refresh, and deletes its key.
     async fn end(&self, gateway: &GatewayAddress, error: AccountError, why: String) -> AccountError {
         tracing::warn!(%gateway, %error, "the sign-in is over");
         let unknown = SecretFileError::Unknown(gateway.to_string());
@@ -359,7 +359,8 @@ impl TokenManager {
         }
     }
 
-    /// Signs out: the issuer is told, if it can be (RFC 7009), and everything is forgotten. Returns why it was not told.
+    /// Signs out: revokes at the issuer, if it supports that (RFC 7009), and deletes everything. Returns why the issuer
+    /// could not be notified.
     pub async fn sign_out(&self, gateway: &GatewayAddress) -> Result<Option<String>, AccountError> {
         let live = self.live(gateway);
         let mut fresh = live.fresh.lock().await;
@@ -369,7 +370,7 @@ impl TokenManager {
                 Some(place) => revoke(place, &key, &written.issuer.client_id).await.err(),
                 None => Some("the issuer has no place where that could be told".to_owned()),
             },
-            // What cannot be opened can be thrown away.
+            // A file that cannot be read can still be deleted.
             _ => None,
         };
         *fresh = None;
@@ -382,7 +383,7 @@ impl TokenManager {
         Ok(told)
     }
 
-    /// Files, and perhaps the keyring, are waited for elsewhere.
+    /// Files, and perhaps the keyring, block: they are used on another thread.
     async fn with_cabinet<T: Send + 'static>(
         &self,
         gateway: &GatewayAddress,
@@ -407,7 +408,7 @@ async fn revoke(place: &reqwest::Url, key: &Zeroizing<String>, client_id: &str) 
     tell(place, &form).await.map_err(|error| error.to_string())
 }
 
-/// Only what the gateway takes as it is.
+/// Accepts only what the gateway takes unchanged.
 fn check(issuer: &Issuer, tokens: &Tokens) -> Result<(), AccountError> {
     if tokens.token_type.eq_ignore_ascii_case("bearer") {
         return Ok(());
@@ -415,10 +416,10 @@ fn check(issuer: &Issuer, tokens: &Tokens) -> Result<(), AccountError> {
     Err(super::issuer::issuer_away(&issuer.token, "it gives tokens of another type than Bearer"))
 }
 
-/// Characters of a file's name.
+/// How many characters a file's name has.
 const MAX_FILE_NAME_CHARS: usize = 32;
 
-/// An address has characters that no file's name has.
+/// Addresses contain characters that file names cannot.
 fn file_name(gateway: &GatewayAddress) -> String {
     Sha256Digest::of(gateway.as_str().as_bytes()).to_string().chars().take(MAX_FILE_NAME_CHARS).collect()
 }
@@ -431,6 +432,6 @@ fn kept(error: SecretFileError) -> AccountError {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds one of these locks.
+    // The code under these locks does not panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

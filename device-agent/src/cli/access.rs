@@ -1,4 +1,4 @@
-//! `access`: whether callers are let in at all.
+//! `access`: whether callers have access.
 
 use clap::Subcommand;
 use deskgate_program::exit::Failure;

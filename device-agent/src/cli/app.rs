@@ -160,7 +160,7 @@ async fn wound_up(
     disabling::verdict(&application, wait)
 }
 
-/// What is to be confirmed, with its numbers.
+/// The question for confirmation, with the numbers.
 fn question(preview: &DisablingPreview) -> String {
     format!(
         "Disable {:?}?\n  {} that stop working now; keys cannot be restored\n  {} that nobody can call any more\n  \
@@ -229,7 +229,7 @@ fn list_removed(removed: &[RemovedApplication]) -> String {
     table(&["NAME", "REMOVED", "RUNS", "KEPT UNTIL", "ID"], &removed.iter().map(row).collect::<Vec<_>>())
 }
 
-/// The same for an application that may have been named.
+/// The same for an optional application name.
 pub(super) async fn find_given(agent: &AgentClient, wanted: Option<String>) -> Result<Option<ApplicationId>, Failure> {
     match wanted {
         Some(wanted) => find(agent, &wanted).await.map(Some),
@@ -253,8 +253,8 @@ fn list_activity(entries: &[Activity]) -> String {
     table(&["WHEN", "BY", "WHAT", "NAME", "ABOUT"], &entries.iter().map(row).collect::<Vec<_>>())
 }
 
-/// An application by its identifier or its name. A name that none on the list has may be that of a removed one: the last
-/// that was removed.
+/// An application by its identifier or its name. A name that is not on the list may be that of a removed one: the one
+/// removed last.
 pub(super) async fn find(agent: &AgentClient, wanted: &str) -> Result<ApplicationId, Failure> {
     super::no_secret("application", wanted)?;
     if let Ok(app_id) = wanted.parse() {

@@ -1,4 +1,4 @@
-//! `approvals`: calls of tools that wait for a person.
+//! `approvals`: tool calls that wait for a person.
 
 use std::collections::HashMap;
 
@@ -99,7 +99,7 @@ pub(super) async fn run(agent: AgentClient, command: ApprovalsCommand, out: Outp
     Ok(())
 }
 
-/// Names are the gateway's, and a request is decided about without it.
+/// Names come from the gateway; a request can be decided without them.
 async fn applications(agent: &AgentClient) -> HashMap<ApplicationId, String> {
     let listed = agent.manage(ListApplications {}).await;
     listed.map_or_else(|_| HashMap::new(), |list| list.into_iter().map(|app| (app.app_id, app.name)).collect())
@@ -112,7 +112,7 @@ fn application(view: &ApprovalView, names: &HashMap<ApplicationId, String>) -> S
     }
 }
 
-/// For whom the application asked, in its own words.
+/// The subject that the application named.
 fn subject(view: &ApprovalView) -> String {
     view.approval.subject.as_deref().map_or_else(|| "unknown".to_owned(), line)
 }

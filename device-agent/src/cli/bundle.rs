@@ -1,4 +1,4 @@
-//! `bundle`: one text file for whoever helps; what is in it is listed before it is written.
+//! `bundle`: the support bundle as one text file; its contents are listed before it is written.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -26,7 +26,7 @@ pub(super) struct BundleArgs {
 pub(super) async fn run(agent: AgentClient, make: BundleArgs, out: Output) -> Result<(), Failure> {
     let (bundle, running) = match agent.request(MakeBundle {}).await {
         Ok(bundle) => (bundle, true),
-        // An agent that does not start is a reason to ask for help.
+        // An agent that does not start is a reason to need support.
         Err(failure) if failure.exit == Exit::CannotReach => (of_disk(&home()?), false),
         Err(failure) => return Err(failure),
     };

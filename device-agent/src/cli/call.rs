@@ -1,4 +1,4 @@
-//! A call of a tool as a person decides about it: whole, and with nothing in it that deceives.
+//! Shows a tool call to the person who decides about it: complete, and without deceptive characters.
 
 use deskgate_protocol::RunId;
 use serde_json::Value;
@@ -6,8 +6,7 @@ use serde_json::Value;
 use crate::local::{Evidence, OnDisk, Plan, PlanPreview};
 use deskgate_program::visible::{block, line};
 
-/// What a call would do, or was to do. Nothing is left out: what is too long to be shown as a difference says so
-/// itself, and the arguments stand below.
+/// The plan of a call. It is complete: a difference that was cut carries a notice, and the arguments are shown below.
 pub(super) fn planned(plan: &Plan, arguments: &Value) -> String {
     let mut text = String::new();
     match &plan.shown {
@@ -29,7 +28,7 @@ pub(super) fn planned(plan: &Plan, arguments: &Value) -> String {
     text + &block(&serde_json::to_string_pretty(arguments).unwrap_or_default(), "  | ")
 }
 
-/// The writing calls of a run that is not settled. `waiting`: the run whose owner is to say what became of it.
+/// The writing calls of a run that is not settled. `waiting`: the run that its owner has to settle.
 pub(super) fn evidence(calls: &[Evidence], waiting: Option<RunId>) -> String {
     let Some(run_id) = waiting else { return String::new() };
     if calls.is_empty() {

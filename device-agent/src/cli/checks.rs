@@ -1,4 +1,4 @@
-//! The checks of a draft, as a person reads them.
+//! Shows the checks of a draft to people.
 
 use std::pin::pin;
 
@@ -11,7 +11,7 @@ use deskgate_protocol::DraftId;
 use super::socket::AgentClient;
 use crate::local::{CheckService, FollowCheck};
 
-/// Checks a draft. A person reads each finding as soon as it is known; a program gets the report.
+/// Checks a draft. A person sees each finding at once; a program gets the report.
 pub(super) async fn check(agent: &AgentClient, draft_id: DraftId, out: Output) -> Result<CheckReport, Failure> {
     let follower = rand::random();
     let mut checking = pin!(agent.request(CheckService { draft_id, follower: Some(follower) }));

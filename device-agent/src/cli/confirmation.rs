@@ -1,3 +1,3 @@
-//! Asking before what cannot be undone, as the gateway's command line does.
+//! The confirmation before what cannot be undone, shared with the gateway's command line.
 
 pub(super) use deskgate_program::confirmation::Confirmation;

@@ -160,7 +160,7 @@ pub(super) async fn run(agent: AgentClient, command: ConnectionCommand, out: Out
     Ok(())
 }
 
-/// How often the agent is asked whether the user has signed in.
+/// How often the agent is polled for the user's sign-in.
 const SIGN_IN_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 async fn sign_in(

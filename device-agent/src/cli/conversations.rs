@@ -1,4 +1,4 @@
-//! `conversations`: what callers hold with this device's services.
+//! `conversations`: callers' conversations with this device's services.
 
 use std::time::Duration;
 

@@ -43,12 +43,12 @@ pub(super) struct StopArgs {
     now: bool,
 }
 
-/// A log larger than this is begun anew when the agent starts.
+/// A log larger than this is emptied when the agent starts.
 const MAX_LOG_BYTES: u64 = 10 * 1024 * 1024;
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long an agent that has ended its work is given to go.
+/// How long an agent that has ended its work may take to exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a started agent is given for its first attempt to reach the gateway.
+/// How long a started agent may take for its first connection attempt.
 const FIRST_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(8);
 
 static AGENT_IN_PROCESS: AtomicBool = AtomicBool::new(false);
@@ -99,14 +99,14 @@ pub(super) async fn start(start: StartArgs, out: Output, run_agent: RunAgent) ->
     }
 }
 
-/// The code that the agent itself ended with, if it is one of ours that says more than "failed".
+/// The agent's exit code, if it is one of this program's and more specific than "failed".
 fn exit_of(code: Option<i32>) -> Exit {
     use Exit::*;
     let known = [Usage, NotSetUp, NotAuthorised, CannotReach, Refused, VersionMismatch, Pending];
     known.into_iter().find(|exit| code == Some(*exit as i32)).unwrap_or(Failed)
 }
 
-/// Whether the first attempt to reach the gateway has an outcome that can be shown whole.
+/// Whether the first connection attempt has a final result.
 fn settled(status: &AgentStatus) -> bool {
     match status.line {
         LineView::Connecting => false,
@@ -115,12 +115,12 @@ fn settled(status: &AgentStatus) -> bool {
     }
 }
 
-/// Starts this program again as the agent, apart from this terminal. Returns where its log begins.
+/// Starts this program as the agent, detached from this terminal. Returns where its log begins.
 fn spawn(home: &Home, log_filter: &str) -> Result<(Child, u64), Failure> {
     let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("the agent cannot be started: {error}"));
     let path = home.log();
     let large = std::fs::metadata(&path).is_ok_and(|log| log.len() > MAX_LOG_BYTES);
-    // Appended to also when it begins anew: whoever shortens it must not leave a hole before the next line.
+    // Opened for appending even when emptied: another writer must not leave a hole before the next line.
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
     if large {
         log.set_len(0).map_err(failed)?;
@@ -155,7 +155,7 @@ async fn in_foreground(home: Home, log_filter: &str, run_agent: RunAgent) -> Res
     AGENT_IN_PROCESS.store(true, Ordering::Relaxed);
     let filter = EnvFilter::try_new(log_filter)
         .map_err(|error| Failure::new(Exit::Usage, format!("--log-filter {log_filter:?}: {error}")))?;
-    // The SDK of MCP writes into the log what others sent.
+    // The MCP SDK would log other parties' data.
     let filter = filter.add_directive("rmcp=off".parse().expect("a directive"));
     let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt()
@@ -173,8 +173,7 @@ async fn in_foreground(home: Home, log_filter: &str, run_agent: RunAgent) -> Res
     ended
 }
 
-/// SIGTERM and SIGINT stop gently, and at once when they come again. The end of the terminal is no
-/// reason to stop.
+/// The first SIGTERM or SIGINT stops gracefully, the second at once. Closing the terminal does not stop the agent.
 fn watch_signals(asked: Signals) -> Result<impl Future<Output = ()>, Failure> {
     let listen = |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, error.to_string()));
     let (mut terminate, mut interrupt, mut hangup) =
@@ -195,13 +194,13 @@ fn watch_signals(asked: Signals) -> Result<impl Future<Output = ()>, Failure> {
 }
 
 impl StartArgs {
-    /// In the background, as it is started by hand.
+    /// Runs in the background, as when started by hand.
     pub(super) fn again() -> Self {
         Self { foreground: false, log_filter: "info".to_owned() }
     }
 }
 
-/// Stops the agent if it runs. False if it did not.
+/// Stops the agent if it runs. False if it did not run.
 pub(super) async fn end(agent: &AgentClient) -> Result<bool, Failure> {
     match agent.request(local::Stop { now: false }).await {
         Ok(_) => is_gone(agent).await.map(|()| true),
@@ -210,7 +209,7 @@ pub(super) async fn end(agent: &AgentClient) -> Result<bool, Failure> {
     }
 }
 
-/// It answers when its work has ended; it is gone when nobody answers any more.
+/// The agent answers when its work has ended, and has exited when the socket no longer answers.
 async fn is_gone(agent: &AgentClient) -> Result<(), Failure> {
     let deadline = Instant::now() + EXIT_TIMEOUT;
     while agent.request(GetStatus {}).await.is_ok() {
@@ -305,7 +304,7 @@ fn stopped(asked: &[RunId]) -> String {
     text
 }
 
-/// The runs that stand so.
+/// The runs with this status.
 fn runs_that<'a>(status: &'a AgentStatus, standing: &'a str) -> impl Iterator<Item = &'a str> {
     let runs = status.work.runs.as_array().into_iter().flatten();
     runs.filter(move |run| run["standing"] == standing).filter_map(|run| run["run_id"].as_str())

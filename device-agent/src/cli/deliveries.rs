@@ -1,4 +1,4 @@
-//! `deliveries`: what receivers were told, and every attempt to tell them.
+//! `deliveries`: deliveries to receivers, with every attempt.
 
 use clap::Subcommand;
 use deskgate_program::exit::Failure;

@@ -1,4 +1,4 @@
-//! `doctor` and `log`: what is wrong, as the Health page shows it, and the end of the agent's log.
+//! `doctor` and `log`: the problems that the Health page shows, and the end of the agent's log.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub(super) struct LogArgs {
     filter: String,
 }
 
-/// How long an agent may take for an answer that it has at hand.
+/// The timeout for an answer that the agent has at hand.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(
@@ -62,16 +62,17 @@ pub(super) async fn run(
             agent.request(IgnoreProblem { code, ignore }).await?;
         }
     }
-    // An agent that hangs has its socket still. This asks nobody else, so it is answered at once or never.
+    // An agent that hangs still has its socket. This request needs no other service, so it is answered at once or
+    // never.
     let answers = timeout(AGENT_TIMEOUT, agent.request(GetSettings {})).await;
     let report = match answers {
         Ok(Err(failure)) if failure.exit != Exit::CannotReach => return Err(failure),
         Ok(Ok(_)) => agent.request(GetHealth { all: doctor.all }).await?,
-        // That nobody answers is the first problem; what of the rest can be seen without an agent is looked at here.
+        // A missing agent is the first problem; the others that can be seen without it are checked here.
         _ => look(home()?).await,
     };
     out.result("doctor/1", &report, || show(&report));
-    // What is wrong was said already.
+    // The problems are printed already.
     if report.fails() { Err(Failure::new(Exit::CheckFailed, "")) } else { Ok(()) }
 }
 

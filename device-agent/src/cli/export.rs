@@ -1,4 +1,4 @@
-//! `app export`: an application's runs as JSON Lines, on the standard output or in a file of their owner's alone.
+//! `app export`: an application's runs as JSON Lines, on standard output or in a private file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -41,22 +41,22 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// A file that is removed, also when the command is interrupted: a part would look like the whole.
+/// An incomplete file, removed also on interruption: it would look like a complete one.
 struct PartialFile<'a>(&'a Path);
 
 impl Drop for PartialFile<'_> {
     fn drop(&mut self) {
-        // What failed before is what is told.
+        // The earlier failure is the one that is reported.
         let _ = std::fs::remove_file(self.0);
     }
 }
 
-/// A file that nobody else can read, where there was none.
+/// Creates a private file, which must not exist yet.
 fn create(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// How many runs were written.
+/// Returns how many runs were written.
 async fn write(
     agent: AgentClient,
     app_id: ApplicationId,

@@ -1,4 +1,4 @@
-//! `find`: what has an identifier or a name.
+//! `find`: searches by identifier or name.
 
 use clap::Args;
 use deskgate_program::exit::Failure;

@@ -1,4 +1,4 @@
-//! `identity`: who this device is.
+//! `identity`: this device's key and name.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -84,8 +84,7 @@ pub(super) async fn run(
 
 const RENEW_RISK: &str = "lose-pairing";
 
-/// The old key is kept under another name; the next start makes a new one. An agent that runs is stopped for it, and
-/// started again.
+/// Renames the old key; the next start creates a new one. A running agent is stopped before and started again after it.
 async fn renew(agent: AgentClient, accepted: Option<&str>, out: Output, run_agent: RunAgent) -> Result<(), Failure> {
     match accepted {
         Some(RENEW_RISK) => {}

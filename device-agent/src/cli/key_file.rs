@@ -1,4 +1,4 @@
-//! The key of something that is configured here, as a command line gives it: never itself, but where it is.
+//! Options for a key: a command line never takes the key itself, only the path of a file with it.
 
 use std::path::{Path, PathBuf};
 
@@ -23,12 +23,12 @@ pub(super) struct KeyFileArgs {
 }
 
 impl KeyFileArgs {
-    /// Where the key is to be kept, if that was said.
+    /// Where to keep the key, if given.
     pub(super) fn place(&self) -> Option<KeyPlace> {
         self.key_place.as_deref()?.parse().ok()
     }
 
-    /// Reads the file, if one is named.
+    /// Reads the file, if one is given.
     pub(super) fn read(&self) -> Result<NewKey, Failure> {
         match &self.key_file {
             None if self.no_key => Ok(NewKey::Forget),
@@ -38,7 +38,7 @@ impl KeyFileArgs {
     }
 }
 
-/// What is in a file, or comes in.
+/// The content of a file or of standard input.
 pub(super) fn text_of(path: &Path) -> Result<String, Failure> {
     let text = match path.as_os_str() == "-" {
         true => std::io::read_to_string(std::io::stdin()),

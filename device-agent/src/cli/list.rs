@@ -1,6 +1,6 @@
-//! What the lists of several nouns have in common.
+//! Shared code for lists.
 
-/// How to go on with a list.
+/// The hint for the next page of a list.
 pub(super) fn older(next: Option<impl std::fmt::Display>) -> String {
     next.map(|next| format!("\nOlder ones: --before {next}")).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! `listen`: posts an application's events to an address of this computer, as its callback would get them.
 //!
-//! The events come over the desktop's own line and go nowhere but to loopback, so the rules for callbacks stay as they
-//! are. What is posted is posted from here, by this process.
+//! The events come over the desktop's own connection and go to loopback only, so the rules for callbacks are not
+//! weakened. This process posts them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -35,11 +35,11 @@ pub(super) struct ListenArgs {
     event: Vec<CallbackEvent>,
 }
 
-/// As a callback's receiver, whoever listens here has so long.
+/// The timeout for the receiver, as for a callback's.
 const RECEIVER_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long one question to the gateway may wait for something to happen.
+/// How long one request to the gateway may wait for an event.
 const POLL_WAIT_SECS: u32 = 20;
-/// Deliveries at once.
+/// How many deliveries are sent at once.
 const MAX_DELIVERIES_AT_ONCE: u32 = 8;
 
 pub(super) async fn run(agent: AgentClient, listen: ListenArgs, out: Output) -> Result<(), Failure> {
@@ -72,9 +72,9 @@ pub(super) async fn run(agent: AgentClient, listen: ListenArgs, out: Output) -> 
     }
 }
 
-/// Only to this computer, without a proxy, and not on to where somebody else points.
+/// Connects to this computer only, without proxy and redirects.
 fn client(to: &Url) -> Result<Client, Failure> {
-    // Another part of the program may have chosen it before.
+    // Another part of the program may have installed one before.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let port = to.port_or_known_default().unwrap_or(80);
     let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
@@ -88,7 +88,7 @@ fn client(to: &Url) -> Result<Client, Failure> {
         .map_err(|error| Failure::new(Exit::Failed, error.to_string()))
 }
 
-/// An address of this computer.
+/// Parses an address of this computer.
 fn here(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
     let is_here = match url.host_str().map(|host| host.trim_matches(['[', ']'])) {

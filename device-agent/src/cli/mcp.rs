@@ -1,4 +1,4 @@
-//! `mcp`: servers elsewhere whose tools services may use.
+//! `mcp`: MCP servers whose tools services may use.
 
 use clap::{Args, Subcommand};
 use deskgate_assistant::mcp::connections::McpServerConfig;
@@ -84,7 +84,7 @@ pub(super) async fn run(agent: AgentClient, command: McpCommand, out: Output) ->
     Ok(())
 }
 
-/// The servers of these names as they are configured now. One that a definition has already keeps its list of tools.
+/// The servers of these names as configured now. One that the definition has already keeps its list of tools.
 pub(super) async fn named(agent: &AgentClient, names: &[String], now: &[McpServer]) -> Result<Vec<McpServer>, Failure> {
     if names.is_empty() || names == ["none"] {
         return Ok(Vec::new());
@@ -99,7 +99,7 @@ pub(super) async fn named(agent: &AgentClient, names: &[String], now: &[McpServe
     names.iter().map(server).collect()
 }
 
-/// A server with what it offers now.
+/// A server with its current tools.
 async fn looked_at(agent: &AgentClient, name: String) -> Result<ServerView, Failure> {
     let server = agent.request(LookAtMcpServer { name }).await?;
     match &server.problem {
@@ -151,7 +151,7 @@ fn list(servers: &[ServerView]) -> String {
     table(&["NAME", "ADDRESS", "KEY", "TOOLS", "USED BY"], &servers.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Where a server's key is, and the header that it travels in.
+/// Where a server's key is kept, and the header that carries it.
 fn key_of(server: &McpServerConfig) -> String {
     match (&server.header, server.key_place) {
         (Some(header), Some(place)) => format!("with a key {}, sent in {header}", place.words()),
@@ -182,7 +182,7 @@ fn show(view: &ServerView) -> String {
             text += &format!("{} ({what}): {}\n", user.service, stands(view, pin));
         }
     }
-    // What is different from several lists is told once.
+    // A difference that several lists share is shown once.
     let mut told: Vec<&ToolChange> = Vec::new();
     for change in view.others.iter().filter_map(|other| other.changes.as_ref()).flatten() {
         if !told.contains(&change) {
@@ -204,7 +204,7 @@ fn stands(view: &ServerView, pin: &PinState) -> &'static str {
     }
 }
 
-/// A tool as it was and as it is.
+/// A tool before and after a change.
 fn difference(change: &ToolChange) -> String {
     let mut text = format!("changed: {}\n", visible::line(&change.tool));
     let [old, new] = change.texts();

@@ -161,27 +161,27 @@ enum Command {
     ExitCodes,
 }
 
-/// What signals ask of the agent.
+/// Signals as requests to the agent.
 #[derive(Clone, Debug, Default)]
 pub struct Signals {
-    /// Cancelled by the first SIGTERM or SIGINT: end, once runs in progress have.
+    /// Cancelled by the first SIGTERM or SIGINT: stop after the runs in progress.
     pub stop: CancellationToken,
-    /// Cancelled by the second one: end at once.
+    /// Cancelled by the second one: stop at once.
     pub now: CancellationToken,
 }
 
 /// The agent itself, as `start --foreground` runs it until a signal asks it to end.
 pub type RunAgent = fn(Home, Signals) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
-/// What is wrong, as far as it can be told while no agent answers.
+/// Finds problems while no agent answers.
 pub type OfflineCheck = fn(Home) -> Pin<Box<dyn Future<Output = HealthReport> + Send>>;
 
-/// What the command line does without asking an agent.
+/// The functions that the command line needs from the agent.
 #[derive(Clone, Copy, Debug)]
 pub struct AgentFunctions {
-    /// Is the agent.
+    /// Runs the agent.
     pub run: RunAgent,
-    /// Looks in its place.
+    /// Finds problems without an agent.
     pub look: OfflineCheck,
 }
 
@@ -204,9 +204,9 @@ pub async fn main(itself: AgentFunctions) -> ExitCode {
     }
 }
 
-/// The agent itself ends in its own way on Ctrl-C; every other command just ends.
+/// The agent itself handles Ctrl-C gracefully; every other command ends at once.
 async fn interrupted() -> Failure {
-    // Whether this is the agent is known when the signal comes, not yet when the program starts.
+    // Whether this process is the agent is known only when the signal comes.
     if tokio::signal::ctrl_c().await.is_err() || daemon::is_agent_process() {
         std::future::pending::<()>().await;
     }
@@ -257,7 +257,7 @@ async fn run(command: Command, out: Output, itself: AgentFunctions) -> Result<()
     }
 }
 
-/// How a pasted secret in a place for something else is named.
+/// Refuses a pasted secret in place of another value, without repeating it.
 fn no_secret(what: &str, text: &str) -> Result<(), Failure> {
     match deskgate_protocol::secret::SecretKind::of(text) {
         Some(kind) => {

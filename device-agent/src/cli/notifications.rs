@@ -1,4 +1,4 @@
-//! `notifications`: whether the desktop tells of calls that wait for a decision.
+//! `notifications`: whether desktop notifications announce calls that wait for a decision.
 
 use clap::{Args, Subcommand};
 use deskgate_program::exit::Failure;

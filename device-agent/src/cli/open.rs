@@ -34,7 +34,7 @@ pub(super) async fn run(agent: AgentClient, open: OpenArgs, out: Output) -> Resu
     }
 }
 
-/// The path of a page, as its address has it.
+/// The path of a page in its address.
 fn path(page: String) -> String {
     if page.starts_with('/') { page } else { format!("/{page}") }
 }

@@ -1,4 +1,4 @@
-//! How a stop or a reset goes on: shown at once, or waited for.
+//! Shows the progress of a stop or a reset: once, or until it has ended.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,9 @@ use deskgate_protocol::operation::{ControlOperation, OperationState, OutcomeCode
 
 use super::socket::AgentClient;
 
-/// Prints how an operation stands and ends as it did; with `wait`, once it has ended or the time is over.
+/// Prints an operation's status and returns its result; with `wait`, once it has ended or the time is over.
 ///
-/// Without `wait` an operation that is still under way is no failure: it is kept until the device carries it out.
+/// Without `wait`, an unfinished operation is no failure: it is kept until the device carries it out.
 pub(super) async fn follow(
     agent: AgentClient,
     mut operation: ControlOperation,
@@ -23,7 +23,7 @@ pub(super) async fn follow(
         && let Some(left) = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
         && !left.is_zero()
     {
-        // Up to a second more than is left is asked for; less than a second cannot be.
+        // Waits up to a second longer than the time left; the request counts in seconds.
         let wait_s = u32::try_from(left.as_secs() + 1).map_or(60, |seconds| seconds.min(60));
         operation = agent.manage(ShowOperation { operation_id: operation.operation_id, wait_s }).await?;
     }

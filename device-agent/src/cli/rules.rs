@@ -1,4 +1,4 @@
-//! The flags of a service's approval rules, and how they are shown.
+//! The options for a service's approval rules, and their display.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ enum Denial {
 }
 
 impl RuleArgs {
-    /// What the flags make of a draft's rules.
+    /// Applies the options to a draft's rules.
     pub(super) fn apply(self, mut approvals: ApprovalPolicy) -> Result<ApprovalPolicy, Failure> {
         for (action, given) in
             [(RuleAction::Allow, self.allow), (RuleAction::Ask, self.ask), (RuleAction::Deny, self.deny)]
@@ -64,7 +64,7 @@ impl RuleArgs {
     }
 }
 
-/// The rules in one line for each, in the order in which they decide.
+/// The rules, one per line, in the order in which they decide.
 pub(super) fn show(approvals: &ApprovalPolicy) -> String {
     let of = |action| approvals.rules.iter().filter(move |rule| rule.action == action);
     let mut text = String::new();

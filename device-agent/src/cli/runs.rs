@@ -1,4 +1,4 @@
-//! `runs`: what was submitted to this device's services.
+//! `runs`: the runs of this device's services.
 
 use std::time::{Duration, Instant};
 
@@ -133,7 +133,7 @@ pub(super) async fn show(
         }
     };
     let detail = RunDetail { run, events };
-    // Only what is not settled yet has any.
+    // Only runs that are not settled have any.
     let evidence = agent.request(ShowEvidence { run_id }).await?;
     let waiting = detail.run.state == RunState::AwaitingReconciliation;
     let shown = RunView { detail: &detail, evidence: &evidence };
@@ -147,7 +147,7 @@ pub(super) async fn show(
     }
 }
 
-/// A run, and what its device knows of its writing calls.
+/// A run, with the device's evidence about its writing calls.
 #[derive(serde::Serialize)]
 struct RunView<'a> {
     #[serde(flatten)]

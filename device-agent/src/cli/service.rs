@@ -1,4 +1,4 @@
-//! `service`: what callers can use, from draft to published.
+//! `service`: services, from draft to publication.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -265,7 +265,7 @@ impl DefinitionArgs {
     }
 }
 
-/// Gives a service other tools, and with them the usual number of runs at once. Whoever chose a number keeps it.
+/// Changes a service's tools, and with them its concurrency if that has the default value.
 fn give(definition: &mut Definition, tools: impl FnOnce(&mut Definition)) {
     let usual = |definition: &Definition| RunLimits::default_for(&definition.tools, &definition.mcp).concurrency;
     let was_usual = definition.limits.concurrency == usual(definition);
@@ -296,7 +296,7 @@ fn tools_of(text: &str) -> Result<Vec<ToolName>, Failure> {
     text.split(',').map(tool).collect()
 }
 
-/// A service by its draft's or endpoint's identifier, or by a name that only one has.
+/// A service by its draft's or endpoint's identifier, or by a unique name.
 async fn find(agent: &AgentClient, wanted: &str) -> Result<Record, Failure> {
     let mut services = agent.request(ListServices {}).await?;
     let draft_id: Option<DraftId> = wanted.parse().ok();
@@ -317,7 +317,7 @@ async fn find(agent: &AgentClient, wanted: &str) -> Result<Record, Failure> {
     }
 }
 
-/// What callers know a published service by, from its name or an identifier.
+/// The endpoint of a published service, from its name or an identifier.
 pub(super) async fn endpoint_of(agent: &AgentClient, wanted: &str) -> Result<EndpointId, Failure> {
     match wanted.parse() {
         Ok(endpoint_id) => Ok(endpoint_id),
@@ -325,7 +325,7 @@ pub(super) async fn endpoint_of(agent: &AgentClient, wanted: &str) -> Result<End
     }
 }
 
-/// What callers know it by.
+/// The service's endpoint for callers.
 fn callable(service: &Record) -> Result<EndpointId, Failure> {
     service.published.as_ref().and(service.endpoint_id).ok_or_else(|| {
         let message = format!("it is not published; run: deskgate service publish {}", service.draft_id);

@@ -1,4 +1,4 @@
-//! `settings`: what is chosen about the agent itself.
+//! `settings`: the agent's own settings.
 
 use clap::{Subcommand, ValueEnum};
 use deskgate_program::exit::{Exit, Failure};
@@ -99,7 +99,7 @@ pub(super) async fn run(agent: AgentClient, command: SettingsCommand, out: Outpu
     Ok(())
 }
 
-/// The days from now on, where the choice is about that.
+/// The new retention times, if the setting is one of them.
 fn keep(name: SettingName, value: &str, now: RetentionSettings) -> Result<Option<RetentionSettings>, Failure> {
     let mut keep = now;
     let (part, word) = match name {
@@ -113,7 +113,7 @@ fn keep(name: SettingName, value: &str, now: RetentionSettings) -> Result<Option
     Ok(Some(keep))
 }
 
-/// Says what goes before it does.
+/// Shows what will be deleted, and asks for confirmation.
 async fn shorten(agent: &AgentClient, keep: RetentionSettings, consent: Confirmation) -> Result<(), Failure> {
     let kept = agent.request(ReviewRetention { keep: Some(keep) }).await?;
     if kept.takes() {
@@ -123,7 +123,7 @@ async fn shorten(agent: &AgentClient, keep: RetentionSettings, consent: Confirma
     Ok(())
 }
 
-/// What is kept, and what of it would go.
+/// How much is kept, and how much would be deleted.
 fn amounts(kept: &Retention, keep: RetentionSettings) -> String {
     let row = |what: &str, days: u32, amount: Option<Amount>| {
         let number =
@@ -154,7 +154,7 @@ fn change(name: SettingName, value: String) -> Result<ChangeSettings, Failure> {
             let place = value.parse().map_err(|why| wrong(format!("secrets: {why}")))?;
             ChangeSettings { key_place: Some(place), ..none }
         }
-        // Chosen by days, elsewhere.
+        // Set in days, by another function.
         SettingName::KeepRuns | SettingName::KeepConversations | SettingName::KeepJournal | SettingName::KeepLog => {
             none
         }
@@ -165,7 +165,7 @@ fn change(name: SettingName, value: String) -> Result<ChangeSettings, Failure> {
     })
 }
 
-/// Where new keys of providers and servers are kept, before what is kept in files.
+/// Where new keys of providers and servers are kept, as the beginning of a sentence about those in files.
 fn keys(place: KeyPlace) -> &'static str {
     match place {
         KeyPlace::File => "",

@@ -1,4 +1,4 @@
-//! Asking the running agent, and what its refusals mean for the exit code.
+//! Requests to the running agent, and the exit codes for its refusals.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::config::Home;
 use crate::local::export::ManagementClient;
 use crate::local::{AgentReply, ErrorReply, ErrorReplyCode, Request, TypedRequest};
 
-/// The running agent of this home.
+/// The client of this home's running agent.
 #[derive(Clone, Debug)]
 pub(super) struct AgentClient {
     socket: PathBuf,
@@ -24,12 +24,12 @@ impl AgentClient {
         Ok(Self { socket: home()?.socket() })
     }
 
-    /// Asks the agent.
+    /// Sends a request to the agent.
     pub(super) async fn request<A: TypedRequest>(&self, ask: A) -> Result<A::Response, Failure> {
         self.send(ask.into()).await
     }
 
-    /// Asks the gateway, through the agent.
+    /// Sends a request to the gateway, through the agent.
     pub(super) async fn manage<C: ManagementCall>(&self, call: C) -> Result<C::Reply, Failure> {
         self.send(Request::Manage { request: call.into() }).await
     }
@@ -64,7 +64,7 @@ impl ManagementClient for AgentClient {
     }
 }
 
-/// What a refusal means for the exit code.
+/// The exit code for a refusal.
 pub(super) fn failure(no: ErrorReply) -> Failure {
     let exit = match no.code {
         ErrorReplyCode::Invalid => Exit::Usage,

@@ -1,4 +1,4 @@
-//! `upgrade-check`: run with the new program before it takes the old one's place.
+//! `upgrade-check`: run with the new program before it replaces the old one.
 
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
@@ -10,7 +10,7 @@ use crate::gateway_version;
 use crate::local::{GetStatus, LineView};
 
 pub(super) async fn check(agent: AgentClient, out: Output) -> Result<(), Failure> {
-    // An agent of another version may say what this program does not understand; what it noted is plain.
+    // This program may not understand the answers of an agent of another version; the recorded version is plain text.
     let line = agent.request(GetStatus {}).await.ok().map(|status| status.line);
     let gateway = match line {
         Some(LineView::Connected { gateway_version, .. }) => Some(gateway_version),

@@ -1,12 +1,12 @@
-//! What this device has no room for, though it has free slots.
+//! Backpressure: runs that this device cannot take although it has free slots.
 //!
-//! A slot says nothing about which run it is for. As long as a service is full here, the gateway is told with `ready` to
-//! leave its runs in the queue: every slot would bring one of them, to be refused, while runs of other services wait behind
-//! them. A service counts as full from the first run of it that had to be refused until one of it ends.
+//! A slot is not tied to a service. While a service is full here, `ready` asks the gateway to leave its runs in the
+//! queue. Otherwise every slot would bring one of them, to be refused, while runs of other services wait behind them. A
+//! service counts as full from its first refused run until one of its runs ends.
 //!
-//! A run that was refused for a reason that concerns every run would come back at once with the slot that it used up. That
-//! slot is not declared for a while, which grows. So is it with a service that cannot be read, whose runs may fit later
-//! without any of them ending.
+//! A run that was refused for a reason that concerns every run would come back at once with the slot that it used up.
+//! So that slot is withheld for a pause, which grows. The same holds for a service that cannot be read, whose runs may
+//! fit later without one of them ending.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use deskgate_protocol::control::MAX_FULL_SERVICES;
 use deskgate_protocol::ids::EndpointId;
 use tokio::time::Instant;
 
-/// The first pause, doubled each time that nothing has changed meanwhile ...
+/// The first pause, doubled each time the reason persists ...
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// ... up to this one.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
@@ -32,9 +32,9 @@ pub(super) struct Backpressure {
 /// Why an offered run is not taken now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeclineReason {
-    /// For a reason that concerns every run.
+    /// A reason that concerns every run.
     Everything,
-    /// Its service has as many as it may have.
+    /// Its service has reached its concurrency limit.
     Full(EndpointId),
     /// Its service cannot be read.
     Unreadable(EndpointId),
@@ -48,22 +48,22 @@ impl Default for Backpressure {
 }
 
 impl Backpressure {
-    /// How many slots are not declared.
+    /// How many slots are withheld.
     pub(super) fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// The services of which nothing is to be offered, as many as one frame may name.
+    /// The services whose runs should not be offered, at most as many as one frame may name.
     pub(super) fn services(&self) -> Vec<EndpointId> {
         self.full.union(&self.unreadable).take(MAX_FULL_SERVICES).copied().collect()
     }
 
-    /// When all but full services is offered again at the latest.
+    /// When everything except full services is offered again at the latest.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// A run was refused just now.
+    /// Records that a run was refused.
     pub(super) fn record_refusal(&mut self, why: DeclineReason, now: Instant) {
         match why {
             DeclineReason::Everything => self.slots = self.slots.saturating_add(1),
@@ -76,7 +76,7 @@ impl Backpressure {
         self.until.get_or_insert(now + self.pause);
     }
 
-    /// A run of this service gave its slot back: one that was refused may fit now.
+    /// Records that a run of this service released its slot: a refused run may fit now.
     pub(super) fn record_end(&mut self, service: EndpointId) {
         self.slots = 0;
         self.full.remove(&service);
@@ -85,14 +85,14 @@ impl Backpressure {
         }
     }
 
-    /// The pause is over.
+    /// Ends the pause.
     pub(super) fn release(&mut self) {
         self.slots = 0;
         self.unreadable.clear();
         (self.pause, self.until) = ((self.pause * 2).min(MAX_PAUSE), None);
     }
 
-    /// What was refused because of the computer's sleep fits now.
+    /// Withdraws refusals that were caused by the computer's sleep.
     pub(super) fn reset_after_sleep(&mut self) {
         *self = Self { full: std::mem::take(&mut self.full), ..Self::default() };
     }

@@ -19,15 +19,15 @@ pub(super) struct PendingCalls {
 }
 
 impl PendingCalls {
-    /// Remembers who waits and gives the frame to send; `None` when too many wait, or when the request
-    /// fits into no frame: sending it would end the session of everybody else.
+    /// Registers the caller and returns the frame to send. `None` if too many calls wait, or if the request exceeds a
+    /// frame: sending it would end the session for all callers.
     pub(super) fn begin(
         &mut self,
         by: AskedBy,
         request: ManagementRequest,
         answer: ReplySender,
     ) -> Option<DeviceFrame> {
-        // Whoever gave up waiting makes room.
+        // A caller that gave up frees its entry.
         self.waiting.retain(|_, answer| !answer.is_closed());
         if self.waiting.len() >= MAX_CONCURRENT_REQUESTS {
             let _ = answer.send(Err(CallError::Busy));
@@ -54,7 +54,7 @@ impl PendingCalls {
         }
     }
 
-    /// The line is lost, and with it every reply.
+    /// The connection is lost, and with it every reply.
     pub(super) fn fail_all(&mut self) {
         for (_, answer) in self.waiting.drain() {
             let _ = answer.send(Err(CallError::LineLost));

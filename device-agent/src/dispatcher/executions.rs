@@ -1,4 +1,4 @@
-//! Executions: starting them, their numbered events, and their one outcome each.
+//! Executions: starting them, their numbered events, and the one outcome of each.
 
 use std::collections::BTreeMap;
 use std::task::Poll;
@@ -15,10 +15,10 @@ use super::run::{RunStage, TrackedRun};
 use super::{Dispatcher, Link, StopMode};
 use crate::executor::{Exchange, Job, Progress};
 
-/// Reports between an execution and the dispatcher. When they wait here, the execution waits.
+/// The queue length between an execution and the dispatcher. When it is full, the execution waits.
 const REPORT_QUEUE_LEN: usize = 16;
 
-/// The next report of any run that may have one more unacknowledged. Cancel-safe.
+/// The next report of any run that may have another unacknowledged event. Cancel-safe.
 pub(super) async fn next_report(runs: &mut BTreeMap<RunId, TrackedRun>, window: usize) -> (RunId, Progress) {
     std::future::poll_fn(|context| {
         for (run_id, run) in runs.iter_mut() {
@@ -65,7 +65,8 @@ impl<L: Link> Dispatcher<L> {
         run.log.push(event);
     }
 
-    /// What was said before the run, in fewer words. Without it the next run only sees more, and sums up again.
+    /// Stores a summary of the conversation before the run. If that fails, the next run sees more, and summarises
+    /// again.
     pub(super) async fn remember(&mut self, run_id: RunId, summary: Exchange) {
         let Some(TrackedRun { said_before: Some(place), .. }) = self.runs.get(&run_id) else { return };
         let Exchange { request, answer } = summary;
@@ -74,7 +75,8 @@ impl<L: Link> Dispatcher<L> {
         }
     }
 
-    /// The service is not what was published any more. While this cannot be noted its next run finds the same.
+    /// Pauses a service that differs from its published version. If that cannot be recorded, its next run finds the
+    /// same.
     pub(super) async fn pause(&mut self, run_id: RunId, why: String) {
         let Some(run) = self.runs.get(&run_id) else { return };
         let (endpoint_id, version) = (run.endpoint_id, run.endpoint_version);
@@ -84,7 +86,7 @@ impl<L: Link> Dispatcher<L> {
         }
     }
 
-    /// What the assistant is writing is sent if the line is free at this moment, and else forgotten.
+    /// Sends the assistant's unfinished text if the connection is free now, and drops it otherwise.
     pub(super) fn pass_on(&mut self, run_id: RunId, delta: MessageDelta) {
         if let Some(TrackedRun { attempt, stage: RunStage::Running { revoked: false, .. }, .. }) =
             self.runs.get(&run_id)
@@ -115,9 +117,9 @@ impl<L: Link> Dispatcher<L> {
             let attempt = run.attempt;
             return self.forget(run_id, attempt).await;
         }
-        // Cut off by a stop of the agent, not by anybody who wanted the run to end: the journal
-        // keeps it as running, and the next start of the agent has it executed again. Until then it
-        // is remembered, so that a stop that still comes is not answered as if it were unknown.
+        // Cut off by a stop of the agent, not by a stop of the run: the journal keeps it as running, and the next start
+        // of the agent executes it again. Until then the run is kept in memory, so that a stop for it is not answered
+        // as unknown.
         let cut_off = run.stop.is_none()
             && !matches!(self.stop, StopMode::NotStopping)
             && matches!(outcome, None | Some(Outcome::Cancelled { .. }));
@@ -128,7 +130,7 @@ impl<L: Link> Dispatcher<L> {
                 Effects::None => RunStage::Interrupted,
                 _ => RunStage::Unknown { settled: None, numbered: false },
             };
-            // A gentle stop ends no other execution than one that waits for a person.
+            // A graceful stop ends only executions that wait for a person.
             if let StopMode::Graceful { .. } = self.stop {
                 self.give_back(run_id, attempt).await;
             }
@@ -139,7 +141,7 @@ impl<L: Link> Dispatcher<L> {
             match report {
                 Progress::Event(event) => run.log.push(event),
                 Progress::Outdated(why) => outdated = Some(why),
-                // A summary that comes so late is made anew by the next run.
+                // The next run makes a new summary in place of one that comes this late.
                 Progress::Delta(_) | Progress::Summary(_) => {}
             }
         }
@@ -173,7 +175,7 @@ impl<L: Link> Dispatcher<L> {
     }
 }
 
-/// The outcome of an execution that broke down. `effects`: of its calls, as the journal knows them.
+/// The outcome of an execution that panicked. `effects`: of its calls, according to the journal.
 fn faulty(effects: Effects) -> Outcome {
     error!("an execution broke down; its run fails with internal");
     let message = match effects {

@@ -1,4 +1,4 @@
-//! What the rest of the agent may ask of the dispatcher: calls, status, stop.
+//! The dispatcher's handle for the rest of the agent: calls, status, stop.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::services::{CallError, GatewayClient};
 
-/// How long a reply may take, beyond the waiting that the request itself asks for.
+/// The timeout of a reply, beyond the wait that the request itself asks for.
 const MANAGEMENT_REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The dispatcher's handle. Cloning is cheap.
+/// The dispatcher's handle. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct DispatcherHandle {
     pub(super) by: AskedBy,
@@ -32,33 +32,33 @@ pub(super) enum Command {
     Reconcile { run_id: RunId, finding: OwnerFinding, who: String, answer: oneshot::Sender<Result<(), ReconcileError>> },
 }
 
-/// What the dispatcher is doing.
+/// The dispatcher's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DispatcherStatus {
     /// Whether there is a session.
     pub connected: bool,
-    /// Whether no new runs are taken because the agent stops.
+    /// Whether new runs are refused because the agent stops.
     pub stopping: bool,
     /// How many runs may be active at the same time.
     pub slots: u32,
     /// The runs that are taken, executing, or wait for the gateway's acknowledgement.
     pub runs: Vec<ActiveRun>,
-    /// What stands in the way of work, in words; `None` when nothing does.
+    /// What prevents work, in words; `None` if there is no problem.
     pub problem: Option<String>,
-    /// Whether it is the journal.
+    /// Whether the problem is the journal.
     pub journal_fails: bool,
 }
 
 /// One run on this device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ActiveRun {
-    /// Which run.
+    /// The run's identifier.
     pub run_id: RunId,
-    /// Which attempt.
+    /// The run's attempt.
     pub attempt: u32,
-    /// The service it was submitted to; empty when it is left over from an earlier start.
+    /// The name of its service; empty for a run from an earlier start.
     pub service: String,
-    /// Where it stands.
+    /// The run's state.
     pub standing: ActiveRunState,
     /// When this process first had it.
     pub since: Timestamp,
@@ -66,31 +66,31 @@ pub struct ActiveRun {
     pub turns: u64,
 }
 
-/// Where a run stands on this device.
+/// The state of a run on this device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActiveRunState {
     /// Taken; waits for the gateway's confirmation.
     Taken,
-    /// Executing.
+    /// Execution is under way.
     Running,
     /// Ended; waits for the gateway's acknowledgement.
     Finished,
-    /// Cut off by a restart, or to run again by its owner's word; waits to be offered again.
+    /// Cut off by a restart, or to run again by its owner's decision; waits to be offered again.
     Interrupted,
     /// A person is asked about a tool call.
     AwaitingApproval,
-    /// Cut off after it began to write; waits for its owner to say what became of it.
+    /// Cut off after it began to write; waits for its owner's decision.
     AwaitingReconciliation,
 }
 
 /// Why a run was not settled.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
-    /// It is not on this device, or does not wait for its owner.
+    /// The run is not on this device, or does not wait for its owner.
     #[error("{0} does not wait for your word; see which do with: deskgate status")]
     NotWaiting(RunId),
-    /// Its owner has said already what became of it.
+    /// The owner has settled the run already.
     #[error("{0} is settled already; the gateway is told as soon as it can be")]
     Settled(RunId),
     /// The journal failed.
@@ -102,19 +102,19 @@ pub enum ReconcileError {
 }
 
 impl DispatcherHandle {
-    /// The present status.
+    /// The current status.
     pub fn status(&self) -> DispatcherStatus {
         self.status.borrow().clone()
     }
 
-    /// For waiting until the status changes. It closes when the dispatcher has ended.
+    /// Changes with the status. Closes when the dispatcher has ended.
     pub fn watch(&self) -> watch::Receiver<DispatcherStatus> {
         self.status.clone()
     }
 
-    /// Ends the dispatcher and returns when it has ended. No new runs are taken. With `now` the
-    /// executions are stopped, and started again when the agent starts again; otherwise they are
-    /// waited for, except those that wait for a person. May be asked a second time with `now`.
+    /// Stops the dispatcher and returns when it has ended. New runs are refused. With `now` the executions are stopped,
+    /// and executed again after the next start; otherwise they are awaited, except those that wait for a person. May be
+    /// called a second time with `now`.
     pub async fn stop(&self, now: bool) {
         // A closed channel means that it has ended already.
         let _ = self.commands.send(Command::Stop { now }).await;
@@ -122,7 +122,10 @@ impl DispatcherHandle {
         while status.changed().await.is_ok() {}
     }
 
-    /// The owner says what became of a run whose end nobody knows. `who`: the local user, for the audit.
+    /// Settles an unknown run by its owner's finding. `who`: the local user, for the audit.
+    ///
+    /// # Errors
+    /// The run does not wait for its owner, or the journal failed.
     pub async fn reconcile(&self, run_id: RunId, finding: OwnerFinding, who: String) -> Result<(), ReconcileError> {
         let (answer, reply) = oneshot::channel();
         let command = Command::Reconcile { run_id, finding, who, answer };
@@ -130,25 +133,28 @@ impl DispatcherHandle {
         reply.await.map_err(|_| ReconcileError::Stopped)?
     }
 
-    /// The computer is about to sleep: no new runs are taken, and the gateway is told. Returns when it has read that,
-    /// or cannot be told.
+    /// Prepares for the computer's sleep: new runs are refused, and the gateway is notified. Returns when the gateway
+    /// has received that, or cannot be reached.
     pub async fn suspend(&self) {
         let _ = self.commands.send(Command::Suspend).await;
-        // Frames arrive in their order, so an answer to a later question says that the earlier frame arrived.
+        // Frames arrive in order, so the answer to a later request shows that the earlier frame arrived.
         let _ = self.call(GetAccess {}).await;
     }
 
-    /// The computer is awake again. Changes nothing if it never slept.
+    /// The computer is awake again. Without a preceding sleep, this has no effect.
     pub async fn resume(&self) {
         let _ = self.commands.send(Command::Resume).await;
     }
 
-    /// The same handle for somebody's requests: the gateway notes who changed what.
+    /// The same handle for a user's requests: the gateway records who made a change.
     pub fn asked_by(self, by: AskedBy) -> Self {
         Self { by, ..self }
     }
 
-    /// Asks the gateway; what comes back is as it came.
+    /// Sends a request to the gateway; the reply is passed on unchanged.
+    ///
+    /// # Errors
+    /// There is no session, or the gateway refused or did not answer.
     pub async fn pass_on(&self, request: ManagementRequest) -> Result<Value, CallError> {
         let limit = MANAGEMENT_REPLY_TIMEOUT
             + match &request {

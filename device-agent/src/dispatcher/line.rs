@@ -1,4 +1,4 @@
-//! The dispatcher's side of the link: what it needs of one, and the frames that wait to be sent.
+//! The dispatcher's side of the link: the traits it needs, and the frames that wait to be sent.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -6,29 +6,29 @@ use std::pin::Pin;
 use deskgate_protocol::control::{DeviceFrame, GatewayFrame, InFlightRun, Welcome};
 use tokio::sync::{mpsc, watch};
 
-/// Frames that wait for the session. At this many the dispatcher reads no more frames, so that a
-/// gateway which does not read cannot make this device remember without bound.
+/// How many frames may wait for the session. Above this the dispatcher reads no more frames, so that a gateway which
+/// does not read cannot fill this device's memory.
 const MAX_OUTBOX_FRAMES: usize = 256;
 
-/// Gets through to the gateway. The real one is [`crate::link`]; tests bring channels.
+/// Connects to the gateway. The real one is [`crate::link`]; tests use channels.
 pub trait Link: Send + 'static {
-    /// One line to the gateway.
+    /// One connection to the gateway.
     type Session: LinkSession;
 
-    /// Dials until a gateway lets the device in, however long that takes. Asks `in_flight` for
-    /// every `hello` anew. Dropping the future ends the dialling.
+    /// Dials until a gateway accepts the device, however long that takes. Reads `in_flight` anew for every `hello`.
+    /// Dropping the future ends the dialling.
     fn connect(&mut self, in_flight: InFlightReader) -> impl Future<Output = Self::Session> + Send;
 }
 
-/// A session after its handshake. Dropping it hangs up.
+/// A session after its handshake. Dropping it closes the connection.
 pub trait LinkSession: Send + 'static {
-    /// What the gateway said when it let the device in.
+    /// The gateway's welcome.
     fn welcome(&self) -> &Welcome;
 
     /// The bounded queue towards the gateway.
     fn sender(&self) -> mpsc::Sender<DeviceFrame>;
 
-    /// The next frame, or `None` when the line is lost. Must be cancel-safe.
+    /// The next frame, or `None` when the connection is lost. Must be cancel-safe.
     fn next(&mut self) -> impl Future<Output = Option<GatewayFrame>> + Send;
 }
 
@@ -54,7 +54,7 @@ impl LinkSession for crate::link::Session {
     }
 }
 
-/// What is in flight at the moment of asking.
+/// The runs in flight at the time of reading.
 #[derive(Clone, Debug)]
 pub struct InFlightReader(pub(super) watch::Receiver<Vec<InFlightRun>>);
 
@@ -65,13 +65,13 @@ impl InFlightReader {
     }
 }
 
-/// What happened on the line.
+/// An event of the connection.
 #[derive(Debug)]
 pub(super) enum LineEvent {
     Up(Welcome),
     Frame(GatewayFrame),
     Lost,
-    /// Frames that waited went out; there is room for more.
+    /// Waiting frames were sent; the queue has free slots.
     Room,
 }
 
@@ -84,7 +84,7 @@ enum LineState<L: Link> {
         session: L::Session,
         sender: mpsc::Sender<DeviceFrame>,
     },
-    /// Only while the state is being changed.
+    /// Only during a change of state.
     Changing,
 }
 
@@ -107,8 +107,8 @@ impl<L: Link> GatewayLine<L> {
         self.is_up() && self.outbox.len() < MAX_OUTBOX_FRAMES
     }
 
-    /// Puts a frame on its way. Without a session it is dropped: whatever must arrive is sent
-    /// again from the dispatcher's own state when there is one.
+    /// Queues a frame. Without a session it is dropped: anything that must arrive is sent again from the dispatcher's
+    /// own state in the next one.
     pub(super) fn send(&mut self, frame: DeviceFrame) {
         let LineState::Up { sender, .. } = &self.state else { return };
         if !self.outbox.is_empty() {
@@ -118,7 +118,7 @@ impl<L: Link> GatewayLine<L> {
         }
     }
 
-    /// Sends a frame that nobody needs if it cannot go at once.
+    /// Sends an optional frame, or drops it if it cannot be sent at once.
     pub(super) fn send_if_free(&self, frame: DeviceFrame) {
         if let LineState::Up { sender, .. } = &self.state
             && self.outbox.is_empty()
@@ -127,7 +127,7 @@ impl<L: Link> GatewayLine<L> {
         }
     }
 
-    /// Waits for news. Cancel-safe.
+    /// Waits for the next event. Cancel-safe.
     pub(super) async fn next(&mut self) -> LineEvent {
         let news = match &mut self.state {
             LineState::Dialling(dialling) => {

@@ -1,7 +1,7 @@
-//! Owns the active runs; the only one who talks to `link`.
+//! The dispatcher: owns the active runs, and is the only user of `link`.
 //!
-//! One loop: what happened is named, then acted upon, then whatever can be sent is sent. The order
-//! of journal and frames is what makes a crash harmless:
+//! One loop: it waits for an event, handles it, then sends every frame that can be sent. The order of journal and
+//! frames makes a crash harmless:
 //!
 //! | step | on disk before |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | a tool writes | its intent, which the executor puts there |
 //! | `finish` is sent | the entry is `finished`, with its unacknowledged events |
 //!
-//! What the gateway has to learn is kept in the runs themselves (their stage, their log of numbered
-//! events) and sent from there: in a new session it is simply sent again.
+//! Facts for the gateway are kept in the runs themselves (their stage, their log of numbered events) and sent from
+//! there: a new session simply sends them again.
 
 mod backpressure;
 mod calls;
@@ -53,32 +53,32 @@ pub use line::{InFlightReader, Link, LinkSession};
 use problem::DispatcherProblem;
 use run::{RunStage, TrackedRun};
 
-/// Journal writes that failed are tried again after this time.
+/// The interval for repeating failed journal writes.
 const JOURNAL_RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a stopping agent waits for starts and acknowledgements under way, once nothing executes.
+/// How long a stopping agent waits for outstanding starts and acknowledgements, once no run executes.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// How long an execution may take to stop before it is abandoned.
 const EXECUTION_STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Events that may wait unacknowledged before the first gateway said how many.
+/// How many events may be unacknowledged before a gateway has sent its own limit.
 const DEFAULT_EVENT_WINDOW: usize = 64;
-/// How often conversations are looked through for those that are silent too long.
+/// How often conversations that are silent too long are deleted.
 const TRANSCRIPT_SWEEP_INTERVAL: Duration = Duration::from_secs(6 * 3600);
-/// Ended runs that may wait for their acknowledgement before no more are taken.
+/// How many ended runs may wait for their acknowledgement before new ones are refused.
 const MAX_UNSETTLED_RUNS: usize = 64;
-/// Commands waiting for the loop.
+/// How many commands may wait for the loop.
 const COMMAND_QUEUE_LEN: usize = 32;
 
-/// Executes one job: [`crate::executor::execute`], or what a test puts in its place.
+/// Executes one job: [`crate::executor::execute`], or a test's replacement.
 pub type ExecuteFn = Arc<
     dyn Fn(Job, mpsc::Sender<Progress>, CancellationToken) -> Pin<Box<dyn Future<Output = Outcome> + Send>>
         + Send
         + Sync,
 >;
 
-/// What the dispatcher may do.
+/// The dispatcher's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DispatcherConfig {
-    /// Runs at the same time, over all services.
+    /// How many runs may be active at once, over all services.
     pub slots: u32,
 }
 
@@ -101,7 +101,7 @@ pub struct Dispatcher<L: Link> {
     runs: BTreeMap<RunId, TrackedRun>,
     executions: JoinSet<Outcome>,
     tasks: HashMap<tokio::task::Id, RunId>,
-    /// What could not be carried out yet, because the disk did not work.
+    /// Operations that could not be carried out yet, because the disk failed.
     unfinished_orders: BTreeMap<OperationId, Order>,
     calls: PendingCalls,
     commands: mpsc::Receiver<Command>,
@@ -109,18 +109,18 @@ pub struct Dispatcher<L: Link> {
     /// Slots declared in this session that the gateway has not used.
     credit: u32,
     withheld: Backpressure,
-    /// The services that the gateway was told to offer nothing of.
+    /// The services that the gateway was asked to hold back.
     named: Vec<EndpointId>,
-    /// The gateway stops: nothing is declared in this session any more.
+    /// The gateway stops: no more slots are declared in this session.
     draining: bool,
-    /// The computer is about to sleep, or sleeps: nothing is declared or taken until it is awake.
+    /// The computer is about to sleep, or sleeps: until it is awake, no slots are declared and no runs taken.
     asleep: bool,
     window: usize,
     stop: StopMode,
-    /// Cancelled by any stop: no execution waits for a person any more.
+    /// Cancelled by any stop: executions stop waiting for a person.
     leaving: CancellationToken,
     retry_at: Option<Instant>,
-    /// When silent conversations are forgotten next.
+    /// When silent conversations are deleted next.
     sweep_at: Instant,
     problem: Option<DispatcherProblem>,
 
@@ -131,11 +131,11 @@ pub struct Dispatcher<L: Link> {
 #[derive(Clone, Copy, Debug)]
 enum StopMode {
     NotStopping,
-    /// Waits for what is executing and asks nobody. The moment is set once nothing is, and ends the waiting.
+    /// Waits for executions, without asking a person. `until` is set once no run executes, and ends the wait.
     Graceful {
         until: Option<Instant>,
     },
-    /// Executions were told to stop and are abandoned at this moment.
+    /// Executions were stopped and are abandoned at this moment.
     Now {
         until: Instant,
     },
@@ -152,7 +152,7 @@ enum DispatcherEvent {
 }
 
 impl<L: Link> Dispatcher<L> {
-    /// Reads the journal and makes the dispatcher; nothing happens before it is run.
+    /// Reads the journal and creates the dispatcher; the work begins with [`Self::run`].
     pub async fn new(
         store: &Store,
         link: L,
@@ -207,8 +207,8 @@ impl<L: Link> Dispatcher<L> {
         Ok((dispatcher, DispatcherHandle { by: AskedBy::Agent, commands: commands_in, status: status_out }))
     }
 
-    /// Works until it is told to stop. Dropping the future aborts every execution, which then
-    /// counts as cut off, as after a crash.
+    /// Works until it is stopped. Dropping the future aborts every execution, which then counts as cut off, as after a
+    /// crash.
     pub async fn run(mut self) {
         loop {
             self.send_what_can_be_sent();
@@ -253,7 +253,7 @@ impl<L: Link> Dispatcher<L> {
             }
             DispatcherEvent::Command(Command::Resume) => self.resume(),
             DispatcherEvent::Command(Command::Reconcile { run_id, finding, who, answer }) => {
-                // Whoever gave up waiting sees in the status what came of it.
+                // A caller that gave up sees the result in the status.
                 let _ = answer.send(self.reconcile(run_id, finding, &who).await);
             }
             DispatcherEvent::Reported(run_id, Progress::Event(event)) => self.note_event(run_id, event),
@@ -326,7 +326,7 @@ impl<L: Link> Dispatcher<L> {
     fn abandon_executions(&mut self) {
         self.executions.abort_all();
         if let StopMode::Now { until } = &mut self.stop {
-            // One that blocks its thread cannot be abandoned yet.
+            // An execution that blocks its thread cannot be abandoned yet.
             *until = Instant::now() + EXECUTION_STOP_TIMEOUT;
         }
     }
@@ -349,7 +349,7 @@ impl<L: Link> Dispatcher<L> {
         }
     }
 
-    /// What time asks for: silent conversations are forgotten, withheld slots declared, failed writes repeated.
+    /// Timed work: deletes silent conversations, declares withheld slots, repeats failed writes.
     async fn look_after(&mut self) {
         let now = Instant::now();
         if self.sweep_at <= now {

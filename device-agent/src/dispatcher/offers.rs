@@ -1,4 +1,4 @@
-//! Frames that change a run: offer, start, revoke, ack. Each may come twice, late, or out of order.
+//! Handlers of the frames that change a run: offer, start, revoke, ack. Each may come twice, late, or out of order.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::run::{RunStage, TrackedRun};
 use super::{Dispatcher, Link, MAX_UNSETTLED_RUNS, StopMode, orders};
 use crate::executor::Exchange;
 
-/// The definition that an offer was accepted for, if this device holds exactly that one (I16).
+/// The definition that an offer was accepted for, if this device has exactly that one (I16).
 pub(super) async fn definition(
     services: &Services,
     offer: &Offer,
@@ -26,8 +26,8 @@ pub(super) async fn definition(
     Ok(found.filter(|(_, digest)| *digest == offer.definition_sha256).map(|(definition, _)| Arc::new(definition)))
 }
 
-/// The definition for a run that was taken before this process began. `None` when it is gone, or damaged: its start
-/// may be durable at the gateway, so that run is not given back but fails, and the others go on.
+/// The definition for a run that was taken before this process began. `None` if it is missing or damaged: its start may
+/// be durable at the gateway, so that run is not returned but fails, and the others continue.
 pub(super) async fn definition_left(
     services: &Services,
     offer: &Offer,
@@ -44,8 +44,8 @@ pub(super) async fn definition_left(
 impl<L: Link> Dispatcher<L> {
     pub(super) async fn consider(&mut self, offer: Offer) {
         let held = self.runs.get(&offer.run_id).filter(|run| run.attempt < offer.attempt).map(|run| &run.stage);
-        // Every offer used up a slot that was declared, whatever comes of it; only a restart did
-        // not: it takes up the slot that the interrupted attempt still has.
+        // Every offer uses up a declared slot, whatever its result. Only a restart does not: it takes the slot that the
+        // interrupted attempt still has.
         let runs_again = held.is_some_and(RunStage::may_run_again);
         if !runs_again {
             self.credit = self.credit.saturating_sub(1);
@@ -79,7 +79,7 @@ impl<L: Link> Dispatcher<L> {
                 self.journal_works();
                 let (run_id, attempt) = (offer.run_id, offer.attempt);
                 info!(%run_id, attempt, endpoint_id = %offer.endpoint_id, trace_id = offer.trace_id(), "took a run");
-                // What was to be stopped in an earlier attempt is to be stopped in this one.
+                // A stop of an earlier attempt applies to this one.
                 let stop = self.runs.get(&run_id).and_then(|run| run.stop);
                 self.runs.insert(run_id, TrackedRun { stop, ..TrackedRun::from_offer(offer, Some(definition)) });
                 self.line.send(DeviceFrame::Accept { run_id, attempt });
@@ -99,7 +99,7 @@ impl<L: Link> Dispatcher<L> {
         }
     }
 
-    /// Whether the offer is answered by what this device has of the run already.
+    /// Whether this device's record of the run answers the offer.
     fn is_known(&mut self, offer: &Offer) -> bool {
         let (run_id, attempt) = (offer.run_id, offer.attempt);
         let Some(run) = self.runs.get_mut(&run_id) else { return false };
@@ -109,8 +109,8 @@ impl<L: Link> Dispatcher<L> {
         }
         let newer = run.attempt < attempt;
         match &mut run.stage {
-            // Two attempts of one run never execute side by side (I5): the older one ends first,
-            // and the gateway offers again.
+            // Two attempts of one run never execute side by side (I5): the older one ends first, and the gateway offers
+            // again.
             RunStage::Running { stop, revoked, .. } if newer => {
                 *revoked = true;
                 stop.cancel();
@@ -150,10 +150,10 @@ impl<L: Link> Dispatcher<L> {
         self.runs.iter().filter(move |(id, run)| **id != run_id && run.occupies_slot()).map(|(_, run)| run)
     }
 
-    /// Declared again as it was, the slot would bring the same run back at once.
+    /// Declared again unchanged, the slot would bring the same run back at once.
     fn refuse_busy(&mut self, offer: &Offer, why: DeclineReason) {
         self.withheld.record_refusal(why, Instant::now());
-        // Before the run is in the queue again: slots that were declared earlier would bring it at once.
+        // Before the run is queued again: slots that were declared earlier would bring it back at once.
         self.declare_slots();
         self.refuse(offer, RefuseCode::Busy);
     }
@@ -219,7 +219,7 @@ impl<L: Link> Dispatcher<L> {
         }
     }
 
-    /// The attempt is not this device's any more: stop it and forget it.
+    /// Stops and removes an attempt that was revoked.
     pub(super) async fn revoke(&mut self, run_id: RunId, attempt: u32) {
         let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt) else { return };
         match &mut run.stage {
@@ -227,13 +227,13 @@ impl<L: Link> Dispatcher<L> {
                 *revoked = true;
                 stop.cancel();
             }
-            // Its journal entry has to say `finished` before it is remembered.
+            // Its journal entry must be `finished` before the run counts as ended there.
             RunStage::Ended { journalled: false, .. } => {}
             _ => self.forget(run_id, attempt).await,
         }
     }
 
-    /// The gateway removed this device, and with it ended all of its runs.
+    /// Stops all runs, because the gateway removed this device.
     pub(super) async fn revoke_all(&mut self) {
         let held: Vec<_> = self.runs.iter().map(|(run_id, run)| (*run_id, run.attempt)).collect();
         for (run_id, attempt) in held {
@@ -258,12 +258,12 @@ impl<L: Link> Dispatcher<L> {
             self.withheld.record_end(run.endpoint_id);
         }
         if let Err(error) = self.journal.forget(run_id, attempt).await {
-            // The entry comes back at the next start, and is settled then.
+            // The entry is read again at the next start, and settled then.
             warn!(%run_id, %error, "a settled run could not be removed from the journal");
         }
     }
 
-    /// Tries again what the journal could not note.
+    /// Repeats failed journal writes.
     pub(super) async fn retry(&mut self) {
         let waiting = |run: &TrackedRun| match run.stage {
             RunStage::Taken { confirmed, .. } => confirmed,
@@ -284,8 +284,8 @@ impl<L: Link> Dispatcher<L> {
     }
 }
 
-/// The outcome of an attempt whose definition went away after it was taken. It was not executed; `effects`: of those
-/// before it.
+/// The outcome of an attempt whose definition was lost after it was taken. It was not executed; `effects`: of the
+/// attempts before it.
 fn no_definition(effects: Effects) -> Outcome {
     let message = "The device no longer holds the version of the service that this run was accepted for.".to_owned();
     let code = RunErrorCode::DefinitionMismatch;

@@ -1,7 +1,7 @@
-//! Control operations: stops and resets. Each may come again in every session until the gateway has its answer.
+//! Control operations: stops and resets. Each may be repeated in every session until the gateway has its answer.
 //!
-//! A stop is answered behind the run's `finish`, so that nothing of the run works any more when it counts as
-//! done. A reset is answered when the transcript is gone from the disk.
+//! A stop is answered after the run's `finish`, so that a completed stop means that the run no longer works. A reset is
+//! answered when the transcript is deleted from the disk.
 
 use deskgate_protocol::control::{DeviceFrame, Order};
 use deskgate_protocol::ids::{OperationId, RunId};
@@ -55,7 +55,7 @@ impl<L: Link> Dispatcher<L> {
         Ok(None)
     }
 
-    /// Tries again what could not be carried out.
+    /// Repeats operations that could not be carried out.
     pub(super) async fn retry_orders(&mut self) {
         for (operation_id, order) in std::mem::take(&mut self.unfinished_orders) {
             self.carry_out(operation_id, order).await;
@@ -63,12 +63,12 @@ impl<L: Link> Dispatcher<L> {
     }
 }
 
-/// The outcome of an attempt that was stopped before it began. `effects`: of those before it.
+/// The outcome of an attempt that was stopped before it began. `effects`: of the attempts before it.
 pub(super) fn never_began(effects: Effects) -> Outcome {
     Outcome::Cancelled { effects, usage: Usage::default() }
 }
 
-/// What a stop came to, after the run's outcome.
+/// The result of a stop, given the run's outcome.
 pub(super) fn stopped(outcome: &Outcome) -> OutcomeCode {
     match outcome {
         Outcome::Cancelled { .. } => OutcomeCode::Stopped,

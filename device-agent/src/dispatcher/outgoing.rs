@@ -1,4 +1,4 @@
-//! What the gateway has to learn: frames made from the state of the runs, and the status for people.
+//! Outgoing state: frames for the gateway, made from the state of the runs, and the status for people.
 
 use deskgate_protocol::control::{DeviceFrame, Welcome};
 use tracing::info;
@@ -10,33 +10,33 @@ use super::run::{RunStage, TrackedRun};
 use super::{Dispatcher, Link, MAX_UNSETTLED_RUNS, StopMode, orders};
 
 impl<L: Link> Dispatcher<L> {
-    /// A new session knows nothing: every slot, every unacknowledged event and every finish is new.
+    /// Resets what was sent: in a new session every slot, every unacknowledged event and every finish is sent again.
     pub(super) fn begin_session(&mut self, welcome: &Welcome) {
         info!(device_id = %welcome.device_id, epoch = welcome.epoch, "the session began");
         self.credit = 0;
         (self.withheld, self.named) = (Backpressure::default(), Vec::new());
         self.draining = false;
-        // To the gateway a new session is awake.
+        // The gateway takes a new session for an awake device.
         if self.asleep {
             self.line.send(DeviceFrame::Suspend);
         }
-        // They come again.
+        // The gateway repeats them.
         self.unfinished_orders.clear();
         self.window = (welcome.policy.unacknowledged_events as usize).max(1);
         for (run_id, run) in &mut self.runs {
             run.log.rewind();
             match &mut run.stage {
-                // The first `accept` may have been lost with the line; a second one changes nothing.
+                // The first `accept` may have been lost with the connection; a second one has no effect.
                 RunStage::Taken { .. } => self.line.send(DeviceFrame::Accept { run_id: *run_id, attempt: run.attempt }),
                 RunStage::Ended { sent, .. } => *sent = false,
-                // This gateway says anew which number the end takes.
+                // This gateway reports anew which number the end takes.
                 RunStage::Unknown { numbered, .. } => *numbered = false,
                 RunStage::Running { .. } | RunStage::Interrupted => {}
             }
         }
     }
 
-    /// Sends events, finishes and free slots, as far as the line has room.
+    /// Sends events, finishes and free slots, as far as the connection accepts frames.
     pub(super) fn send_what_can_be_sent(&mut self) {
         for (&run_id, run) in &mut self.runs {
             let attempt = run.attempt;
@@ -62,7 +62,7 @@ impl<L: Link> Dispatcher<L> {
         self.declare_slots();
     }
 
-    /// Declares what is free beyond what the gateway may still use, and the services that it is not free for.
+    /// Declares the slots that are free beyond those the gateway may still use, and the services that are full.
     pub(super) fn declare_slots(&mut self) {
         if self.draining || self.asleep || !matches!(self.stop, StopMode::NotStopping) || !self.line.has_room() {
             return;
@@ -83,7 +83,7 @@ impl<L: Link> Dispatcher<L> {
         u32::try_from(free).expect("at most `slots`, which is a u32")
     }
 
-    /// Makes the present state visible: to the next `hello`, and to people.
+    /// Publishes the current state: for the next `hello`, and for people.
     pub(super) fn publish(&mut self) {
         let in_flight = self.runs.iter().map(|(run_id, run)| run.in_flight(*run_id)).collect();
         self.in_flight.send_if_modified(|known| replace(known, in_flight));

@@ -1,4 +1,4 @@
-//! What stands in the way of work: said once where it is handled, shown while it lasts.
+//! Problems that prevent work: logged once where they occur, shown while they last.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use tracing::warn;
 
 use super::{Dispatcher, Link};
 
-/// One thing that stands in the way.
+/// One such problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DispatcherProblem {
-    /// Nothing can be journalled, so nothing new is taken.
+    /// Journal writes fail, so new runs are refused.
     Journal(String),
-    /// A service's definition cannot be read, so its runs are not taken. Other services go on.
+    /// A service's definition cannot be read, so its runs are refused. Other services continue.
     Service(EndpointId, String),
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for DispatcherProblem {
 }
 
 impl<L: Link> Dispatcher<L> {
-    /// A journal write failed; it is tried again.
+    /// A journal write failed; it will be repeated.
     pub(super) fn journal_failed(&mut self, run_id: RunId, error: &deskgate_store::Error) {
         self.note(run_id, DispatcherProblem::Journal(error.to_string()));
         self.retry_soon();
@@ -60,7 +60,7 @@ impl<L: Link> Dispatcher<L> {
         }
     }
 
-    /// Finds out whether the journal can be written again, when nothing else is about to.
+    /// Tests whether the journal can be written again, if no other write is due.
     pub(super) async fn try_journal(&mut self) {
         if matches!(self.problem, Some(DispatcherProblem::Journal(_))) && self.retry_at.is_none() {
             match self.journal.probe().await {

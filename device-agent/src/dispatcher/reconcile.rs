@@ -1,7 +1,8 @@
-//! Runs whose end nobody knows: what their owner says of them, and what the gateway is told then.
+//! Runs whose end is unknown: their owner's decision, and its report to the gateway.
 //!
-//! The gateway answers an `unknown` run of the hello with an `ack`. Only behind it is it told what the owner said: it knows
-//! then that nobody knew, and has said which number an end takes, whose events were lost with the process.
+//! The gateway answers an `unknown` run of the hello with an `ack`. The owner's decision is sent only after it: the
+//! gateway has then recorded that the end was unknown, and has reported which number an end takes, whose events were
+//! lost with the process.
 
 use deskgate_protocol::control::DeviceFrame;
 use deskgate_protocol::ids::RunId;
@@ -23,7 +24,7 @@ impl<L: Link> Dispatcher<L> {
             return Err(ReconcileError::NotWaiting(run_id));
         };
         if !matches!(self.stop, StopMode::NotStopping) {
-            // The journal has it as unknown from the next start on.
+            // From the next start on the journal has it as unknown.
             return Err(ReconcileError::Stopped);
         }
         if settled.is_some() {
@@ -33,7 +34,7 @@ impl<L: Link> Dispatcher<L> {
         Ok(self.settle(run_id, attempt, finding, who).await?)
     }
 
-    /// Writes down what became of an unknown run, and tells the gateway as soon as it can be told.
+    /// Records how an unknown run ended, and reports it to the gateway as soon as possible.
     pub(super) async fn settle(
         &mut self,
         run_id: RunId,
@@ -60,8 +61,8 @@ impl<L: Link> Dispatcher<L> {
         self.pass_word(run_id).await;
     }
 
-    /// What the owner said goes to the gateway once they said it and its `ack` came. A run that is to run again
-    /// stays unknown until its next attempt is offered, so that another session hears it all once more.
+    /// Reports the owner's decision to the gateway once both the decision and the `ack` are there. A run that is to run
+    /// again stays unknown until its next attempt is offered, so that another session gets the whole report again.
     async fn pass_word(&mut self, run_id: RunId) {
         let Some(run) = self.runs.get_mut(&run_id) else { return };
         let RunStage::Unknown { settled: Some(word), numbered: true } = &run.stage else { return };

@@ -1,4 +1,4 @@
-//! One run as the dispatcher sees it: where it stands, and which of its events are where.
+//! The dispatcher's record of one run: its stage, and its events until they are acknowledged.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,26 +26,26 @@ pub(super) struct TrackedRun {
     pub(super) turns: u64,
     pub(super) stage: RunStage,
     pub(super) log: EventLog,
-    /// The stop that is to be answered when it has ended.
+    /// The stop operation to answer when the run has ended.
     pub(super) stop: Option<OperationId>,
-    /// What was said in its conversation before, as far as the execution sees it.
+    /// The last position of its conversation's transcript that the execution sees.
     pub(super) said_before: Option<TranscriptPosition>,
-    /// A person is asked about a call of it.
+    /// Whether a person is asked about one of its calls.
     pub(super) asks: bool,
 }
 
 pub(super) enum RunStage {
-    /// Journalled; waits for `start`. `confirmed`: it came, and the journal could not note it yet.
-    /// Without a definition it is not executed: it fails when it is started.
+    /// Journalled; waits for `start`. `confirmed`: the start came, and the journal could not record it yet. Without a
+    /// definition the run fails when it is started.
     Taken { offer: Box<Offer>, definition: Option<Arc<Definition>>, confirmed: bool },
-    /// Executing. `revoked`: its outcome no longer matters to anybody.
+    /// Executing. `revoked`: its outcome is no longer needed.
     Running { reports: mpsc::Receiver<Progress>, stop: CancellationToken, revoked: bool },
-    /// Ended. Sent only once it is journalled.
+    /// Ended. Sent once it is journalled.
     Ended { outcome: Box<Outcome>, journalled: bool, sent: bool },
-    /// Cut off by a restart, or by the agent's own hasty stop; waits to be offered again.
+    /// Cut off by a restart, or by an immediate stop of the agent; waits to be offered again.
     Interrupted,
-    /// Cut off after it began to write: waits for its owner. `settled`: what they said of it; `numbered`: the gateway knows
-    /// that it is unknown, and has said which number its end takes.
+    /// Cut off after it began to write: waits for its owner. `settled`: the owner's decision; `numbered`: the gateway
+    /// has recorded it as unknown, and has reported which number its end takes.
     Unknown { settled: Option<Settlement>, numbered: bool },
 }
 
@@ -73,7 +73,7 @@ impl TrackedRun {
         }
     }
 
-    /// An entry of an earlier process that is not to be executed as it stands.
+    /// An entry of an earlier process that must not be executed in this state.
     pub(super) fn from_journal(offer: &Offer, ended: Option<EndedAttempt>) -> Self {
         let mut log = EventLog::default();
         let stage = match ended {
@@ -99,15 +99,15 @@ impl TrackedRun {
         }
     }
 
-    /// An entry of an earlier process whose end nobody knows.
+    /// An entry of an earlier process whose end is unknown.
     pub(super) fn unknown(offer: &Offer, settled: Option<Settlement>) -> Self {
         let stage = RunStage::Unknown { settled, numbered: false };
         Self { stage, ..Self::from_journal(offer, None) }
     }
 
-    /// Whether it uses one of the device's slots. An ended run gives its slot back once it is
-    /// journalled: until then this device can promise nothing more. An interrupted one keeps its
-    /// slot, because the gateway starts it again without asking for room; so does one that may become interrupted.
+    /// Whether it uses one of the device's slots. An ended run releases its slot once it is journalled. An interrupted
+    /// one keeps its slot, because the gateway restarts it without a declared slot; so does one that may become
+    /// interrupted.
     pub(super) fn occupies_slot(&self) -> bool {
         match self.stage {
             RunStage::Taken { .. } | RunStage::Running { .. } | RunStage::Interrupted | RunStage::Unknown { .. } => {
@@ -129,7 +129,7 @@ impl TrackedRun {
     }
 }
 
-/// The numbered events of one attempt, as far as the gateway has not acknowledged them.
+/// The numbered events of one attempt that the gateway has not acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct EventLog {
     acknowledged: u64,
@@ -143,7 +143,7 @@ impl EventLog {
         Self { acknowledged, sent: acknowledged, kept: events.into() }
     }
 
-    /// Of an attempt whose events were lost with the process: the gateway has them through this number.
+    /// For an attempt whose events were lost with the process: the gateway has them through this number.
     pub(super) fn after(through: u64) -> Self {
         Self { acknowledged: through, sent: through, kept: VecDeque::new() }
     }
@@ -175,7 +175,7 @@ impl EventLog {
         self.sent = self.sent.max(self.acknowledged);
     }
 
-    /// A new session: what is not acknowledged is sent again.
+    /// For a new session: unacknowledged events are sent again.
     pub(super) fn rewind(&mut self) {
         self.sent = self.acknowledged;
     }
@@ -184,7 +184,7 @@ impl EventLog {
         self.sent == self.last()
     }
 
-    /// The next event to send, with its number, as long as fewer than `window` are under way.
+    /// The next event to send, with its number, as long as fewer than `window` are unacknowledged.
     pub(super) fn next_to_send(&mut self, window: usize) -> Option<(u64, DeviceEvent)> {
         let under_way = (self.sent - self.acknowledged) as usize;
         let event = self.kept.get(under_way).filter(|_| under_way < window)?.clone();

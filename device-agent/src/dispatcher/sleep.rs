@@ -1,4 +1,4 @@
-//! What the computer's sleep means for the runs and for the line.
+//! The computer's sleep: its announcement to the gateway, and the connection after it.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::handle::{ActiveRunState, DispatcherHandle, DispatcherStatus};
 use crate::link::LinkHandle;
 use crate::power::{AwakeStatus, KeepAwake, Power, PowerEvent};
 
-/// After a longer sleep the line is taken for dead. The gateway hangs up on a device that leaves two pings unanswered,
-/// and this side would find that out only after three silent heartbeats.
+/// After a longer sleep the connection counts as dead. The gateway closes it after two unanswered pings, and this side
+/// would notice only after three missed heartbeats.
 const MAX_SLEEP_WITH_LINE: Duration = Duration::from_secs(5);
-/// For the announcement to arrive: logind waits five seconds by default.
+/// The timeout for the announcement: logind waits five seconds by default.
 const SLEEP_ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Keeps the computer awake while runs are active and its owner wishes it, announces its sleep, and is back at once when it wakes. Ends with
-/// the dispatcher. `shown` tells whether the computer is kept awake.
+/// Keeps the computer awake while runs are active if its owner chose that, announces its sleep, and reconnects at once
+/// when it wakes up. Ends with the dispatcher. `shown` holds whether the computer is kept awake.
 pub async fn follow(
     shown: watch::Sender<AwakeStatus>,
     wish: watch::Receiver<KeepAwake>,
@@ -33,7 +33,7 @@ pub async fn follow(
             news = power.next() => match news {
                 PowerEvent::Sleep(delay) => {
                     info!("this computer is about to sleep");
-                    // Late or lost, it is no harm: then the device is away without a word.
+                    // A late or lost announcement is harmless: the device is then disconnected without notice.
                     let _ = tokio::time::timeout(SLEEP_ANNOUNCEMENT_TIMEOUT, dispatcher.suspend()).await;
                     drop(delay);
                 }

@@ -1,7 +1,7 @@
-//! Gathers what the assistant writes, so that it travels in few frames.
+//! Collects the assistant's text, so that it is sent in few frames.
 //!
-//! Text waits for at most [`FLUSH_INTERVAL`]. A message that is finished within that time is never said in
-//! pieces: the whole follows at once. One that was begun in pieces is also ended in pieces.
+//! Text waits for at most [`FLUSH_INTERVAL`]. A message that is finished within that time is sent as a whole only. One
+//! that was begun in pieces is also ended in pieces.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use super::outcome::cut;
 
 const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The end of a message that was not said yet.
+/// The part of a message that was not sent yet.
 #[derive(Debug, Default)]
 pub(super) struct DeltaBuffer {
     gathered: Option<MessageDelta>,
     due: Option<Instant>,
-    /// Whether the beginning of this message was said.
+    /// Whether the beginning of this message was sent.
     begun: bool,
 }
 
 impl DeltaBuffer {
-    /// Takes what the assistant wrote. Another message, or the same begun anew, replaces what waits.
+    /// Adds a piece of text. Another message, or the same begun anew, replaces the waiting text.
     pub(super) fn add(&mut self, piece: MessageDelta) {
         self.due.get_or_insert_with(|| Instant::now() + FLUSH_INTERVAL);
         match &mut self.gathered {
@@ -31,7 +31,7 @@ impl DeltaBuffer {
         }
     }
 
-    /// Waits until something is to be said.
+    /// Waits until text is due.
     pub(super) async fn due(&self) {
         match self.due {
             Some(due) => sleep_until(due).await,
@@ -39,14 +39,14 @@ impl DeltaBuffer {
         }
     }
 
-    /// What was gathered, in pieces that fit into a frame each.
+    /// The collected text, in pieces that fit into one frame each.
     pub(super) fn take(&mut self) -> Vec<MessageDelta> {
         self.due = None;
         self.begun |= self.gathered.is_some();
         self.gathered.take().map(split).unwrap_or_default()
     }
 
-    /// The message is finished: what is left of it to say.
+    /// The remaining pieces of a finished message.
     pub(super) fn finish(&mut self) -> Vec<MessageDelta> {
         let begun = std::mem::take(&mut self.begun);
         let rest = self.take();

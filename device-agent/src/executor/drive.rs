@@ -1,7 +1,7 @@
-//! Performs what `turn` decides: calls the model, asks people, runs tools, sends events, watches stop and time.
+//! Performs the effects that `turn` decides: model calls, questions to people, tools, events, stop and time limit.
 //!
-//! Nothing is spawned here. The model's stream and the tool's future live in this future and end
-//! with it; a tool that works on a thread of its own is told to stop when its future is dropped.
+//! No task is spawned here. The model's stream and the tool's future are part of this future and end with it; a tool on
+//! its own thread is stopped when its future is dropped.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -24,9 +24,9 @@ use super::recorder::RunRecorder;
 use super::turn::{Turn, TurnEffect, TurnEvent};
 use super::{Exchange, Progress};
 
-/// How long a stopped tool may take to end before the run ends without it. A command is asked to end and killed two
-/// seconds later; only a system call that hangs, as on a dead network mount, takes longer: a tool that only reads
-/// has no effect then, and of one that writes the outcome says that it may have had one.
+/// How long a stopped tool may take to end before the run ends without it. A command gets a request to end and is
+/// killed two seconds later; only a system call that hangs, as on a dead network mount, takes longer. A tool that only
+/// reads has no effect then; for one that writes, the outcome records that it may have had one.
 const TOOL_GRACE: Duration = Duration::from_secs(3);
 
 /// When the run began and when its time is over, in awake time.
@@ -41,14 +41,14 @@ impl RunClock {
         self.started.elapsed()
     }
 
-    /// Time that does not count: a person was asked.
+    /// Excludes a pause during which a person was asked.
     fn stand_still(&mut self, pause: Duration) {
         self.started += pause;
         self.deadline += pause;
     }
 }
 
-/// Drives a turn to its outcome. A panic of a part ends the run like any other failure.
+/// Drives a turn to its outcome. A panic in a part ends the run like any other failure.
 pub(super) async fn run(
     mut turn: Turn,
     toolbox: &Toolbox,
@@ -71,7 +71,7 @@ pub(super) async fn run(
         deadline: Box::pin(sleep_until(clock.deadline)),
         doing: Activity::Nothing,
     };
-    // Nothing of the drive is used after a panic, and the turn is only asked for its end.
+    // After a panic the drive is not used again, and the turn only gives its end.
     match AssertUnwindSafe(drive.until_finished(&mut turn)).catch_unwind().await {
         Ok(outcome) => outcome,
         Err(_panic) => turn.broken(drive.clock.elapsed()),
@@ -84,7 +84,7 @@ struct RunDriver<'a> {
     record: &'a RunRecorder,
     clock: RunClock,
     reports: &'a mpsc::Sender<Progress>,
-    /// The request that a person is asked about, while there is no room to report it.
+    /// The request that a person is asked about, while the queue has no slot to report it.
     untold: Option<Progress>,
     pieces: DeltaBuffer,
     stop: &'a CancellationToken,
@@ -93,12 +93,12 @@ struct RunDriver<'a> {
     doing: Activity,
 }
 
-/// What is under way: one thing at a time.
+/// The current activity; there is one at a time.
 enum Activity {
     Nothing,
     Model(BoxStream<'static, ModelEvent>),
     Tool(BoxFuture<'static, ToolResult>),
-    /// A look at what a call would do, or a write to the journal.
+    /// Planning a call, or a write to the journal.
     Step(BoxFuture<'static, TurnEvent>),
     /// A person is asked.
     Asking(BoxFuture<'static, TurnEvent>),
@@ -143,7 +143,7 @@ impl RunDriver<'_> {
         }
     }
 
-    /// What the tool says of a call. A name without a tool was answered by the turn already.
+    /// The tool's plan for a call. The turn has answered unknown tool names before.
     fn plan(&self, tool: &str, arguments: &serde_json::Value) -> BoxFuture<'static, TurnEvent> {
         match self.toolbox.plan(tool, arguments) {
             Some(plan) => plan.map(TurnEvent::Planned).boxed(),
@@ -151,8 +151,8 @@ impl RunDriver<'_> {
         }
     }
 
-    /// Stop and deadline come first: whatever was only planned then never begins. While a person is asked, no time
-    /// passes for the run.
+    /// Stop and deadline come first: a call that was only planned then never begins. While a person is asked, the run's
+    /// time stands still.
     async fn next_event(&mut self) -> TurnEvent {
         let (asks, since) = (matches!(self.doing, Activity::Asking(_)), Instant::now());
         let event = loop {
@@ -179,15 +179,15 @@ impl RunDriver<'_> {
         event
     }
 
-    /// Drops what there is no room for.
+    /// Drops pieces that do not fit into the queue.
     fn say(&self, pieces: Vec<MessageDelta>) {
         for piece in pieces {
             let _ = self.reports.try_send(Progress::Delta(piece));
         }
     }
 
-    /// Waits for room, but neither beyond a stop nor beyond the run's time. That a person is asked waits beside the asking,
-    /// in which no time passes for the run.
+    /// Waits for a slot in the queue, but not beyond a stop or the run's time. The report that a person is asked is
+    /// sent while the question waits, when the run's time stands still.
     async fn report(&mut self, report: Progress) {
         if let Progress::Event(DeviceEvent::MessageCompleted { .. }) = report {
             let rest = self.pieces.finish();
@@ -206,18 +206,18 @@ impl RunDriver<'_> {
     async fn wait_for_room(&mut self, report: Progress) {
         tokio::select! {
             biased;
-            // Nobody listens any more: the outcome is still made, for whoever asks for it.
+            // The receiver is gone: the outcome is still made, for the caller.
             _ = self.reports.send(report) => {}
             () = self.stop.cancelled() => {}
             () = sleep_until(self.clock.deadline) => {}
         }
     }
 
-    /// Ends what is under way, and sees a tool out.
+    /// Ends the current activity, and waits for a tool to end.
     async fn wind_up(&mut self) {
         self.tools_stop.cancel();
         let Activity::Tool(tool) = std::mem::replace(&mut self.doing, Activity::Nothing) else { return };
-        // The outcome is decided: a panic of the tool changes nothing any more.
+        // The outcome is decided: a panic of the tool no longer matters.
         let tool = AssertUnwindSafe(tool).catch_unwind();
         if tokio::time::timeout(TOOL_GRACE, tool).await.is_err() {
             tracing::warn!("a tool does not end after it was stopped: the file system may hang");
@@ -228,7 +228,7 @@ impl RunDriver<'_> {
 impl Activity {
     async fn next_event(&mut self) -> TurnEvent {
         let event = match self {
-            // The turn has always asked for something before it waits.
+            // The turn always requests something before it waits.
             Self::Nothing => std::future::pending().await,
             Self::Model(stream) => match stream.next().await {
                 Some(event) => return TurnEvent::Model(event),

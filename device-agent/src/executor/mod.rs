@@ -1,17 +1,17 @@
-//! One run, from its start to exactly one outcome.
+//! The executor: one run, from its start to exactly one outcome.
 //!
 //! | file | part |
 //! |---|---|
 //! | `turn` | decides: a pure machine from events to effects; no I/O, no clock, no runtime |
-//! | `drive` | performs the effects and reports what came of them |
-//! | `record` | what is written down before it is done, and whom the run asks |
-//! | `pieces` | gathers what the assistant writes, so that it travels in few frames |
-//! | `outcome` | the outcomes, in words that a caller may read, within the size that fits |
-//! | `prompt` | what the model is told, and what it is told about the caller's text |
+//! | `drive` | performs the effects and reports their results |
+//! | `recorder` | records steps before they happen, and asks people |
+//! | `delta_buffer` | collects the assistant's text, so that it is sent in few frames |
+//! | `outcome` | the outcomes, in words for callers, within the size limit |
+//! | `prompt` | the system prompt, and the caller's text |
 //!
-//! Trust: the definition is the owner's; the offer's input and everything a tool returns is content
-//! from outside and decides nothing. Failure: a stop, a limit, a panic of a tool or of an assistant
-//! all end here, as one outcome. Logs carry ids and codes only.
+//! Trust: the definition is the owner's; the offer's input and every tool result is external content and decides
+//! nothing. Failure: a stop, a limit, a panic of a tool or of an assistant all end here, as one outcome. Logs carry ids
+//! and codes only.
 
 mod delta_buffer;
 mod drive;
@@ -49,47 +49,48 @@ use recorder::RunRecorder;
 /// A run to execute, with the definition it was accepted for.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What was offered.
+    /// The gateway's offer.
     pub offer: Offer,
-    /// What the device holds for it.
+    /// The service's definition on this device.
     pub definition: Arc<Definition>,
-    /// What was said in its conversation before, oldest first.
+    /// The exchanges of its conversation before, oldest first.
     pub earlier: Vec<Exchange>,
-    /// The agent is about to end: the run goes on, but waits for no person's decision. Where it would, it is stopped.
+    /// Cancelled when the agent is about to end: the run continues, but where it would wait for a person it is stopped.
     pub leaving: CancellationToken,
 }
 
 /// An earlier message of a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
-    /// What was submitted.
+    /// The submitted message.
     pub request: Input,
-    /// What was answered.
+    /// Its answer.
     pub answer: String,
 }
 
-/// How long an outcome waits for the run's temporary files to be removed. That goes on without it if they are very many,
-/// and after a restart if it must.
+/// How long an outcome waits for the run's temporary files to be removed. With very many files the removal continues
+/// without it, after a restart if needed.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What an execution reports while it goes on.
+/// A report of a running execution.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
-    /// Something happened.
+    /// An event of the run.
     Event(DeviceEvent),
-    /// The assistant writes. Whoever has no room for it drops it.
+    /// A piece of the assistant's text. A full receiver drops it.
     Delta(MessageDelta),
-    /// What was said in the conversation before this run, in fewer words.
+    /// A summary of the conversation before this run.
     Summary(Exchange),
-    /// The service is not what its owner published any more, and why: nothing of it may run until they look.
+    /// The service differs from its published version, and why: no run of it starts until its owner has looked.
     Outdated(String),
 }
 
-/// Executes one run. `own` is the agent's own folder, which no tool reaches. What happens goes to `reports` in
-/// order; `stop` ends the run early and the outcome says so. Always returns exactly one outcome and leaves nothing running.
+/// Executes one run. `own` is the agent's own folder, which is closed to tools. Events go to `reports` in order; `stop`
+/// ends the run early and is the outcome's reason. Always returns exactly one outcome, after everything that it started
+/// has ended.
 ///
-/// Backpressure: a full `reports` holds the run up, and time goes on unless a person is asked. After `stop`, or after the
-/// run's time is over, events that find no room are dropped, so the outcome never waits for them.
+/// Backpressure: a full `reports` delays the run, and its time goes on unless a person is asked. After `stop`, or after
+/// the run's time is over, events that do not fit are dropped, so the outcome never waits for them.
 pub async fn execute(
     job: Job,
     accounts: Providers,
@@ -117,7 +118,7 @@ pub async fn execute(
             let turn = turn_of(&job, &toolbox, rules, before);
             let record = RunRecorder::of(&job, ledger);
             let outcome = drive::run(turn, &toolbox, assistant.as_ref(), &record, clock, &reports, &stop).await;
-            // Commands may have left any number of temporary files, which go with the tools.
+            // Commands may have left any number of temporary files, which are removed with the tools.
             let tidying = tokio::task::spawn_blocking(move || drop(toolbox));
             let _ = tokio::time::timeout(CLEANUP_TIMEOUT, tidying).await;
             outcome
@@ -146,17 +147,17 @@ fn turn_of(job: &Job, toolbox: &Toolbox, rules: Rulebook, before: PriorEffects) 
     })
 }
 
-/// What a run works with.
+/// The resources of a run.
 struct RunResources {
     toolbox: Toolbox,
     assistant: Box<dyn Assistant>,
     rules: Rulebook,
-    /// What earlier attempts did.
+    /// The effects of earlier attempts.
     before: PriorEffects,
 }
 
-/// Opens what the run works with. Folder and assistant are file work and may hang on a dead network mount:
-/// such a thread cannot be ended, but the run does not wait for it.
+/// Opens the run's resources. Folder and assistant need file work and may hang on a dead network mount: such a thread
+/// cannot be ended, but the run does not wait for it.
 async fn prepare(
     job: &Job,
     accounts: Providers,
@@ -208,7 +209,7 @@ async fn prepare(
     }
 }
 
-/// Opens the servers elsewhere that the service works with, each with the list of tools that its owner published.
+/// Opens the service's MCP servers, each with the pinned list of tools.
 async fn connect(
     job: &Job,
     servers: &McpServers,
@@ -229,7 +230,7 @@ async fn connect(
     opened.map_err(|unavailable| {
         tracing::warn!(run_id = %job.offer.run_id, error = %unavailable, "tools of another server");
         if let ServerUnavailable::Changed { .. } = unavailable {
-            // Nothing else was reported yet, so there is room.
+            // This is the first report, so it fits.
             let _ = reports.try_send(Progress::Outdated(unavailable.to_string()));
         }
         outcome::without_server(&unavailable, effects, usage())

@@ -1,22 +1,22 @@
-//! Outcomes in words that a caller may read, cut to what fits.
+//! Outcomes in words for callers, cut to the size limit.
 
 use deskgate_assistant::mcp::ServerUnavailable;
 use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunError, RunErrorCode, RunResult, Usage};
 
-/// The most bytes that a result may have as JSON.
+/// The size limit of a result as JSON, in bytes.
 const MAX_RESULT_BYTES: usize = 1024 * 1024;
-/// The most characters of a failure's message.
+/// The length limit of a failure's message, in characters.
 const MAX_MESSAGE_CHARS: usize = 2_000;
-/// Room for the result's other member and its punctuation.
+/// Bytes reserved for the result's other member and its punctuation.
 const RESULT_OVERHEAD_BYTES: usize = 64;
 
-/// The run failed, in the words that belong to the code.
+/// A failed run, with the default text of the code.
 pub(super) fn failed(code: RunErrorCode, effects: Effects, usage: Usage) -> Outcome {
     failed_because(code, sentence(code), is_retryable(code), effects, usage)
 }
 
-/// The run failed, in other words. They must be fit for a caller to read; what is beyond
-/// [`MAX_MESSAGE_CHARS`] is cut, so that no provider's words make an outcome that fits no frame.
+/// A failed run, with another text, which must be fit for callers. It is cut at [`MAX_MESSAGE_CHARS`], so that a
+/// provider's text cannot exceed a frame.
 pub(super) fn failed_because(
     code: RunErrorCode,
     message: &str,
@@ -31,7 +31,7 @@ pub(super) fn failed_because(
     Outcome::Failed { error: RunError { code, message, retryable, effects }, usage }
 }
 
-/// The tools of another server are not to be had. Which and why only its owner learns.
+/// An MCP server is not available. Only the owner learns which one and why.
 pub(super) fn without_server(why: &ServerUnavailable, effects: Effects, usage: Usage) -> Outcome {
     let (code, message) = match why {
         ServerUnavailable::Changed { .. } => (
@@ -47,7 +47,7 @@ pub(super) fn without_server(why: &ServerUnavailable, effects: Effects, usage: U
     failed_because(code, message, true, effects, usage)
 }
 
-/// The assistant answered. A text that is too long is cut, and the reason says so.
+/// The assistant's answer. A text that is too long is cut, which the finish reason shows.
 pub(super) fn succeeded(mut text: String, finish_reason: FinishReason, usage: Usage) -> Outcome {
     let end = fits(&text, MAX_RESULT_BYTES - RESULT_OVERHEAD_BYTES);
     let finish_reason = if end < text.len() { FinishReason::Length } else { finish_reason };
@@ -55,8 +55,8 @@ pub(super) fn succeeded(mut text: String, finish_reason: FinishReason, usage: Us
     Outcome::Succeeded { result: RunResult { text, finish_reason }, usage }
 }
 
-/// Whether the same work may succeed later, when nothing more is known than the code. A model error
-/// without words of its own is an assistant that cannot be opened: the owner has to act first.
+/// Whether the same work may succeed later, judged by the code alone. A model error without its own text means that the
+/// assistant cannot be opened: the owner has to act first.
 fn is_retryable(code: RunErrorCode) -> bool {
     match code {
         RunErrorCode::ToolError | RunErrorCode::Internal | RunErrorCode::ApprovalExpired => true,
@@ -105,7 +105,7 @@ fn sentence(code: RunErrorCode) -> &'static str {
 
 /// How many bytes of `text`, in whole characters, fit into `limit` bytes of JSON with its quotes.
 fn fits(text: &str, limit: usize) -> usize {
-    // No character needs more than six bytes.
+    // A character needs at most six bytes.
     if text.len() <= (limit - 2) / 6 {
         return text.len();
     }
@@ -123,7 +123,7 @@ fn fits(text: &str, limit: usize) -> usize {
     text.len()
 }
 
-/// The beginning of a text that has at most `limit` bytes, in whole characters.
+/// The beginning of a text of at most `limit` bytes, in whole characters.
 pub(super) fn cut(text: &str, limit: usize) -> &str {
     let mut end = limit.min(text.len());
     while !text.is_char_boundary(end) {

@@ -1,4 +1,4 @@
-//! What a run writes down and whom it asks, in the words of the turn. The store keeps it.
+//! Records a run's steps and requests in the store, for the turn.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use tokio_util::sync::CancellationToken;
 use super::Job;
 use super::turn::{ApprovalAnswer, ApprovalRequest, CallBasis, TurnEvent};
 
-/// The ledger of one attempt, and what its requests say of it.
+/// The ledger of one attempt, and the details of its requests.
 pub(super) struct RunRecorder {
     ledger: Ledger,
     endpoint_id: EndpointId,
     service: String,
     subject: Option<String>,
     expiry: Duration,
-    /// Nobody's decision is waited for any more.
+    /// Cancelled when requests no longer wait for a decision.
     leaving: CancellationToken,
 }
 
@@ -38,7 +38,7 @@ impl RunRecorder {
         }
     }
 
-    /// Another expiry than a definition may have, for tests that see one.
+    /// Sets an expiry outside of a definition's range, for tests.
     #[cfg(test)]
     pub(super) fn waiting(self, expiry: Duration) -> Self {
         Self { expiry, ..self }
@@ -58,7 +58,7 @@ impl RunRecorder {
         .boxed()
     }
 
-    /// A request whose answer cannot be read expires on disk too, so that nobody answers it later. If that cannot be
+    /// A request whose answer cannot be read expires on disk too, so that it is not decided later. If that cannot be
     /// written either, the run ends. A person may take days: an agent that is about to end stops the run instead.
     pub(super) fn answer(&self, approval_id: ApprovalId) -> BoxFuture<'static, TurnEvent> {
         let (ledger, longest, leaving) = (self.ledger.clone(), self.expiry, self.leaving.clone());
@@ -89,7 +89,7 @@ impl RunRecorder {
         .boxed()
     }
 
-    /// How the request ended. If that cannot be written down, the end of the run does it.
+    /// How the request ended. If that cannot be recorded, the end of the run does it.
     pub(super) async fn withdraw(&self, approval_id: ApprovalId) -> ApprovalResolution {
         match self.ledger.withdraw(approval_id).await {
             Ok(ApprovalState::Approved | ApprovalState::ApprovedForRun) => ApprovalResolution::Approved,

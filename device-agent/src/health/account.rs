@@ -1,9 +1,9 @@
-//! How it stands with the account of a hosted gateway.
+//! Problems of a hosted gateway's account.
 
 use super::{Finding, ProblemCode};
 use crate::account::{AccountError, AccountStatus};
 
-/// What is wrong with it, where the gateway in force takes accounts.
+/// The problem of the account, if the gateway in force takes accounts.
 pub fn look(gateway: &str, standing: &Result<AccountStatus, AccountError>) -> Option<Finding> {
     let sign_in = "Sign in: deskgate connection sign-in";
     match standing {

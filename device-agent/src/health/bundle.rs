@@ -1,7 +1,7 @@
-//! What a person sends to whoever helps them: one text that they can read before they send it.
+//! The agent's support bundle: one text that a person can read before sending it.
 //!
-//! It is made of what says how the agent is. Inputs, results, instructions, arguments of calls, contents of files and keys
-//! are in no part of it, and every part goes without what could be a secret besides.
+//! It describes the agent's state. Inputs, results, instructions, arguments of calls, contents of files and keys are
+//! left out, and every part is redacted as well.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -11,10 +11,10 @@ pub use deskgate_program::support::Bundle;
 use super::log::tail;
 use crate::config::Home;
 
-/// Lines of the log that go along.
+/// How many lines of the log are included.
 const BUNDLE_LOG_LINES: usize = 2000;
 
-/// What is known without asking anybody: the files of the agent's folder, and its log.
+/// The parts that need no request: the files of the agent's folder, and its log.
 pub fn of_disk(home: &Home) -> Bundle {
     let mut bundle = Bundle::default();
     bundle.add(

@@ -1,40 +1,40 @@
-//! The closed list of what can be wrong: the words for each, what it follows from, and how long it must last.
+//! The closed list of problems: the words for each, its causes, and how long it must last.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How bad a problem is. The worst first.
+/// How bad a problem is; the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Severity {
-    /// Work is not done that should be.
+    /// Work that should be done is not done.
     Fail,
-    /// Work is done, and may not be for long.
+    /// Work is done, but may soon stop.
     Warn,
 }
 
-/// What can be wrong. The order is that of importance within a severity.
+/// The kinds of problems, in order of importance within a severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemCode {
-    /// No agent runs, or the one that does gives no answer.
+    /// The agent does not run, or does not answer.
     AgentDown,
     /// The server is not the one that was pinned.
     HostKeyNotTrusted,
     /// The gateway and this device have versions that do not fit.
     VersionMismatch,
-    /// The gateway does not let this device in.
+    /// The gateway refuses this device.
     DeviceNotAccepted,
-    /// The control token is not the gateway's.
+    /// The gateway refuses the control token.
     ControlTokenRefused,
-    /// Nobody is signed in at the hosted gateway.
+    /// There is no sign-in at the hosted gateway.
     SignedOut,
     /// The issuer of accounts refuses to renew the sign-in.
     SignInRefused,
     /// The issuer of accounts does not answer.
     IssuerUnreachable,
-    /// Nobody answers where the gateway should be.
+    /// The gateway cannot be reached.
     GatewayUnreachable,
     /// The device's journal cannot be written.
     JournalUnwritable,
@@ -46,19 +46,19 @@ pub enum ProblemCode {
     KeyringShut,
     /// A published service's folder is gone.
     FolderGone,
-    /// Commands of a service cannot be kept in.
+    /// The commands of a service cannot be confined.
     SandboxMissing,
-    /// A model provider does not take its key.
+    /// A model provider refuses its key.
     ProviderRefusesKey,
-    /// A published service does not run, for what it was published with has changed.
+    /// A published service is paused, because what it was published with has changed.
     ServicePaused,
-    /// The management pages are not up.
+    /// The management pages are not available.
     PagesDown,
-    /// Runs were cut off and wait for the owner's word.
+    /// Runs were cut off and wait for the owner's decision.
     RunsUnsettled,
     /// A request for approval expires soon.
     ApprovalExpires,
-    /// Nothing is sent to a callback any more, because nothing arrived there.
+    /// Sending to a callback was disabled after failures.
     CallbackOff,
     /// Runs wait in the queue while access is paused.
     AccessPaused,
@@ -70,24 +70,24 @@ pub enum ProblemCode {
     ClockBehind,
 }
 
-/// What is said about a code, wherever it is met.
+/// The description of a code.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeInfo {
-    /// Which.
+    /// The code.
     pub code: ProblemCode,
-    /// How bad it is.
+    /// The problem's severity.
     pub severity: Severity,
-    /// What is wrong, in a few words.
+    /// The problem in a few words.
     pub title: &'static str,
-    /// What is right while it is absent.
+    /// The state without the problem, in a few words.
     pub fine: &'static str,
-    /// A problem that it may follow from, and that hides it then.
+    /// Problems that may cause it, and that hide it then.
     pub follows: &'static [ProblemCode],
     /// How long it must last before it is shown.
     pub delay: Duration,
 }
 
-/// The ways in which the line can be down for good.
+/// The permanent failures of the connection.
 const LINE_CODES: &[ProblemCode] = &[
     ProblemCode::HostKeyNotTrusted,
     ProblemCode::VersionMismatch,
@@ -172,12 +172,12 @@ impl ProblemCode {
         ]
     };
 
-    /// What is said about it.
+    /// The description of this code.
     pub fn entry(self) -> &'static CodeInfo {
         Self::ALL.iter().find(|entry| entry.code == self).expect("every code has an entry, which a test sees to")
     }
 
-    /// As programs read it.
+    /// The code's name for programs.
     pub fn as_str(self) -> String {
         serde_json::to_value(self).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
     }

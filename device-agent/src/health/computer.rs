@@ -1,14 +1,14 @@
-//! What the computer says: private files, and room on the disk. Looks at the disk.
+//! Problems of the computer: private files, and free disk space. Reads the disk.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{Finding, ProblemCode};
 
-/// Less free space than this, in bytes, is nearly none.
+/// The threshold of free space, in bytes.
 const MIN_FREE_BYTES: u64 = 512 << 20;
 
-/// Looks at the agent's folder.
+/// Checks the agent's folder.
 pub fn look(home: &Path) -> Vec<Finding> {
     let mut findings: Vec<_> = private_files(home).into_iter().filter_map(|path| loose(&path)).collect();
     findings.extend(nearly_full(home));
@@ -31,7 +31,7 @@ fn loose(path: &Path) -> Option<Finding> {
     }
     let shown = path.display();
     let text = format!("{shown} has mode {mode:04o}: others on this computer can read or change it.");
-    // The name alone is what it is about: a provider's file is called as the provider is.
+    // The problem is named after the file's stem: a provider's file has the provider's name.
     let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     Some(Finding::about(ProblemCode::FileLoose, name, text, format!("Run: chmod 600 {shown}")))
 }
@@ -40,7 +40,7 @@ fn nearly_full(home: &Path) -> Option<Finding> {
     let disk = rustix::fs::statvfs(home).ok()?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     (free < MIN_FREE_BYTES).then(|| {
-        // In steps, so that the same problem does not change its words all the time.
+        // In steps, so that the text of a lasting problem does not change all the time.
         let text = format!("Less than {} MB are free where {} is.", (free >> 20) / 64 * 64 + 64, home.display());
         Finding::new(ProblemCode::DiskNearlyFull, text, "Free some space. Without room no run can be taken.")
     })

@@ -1,4 +1,4 @@
-//! What the line to the gateway says.
+//! Problems of the connection to the gateway.
 
 use deskgate_protocol::Half;
 use deskgate_protocol::control::RefusedCode;
@@ -6,7 +6,7 @@ use deskgate_protocol::control::RefusedCode;
 use super::{Finding, ProblemCode};
 use crate::link::{ConnectStage, LinkStatus};
 
-/// What is wrong with a line. While it dials nothing is known anew: whatever was found `before` stays.
+/// The problem of a connection. During a dial there is no new result: the finding `before` stays.
 pub fn look(status: &LinkStatus, before: Option<Finding>) -> Option<Finding> {
     let code = match status {
         LinkStatus::Connected { .. } => return None,
@@ -14,7 +14,7 @@ pub fn look(status: &LinkStatus, before: Option<Finding>) -> Option<Finding> {
         LinkStatus::Disconnected { failed_at, .. } => match failed_at {
             Some(ConnectStage::HostKey) => ProblemCode::HostKeyNotTrusted,
             Some(ConnectStage::DeviceKey | ConnectStage::Device) => ProblemCode::DeviceNotAccepted,
-            // What the account itself says is more.
+            // The account's own status gives more details.
             Some(ConnectStage::Account | ConnectStage::Issuer) => return None,
             Some(ConnectStage::Token) => ProblemCode::ControlTokenRefused,
             Some(ConnectStage::AccessToken) => ProblemCode::SignInRefused,
@@ -65,7 +65,7 @@ pub fn look(status: &LinkStatus, before: Option<Finding>) -> Option<Finding> {
     Some(Finding::new(code, text, next))
 }
 
-/// Which half is to be upgraded, if the gateway said so.
+/// Which half must be upgraded, if the gateway reported it.
 fn upgraded(status: &LinkStatus) -> Option<Half> {
     match status {
         LinkStatus::Refused { refused, .. } => refused.upgrade,

@@ -1,6 +1,6 @@
-//! The end of the agent's log, without what could be a secret.
+//! The end of the agent's log, redacted.
 //!
-//! The agent writes no secret into its log. Whoever shows or sends the log does not rely on that.
+//! The agent writes no secret into its log; this is a second safeguard where the log is shown or sent.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -11,12 +11,12 @@ use deskgate_protocol::Timestamp;
 
 use deskgate_program::visible;
 
-/// As much of the log is looked through.
+/// How many bytes of the log are read.
 const MAX_SCANNED_BYTES: u64 = 512 * 1024;
-/// The bytes of a time up to its seconds.
+/// The length of a timestamp up to its seconds.
 const TIMESTAMP_BYTES: usize = "2026-01-31T00:00:00".len();
-/// The last lines that hold `filter`, each one visible as it is. Empty where an agent in the foreground writes its log
-/// elsewhere.
+/// The last lines that contain `filter`, with control characters made visible. Empty if the agent runs in the
+/// foreground and logs elsewhere.
 pub fn tail(path: &Path, lines: usize, filter: &str) -> Vec<String> {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
@@ -34,8 +34,8 @@ pub fn tail(path: &Path, lines: usize, filter: &str) -> Vec<String> {
     last
 }
 
-/// How many lines the log has, how many of them were written before a moment, and the bytes that those take. A line without
-/// a time belongs to the one before it.
+/// How many lines the log has, how many of them were written before a moment, and the size of those. A line without a
+/// time belongs to the one before it.
 pub fn lines_before(path: &Path, moment: Timestamp) -> (u64, u64, u64) {
     // Times are written as RFC 3339 in UTC, which sorts as text does.
     let moment = moment.to_string();
@@ -56,8 +56,8 @@ pub fn lines_before(path: &Path, moment: Timestamp) -> (u64, u64, u64) {
     (all, old, bytes)
 }
 
-/// Deletes the lines that were written before a moment. The agent appends to its log and goes on doing so; a line that it
-/// writes in the instant of the exchange may be lost.
+/// Deletes the lines that were written before a moment. The agent keeps appending to its log; a line that it writes at
+/// the instant of the replacement may be lost.
 pub fn forget_before(path: &Path, moment: Timestamp) -> std::io::Result<()> {
     let (_, _, bytes) = lines_before(path, moment);
     if bytes == 0 {

@@ -1,16 +1,16 @@
-//! What is wrong on this computer: one list of typed problems for the command line and the pages.
+//! Health: one list of typed problems for the command line and the pages.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | here | the words: finding, problem, report |
-//! | [`code`] | the closed list of what can be wrong |
-//! | [`tracker`] | makes a report of findings: waits for what may pass, hides what follows from something else |
-//! | [`line`](mod@line), [`account`], [`work`], [`services`], [`computer`] | find what is wrong, each from what it is given |
-//! | [`offline`] | looks without an agent |
+//! | here | the types: finding, problem, report |
+//! | [`code`] | the closed list of problems |
+//! | [`tracker`] | turns findings into a report: ignores short ones, hides consequences |
+//! | [`line`](mod@line), [`account`], [`work`], [`services`], [`computer`] | find problems in given states |
+//! | [`offline`] | checks without an agent |
 //! | [`log`] | the end of the agent's log |
-//! | [`bundle`] | what a person sends to whoever helps them |
+//! | [`bundle`] | the support bundle |
 //!
-//! Whoever finds something says so each time they look; the board remembers since when.
+//! A check reports its findings each time; the tracker keeps the time since when.
 
 pub mod account;
 pub mod bundle;
@@ -30,26 +30,26 @@ use serde::{Deserialize, Serialize};
 pub use code::{ProblemCode, Severity};
 pub use tracker::ProblemTracker;
 
-/// What somebody found who looked.
+/// The result of a failed health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What is wrong.
+    /// The kind of problem.
     pub code: ProblemCode,
-    /// With what, where there are several: a service, a file.
+    /// The service or file it is about, where there are several.
     pub about: Option<String>,
-    /// What was found.
+    /// The details.
     pub text: String,
     /// The one thing to do next.
     pub next: String,
 }
 
 impl Finding {
-    /// About the agent as a whole.
+    /// A finding about the agent as a whole.
     pub fn new(code: ProblemCode, text: impl Into<String>, next: impl Into<String>) -> Self {
         Self { code, about: None, text: text.into(), next: next.into() }
     }
 
-    /// About one of several.
+    /// A finding about one of several things.
     pub fn about(
         code: ProblemCode,
         about: impl Into<String>,
@@ -63,59 +63,60 @@ impl Finding {
 /// A problem as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthProblem {
-    /// What is wrong.
+    /// The kind of problem.
     pub code: ProblemCode,
-    /// How bad it is.
+    /// The problem's severity.
     pub severity: Severity,
-    /// What is wrong, in a few words.
+    /// The problem in a few words.
     pub title: String,
-    /// With what.
+    /// The service or file it is about.
     pub about: Option<String>,
-    /// What was found.
+    /// The details.
     pub text: String,
     /// The one thing to do next.
     pub next: String,
-    /// When it was found first.
+    /// When it was first found.
     pub since: Timestamp,
-    /// What follows from it, by title, and is not shown by itself.
+    /// The titles of its consequences, which are hidden.
     pub hides: Vec<String>,
-    /// Whether the owner wants to see it at its own place only.
+    /// Whether the owner ignores it: it is shown only in its own section.
     pub ignored: bool,
 }
 
-/// Everything that is wrong, the worst first.
+/// The health of the agent, the worst problem first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthReport {
     /// The problems.
     pub problems: Vec<HealthProblem>,
-    /// What was looked at and is fine, by title.
+    /// The titles of the checks that passed.
     pub fine: Vec<String>,
-    /// What was not looked at, by title: models are asked only with `all`, and sandboxes are tried then and every few minutes.
+    /// The titles of skipped checks: models are queried only with `all`, and sandboxes are tested then and every few
+    /// minutes.
     pub not_asked: Vec<String>,
 }
 
 impl HealthReport {
-    /// The problems that the owner wants to hear of.
+    /// The problems that the owner has not ignored.
     pub fn open(&self) -> impl Iterator<Item = &HealthProblem> {
         self.problems.iter().filter(|problem| !problem.ignored)
     }
 
-    /// Whether something of them fails.
+    /// Whether one of them is a failure.
     pub fn fails(&self) -> bool {
         self.open().any(|problem| problem.severity == Severity::Fail)
     }
 }
 
-/// A problem that the owner does not want to hear of.
+/// A problem that the owner ignores.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IgnoredProblem {
-    /// Which.
+    /// The kind of problem.
     pub code: ProblemCode,
-    /// Until when; `None`: until they say otherwise.
+    /// When it is shown again; `None`: when the owner decides.
     pub until: Option<Timestamp>,
 }
 
-/// All of them.
+/// The ignored problems.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct IgnoredProblems(pub Vec<IgnoredProblem>);

@@ -1,4 +1,4 @@
-//! What is wrong as far as it can be told while no agent answers: from the disk, the database, and trials.
+//! Health without an agent: problems found on the disk, in the database, and by tests.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::{Finding, HealthReport, IgnoredProblem, IgnoredProblems, ProblemCode,
 use crate::config::Home;
 use crate::settings::{ConnectionSettings, Mode};
 
-/// What only a running agent knows.
+/// Problems that only a running agent can detect.
 const UNCHECKED_CODES: [ProblemCode; 15] = [
     ProblemCode::HostKeyNotTrusted,
     ProblemCode::VersionMismatch,
@@ -31,16 +31,17 @@ const UNCHECKED_CODES: [ProblemCode; 15] = [
     ProblemCode::JournalUnwritable,
 ];
 
-/// What the agent would work with.
+/// The data that the agent would start with.
 #[derive(Default)]
 struct OfflineState {
     services: Option<Vec<Service>>,
     ignored: Vec<IgnoredProblem>,
-    /// `None` while nobody can read it.
+    /// `None` if it cannot be read.
     mode: Option<Mode>,
 }
 
-/// One look. `gateway` says why a gateway with its state in this folder could not start; asked where it is built in.
+/// Makes one check. `gateway` reports why a gateway with its state in this folder could not start; it is called in
+/// built-in mode.
 pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>) -> HealthReport {
     let (mut findings, mut not_asked) = (Vec::new(), BTreeSet::from(UNCHECKED_CODES));
     let mut kept = OfflineState::default();
@@ -60,12 +61,12 @@ pub async fn look(home: &Home, gateway: impl FnOnce(&Path) -> Result<(), String>
             kept = read;
             down("Nobody answers for this folder.", "Start it: deskgate start")
         }
-        // Whoever has the database is an agent, and does not answer.
+        // The process that holds the database is an agent that does not answer.
         Err(Error::InUse { .. }) => down(
             "Another process works in this folder and does not answer. It is starting, stopping, or hangs.",
             &format!("Try again in a moment. If it stays so, its log may say why: {}", home.log().display()),
         ),
-        // It is no problem: that is what a start is for.
+        // This is no problem: the next start migrates the schema.
         Err(Error::OlderSchema) => down(
             "Nobody answers for this folder. Its database is of an earlier version, so services were not looked at.",
             "Start it, which brings the database up to date: deskgate start",
@@ -116,7 +117,7 @@ fn down(text: &str, next: &str) -> Finding {
     Finding::new(ProblemCode::AgentDown, text, next)
 }
 
-/// Nothing is made where nothing is.
+/// Reads without creating missing files.
 async fn read(home: &Home) -> Result<OfflineState, Error> {
     if !home.database().exists() {
         return Ok(OfflineState { services: Some(Vec::new()), mode: Some(Mode::default()), ..OfflineState::default() });
@@ -135,12 +136,12 @@ fn asks_models(kept: &OfflineState) -> bool {
     published.into_iter().any(|version| version.definition.provider != Provider::Scripted)
 }
 
-/// Whether something is configured there that may have a key.
+/// Whether the folder holds configuration files, which may have keys.
 fn has_files(folder: &Path) -> bool {
     std::fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some())
 }
 
-/// There is one look only, so nothing is waited for that may pass.
+/// The report of a single check, so temporary findings are not waited for.
 fn report(findings: Vec<Finding>, not_asked: &BTreeSet<ProblemCode>, ignored: &[IgnoredProblem]) -> HealthReport {
     let (mut board, now, at) = (ProblemTracker::default(), Instant::now(), Timestamp::now());
     board.report(findings.clone(), not_asked, ignored, now, at);

@@ -1,4 +1,4 @@
-//! What the published services say: whether what they were published with is still so.
+//! Problems of the published services: folders, runs, sandboxes, providers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,15 +12,15 @@ use deskgate_protocol::run::{Run, RunErrorCode};
 use super::{Finding, ProblemCode};
 use crate::services::probe::{try_provider, try_sandbox};
 
-/// The gateway accepts no run in the future: a newest run that is further ahead than this, in seconds, says that this
-/// computer's clock is behind.
+/// The gateway accepts no run in the future: if the newest run is further ahead than this, in seconds, this computer's
+/// clock is behind.
 const MAX_CLOCK_LEAD_SECS: i64 = 120;
 
 fn published(services: &[Service]) -> impl Iterator<Item = (&Service, &Version)> {
     services.iter().filter_map(|service| Some((service, service.published.as_ref()?)))
 }
 
-/// What can be seen without asking anybody. Looks at the disk.
+/// The problems that need no request. Reads the disk.
 pub fn look(services: &[Service]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (service, version) in published(services) {
@@ -43,8 +43,8 @@ pub fn look(services: &[Service]) -> Vec<Finding> {
     findings
 }
 
-/// What the newest run of each service says. `runs`: the newest first. Since `tried_at` it is known better what the
-/// providers say.
+/// The problems in the newest run of each service. `runs`: the newest first. Provider problems before `tried_at` are
+/// outdated by that test.
 pub fn from_runs(services: &[Service], runs: &[Run], tried_at: Option<Timestamp>, now: Timestamp) -> Vec<Finding> {
     let mut newest: BTreeMap<EndpointId, &Run> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.finished_at.is_some()) {
@@ -74,7 +74,7 @@ pub fn from_runs(services: &[Service], runs: &[Run], tried_at: Option<Timestamp>
     findings
 }
 
-/// Whether a sandbox confines the commands of each service that has any.
+/// Tests for each service with commands whether a sandbox confines them.
 pub async fn try_sandboxes(services: &[Service], own: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (_, version) in published(services) {
@@ -88,7 +88,7 @@ pub async fn try_sandboxes(services: &[Service], own: &Path) -> Vec<Finding> {
     findings
 }
 
-/// Asks every provider that a service uses for one word.
+/// Asks the model of every provider in use for one word.
 pub async fn try_providers(services: &[Service], accounts: &Providers) -> Vec<Finding> {
     let mut asked = Vec::new();
     let mut findings = Vec::new();

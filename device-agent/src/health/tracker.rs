@@ -1,4 +1,4 @@
-//! Makes a report of what was found: a flap is no alarm, and one cause hides its consequences.
+//! Turns findings into a report: short failures are left out, and a cause hides its consequences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -7,14 +7,14 @@ use deskgate_protocol::Timestamp;
 
 use super::{Finding, HealthProblem, HealthReport, IgnoredProblem, ProblemCode};
 
-/// Remembers since when each problem is found.
+/// Keeps since when each problem exists.
 #[derive(Debug, Default)]
 pub struct ProblemTracker {
     seen: BTreeMap<(ProblemCode, Option<String>), (Instant, Timestamp)>,
 }
 
 impl ProblemTracker {
-    /// The report of one look. `not_asked`: what nobody looked at. Time is measured by `now` and shown as `at`.
+    /// The report of one check. `not_asked`: the skipped checks. Time is measured by `now` and shown as `at`.
     pub fn report(
         &mut self,
         mut findings: Vec<Finding>,
@@ -58,12 +58,12 @@ impl ProblemTracker {
     }
 }
 
-/// What a finding follows from, if that is shown: something about the same, or about everything.
+/// The shown problem that caused a finding: about the same thing, or about everything.
 fn root<'a>(finding: &Finding, all: &'a [(Finding, Timestamp)]) -> Option<&'a Finding> {
     let same = |other: &Finding| other.about.is_none() || finding.about.is_none() || other.about == finding.about;
     let follows = finding.code.entry().follows;
     let found = all.iter().map(|(other, _)| other).find(|other| follows.contains(&other.code) && same(other))?;
-    // A consequence of a consequence belongs to the first of all.
+    // The consequence of a consequence belongs to the first cause.
     Some(root(found, all).unwrap_or(found))
 }
 

@@ -1,4 +1,4 @@
-//! What the runs say: those that wait for the owner, and what stands in the way of the others.
+//! Problems of the runs: those that wait for the owner, and obstacles for the others.
 
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::management::{Callback, CallbackOff};
@@ -8,10 +8,10 @@ use super::{Finding, ProblemCode};
 use crate::dispatcher::{ActiveRunState, DispatcherStatus};
 use crate::power::AwakeStatus;
 
-/// A request that has no more than this left, in seconds, is told of; or a fifth of its time, if that is less.
+/// A request with less time left than this, in seconds, is reported; or a fifth of its time, if that is less.
 const EXPIRY_WARNING_SECS: i64 = 180;
 
-/// What the dispatcher says, and whether the computer stays awake for it.
+/// The problems in the dispatcher's status, and whether the computer stays awake for it.
 pub fn look(status: &DispatcherStatus, kept_awake: &AwakeStatus) -> Vec<Finding> {
     let mut findings = Vec::new();
     let unsettled = status.runs.iter().filter(|run| run.standing == ActiveRunState::AwaitingReconciliation);
@@ -50,7 +50,7 @@ pub fn look(status: &DispatcherStatus, kept_awake: &AwakeStatus) -> Vec<Finding>
     findings
 }
 
-/// Requests whose time is nearly over.
+/// Requests that expire soon.
 pub fn expiring(waiting: &[Approval], now: Timestamp) -> Vec<Finding> {
     let soon = |approval: &&Approval| {
         let second = |at: &Timestamp| at.0.as_second();
@@ -74,7 +74,7 @@ pub fn held_back() -> Finding {
     Finding::new(ProblemCode::AccessPaused, text, "Enable it when you are ready: deskgate access enable")
 }
 
-/// Callbacks that were switched off by what came of them.
+/// Callbacks that were disabled after failures.
 pub fn disabled_callbacks(callbacks: &[Callback]) -> Vec<Finding> {
     let finding = |callback: &Callback| {
         let why = match callback.off? {
@@ -92,7 +92,7 @@ pub fn disabled_callbacks(callbacks: &[Callback]) -> Vec<Finding> {
     callbacks.iter().filter_map(finding).collect()
 }
 
-/// Pages that are not there.
+/// The management pages are missing.
 pub fn missing_pages() -> Finding {
     let text = "No port of 127.0.0.1 was free for them when the agent started. The command line works.";
     Finding::new(ProblemCode::PagesDown, text, "See the agent's log, and start it again: deskgate stop, deskgate start")

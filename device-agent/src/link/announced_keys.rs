@@ -1,14 +1,15 @@
-//! Host keys that a gateway announced: how it gets another one without anybody's work.
+//! Announced host keys: how a gateway changes its key without manual work on the devices.
 //!
 //! OpenSSH's rule for `UpdateHostKeys` (ssh_config(5)), for a fingerprint that a person entered:
 //!
-//! - Only a server that was recognised is believed, and only over that very connection.
-//! - A key is taken over only after its owner signed for this session that it is theirs: a server cannot name another's.
-//! - All keys that were announced take the place of all that were trusted, so an old key does not stay good. The key that
-//!   the server has just shown must be among them, or nothing changes.
-//! - Another fingerprint or address from a person ends what was followed from the one before.
+//! - Only a verified server is trusted, and only over the same connection.
+//! - A key is accepted only after its owner has signed for this session: a server cannot announce another's key.
+//! - The announced keys replace all trusted keys, so an old key does not stay valid. The key that the server has just
+//!   shown must be among them, or the list stays unchanged.
+//! - When a person enters another fingerprint or address, the announced keys are discarded.
 //!
-//! A known-hosts file that a person named is kept by them or by OpenSSH: nothing is written into it, nothing followed.
+//! A known-hosts file that a person named is maintained by them or by OpenSSH: it is never written, and announced keys
+//! are ignored.
 
 use std::path::Path;
 
@@ -21,10 +22,10 @@ use super::error::HostKeyError;
 use super::host_pin::HostPin;
 use super::target::Ssh;
 
-/// More keys than any server has.
+/// At most this many keys are accepted.
 const MAX_HOST_KEYS: usize = 8;
 
-/// What is trusted in the place of a pinned fingerprint.
+/// The keys that are trusted in place of a pinned fingerprint.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AnnouncedKeysFile {
@@ -32,14 +33,14 @@ struct AnnouncedKeysFile {
     address: String,
     /// The fingerprint that a person entered.
     pinned: String,
-    /// All keys that the gateway announced last.
+    /// The keys of the gateway's last announcement.
     keys: Vec<String>,
 }
 
-/// The fingerprints that are trusted in the place of the pinned one; `None`: the gateway has announced nothing else.
+/// The keys that are trusted in place of the pinned one; `None`: the gateway has announced no others.
 ///
 /// # Errors
-/// The record is there and cannot be read: then nobody knows whether the pinned key is still good.
+/// The record cannot be read: whether the pinned key is still valid is unknown.
 pub fn trusted_keys(target: &Ssh) -> Result<Option<Vec<PublicKey>>, String> {
     let (Some(file), HostPin::Fingerprint(pinned)) = (&target.followed, &target.pin) else { return Ok(None) };
     let text = match std::fs::read_to_string(file) {
@@ -55,7 +56,7 @@ pub fn trusted_keys(target: &Ssh) -> Result<Option<Vec<PublicKey>>, String> {
     keys.collect::<Result<_, _>>().map(Some)
 }
 
-/// Whether the server may show this key: by what was followed, if anything was; `None`: the pin alone decides.
+/// Whether the server may show this key, by the announced keys; `None`: there are none, and the pin decides.
 pub(super) fn verify(target: &Ssh, presented: &ssh_key::PublicKey) -> Option<Result<(), HostKeyError>> {
     let address = target.address();
     let presented_text = presented.fingerprint(ssh_key::HashAlg::Sha256).to_string();
@@ -73,7 +74,7 @@ pub(super) fn verify(target: &Ssh, presented: &ssh_key::PublicKey) -> Option<Res
     }
 }
 
-/// Trusts from now on what a recognised server announced: all of its keys, each proven to be its own.
+/// Trusts the keys that a verified server announced, each proven to be its own.
 pub(super) fn follow(target: &Ssh, shown: &PublicKey, announced: &[PublicKey]) {
     let (Some(file), HostPin::Fingerprint(pinned)) = (&target.followed, &target.pin) else { return };
     let address = target.address();
@@ -98,13 +99,13 @@ pub(super) fn follow(target: &Ssh, shown: &PublicKey, announced: &[PublicKey]) {
     }
 }
 
-/// The keys that are not trusted yet: what a server has to prove.
+/// The keys that are not trusted yet: the server has to prove them.
 pub(super) fn unknown(target: &Ssh, shown: &PublicKey, announced: &[PublicKey]) -> Vec<PublicKey> {
     let trusted = trusted_keys(target).ok().flatten().unwrap_or_default();
     announced.iter().filter(|key| *key != shown && !trusted.contains(key)).copied().collect()
 }
 
-/// The key in our own form; `None`: of another type than this device speaks.
+/// The key in this program's form; `None`: its type is not supported.
 pub(super) fn ed25519(key: &ssh_key::PublicKey) -> Option<PublicKey> {
     key.key_data().ed25519().map(|key| PublicKey::from_bytes(key.0))
 }

@@ -1,4 +1,4 @@
-//! The built-in gateway: a stream inside this process instead of a network.
+//! The connector for the built-in gateway: a stream inside this process.
 
 use std::future::Future;
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 pub use deskgate_gateway::tunnel::ByteStream;
 
-/// Any two-way stream of bytes, whatever carries it.
+/// Any two-way stream of bytes.
 pub type BoxedStream = Box<dyn ByteStream>;
 
 type OpenFuture = Pin<Box<dyn Future<Output = io::Result<BoxedStream>> + Send>>;
@@ -17,8 +17,8 @@ type OpenFuture = Pin<Box<dyn Future<Output = io::Result<BoxedStream>> + Send>>;
 pub struct BuiltInConnector(Arc<dyn Fn() -> OpenFuture + Send + Sync>);
 
 impl BuiltInConnector {
-    /// `open` gives one fresh stream for each connection, such as one end of a
-    /// [`tokio::io::DuplexStream`] whose other end the gateway got.
+    /// `open` returns a fresh stream for each connection, such as one end of a [`tokio::io::DuplexStream`] whose other
+    /// end the gateway has.
     pub fn new<F, Fut>(open: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! One connection to an address, over a line that may be away and come back at any moment.
+//! Dials one TCP address over a network that may be down and return at any moment.
 
 use std::io;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use futures_util::stream::FuturesUnordered;
 use tokio::net::TcpStream;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// Until another try begins beside those that nothing has come of yet. What a kernel repeats by itself, it repeats
-/// ever more rarely, so that a line that is back would be noticed seconds late.
+/// The delay until a further try begins beside the unfinished ones. The kernel repeats its own attempts ever more
+/// rarely, so it would notice a restored network seconds late.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// How long one of the later tries may take. They are for a line that is back; the first one, for a line that is slow,
-/// is given all the time there is. So there are few at a time.
+/// The timeout of a later try. Later tries are for a restored network; the first one, for a slow network, has no
+/// timeout. So there are few at a time.
 const RETRY_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Connects: the first try that comes to anything decides. Goes on for ever if none does; dropping the future ends all.
+/// Connects: the first try with a result decides. Continues forever without one; dropping the future ends all tries.
 pub(super) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut first = Box::pin(TcpStream::connect((host, port)));
     let mut later = FuturesUnordered::new();
@@ -39,7 +39,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_answers_late_is_reached_by_a_later_try() {
-        // A queue of one that is full: the kernel drops what begins a connection, as a dead line does.
+        // The accept queue of one that is full: the kernel drops connection attempts, as a dead network does.
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(([127, 0, 0, 1], 0).into()).expect("a port");
         let listener = socket.listen(0).expect("it is bound");
@@ -56,7 +56,7 @@ mod tests {
             }
         });
         dialled.expect("there is room now");
-        // The kernel's own next tries would have been after one, three and seven seconds.
+        // The kernel's own retries would have come after one, three and seven seconds.
         assert!(began.elapsed() < RETRY_INTERVAL * 5, "{:?}", began.elapsed());
     }
 

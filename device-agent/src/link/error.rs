@@ -1,4 +1,4 @@
-//! Why the gateway was not reached, in words that say what to do next.
+//! Errors of the link, in words that describe what to do next.
 
 use std::fmt;
 use std::io;
@@ -13,15 +13,15 @@ use crate::account::AccountError;
 /// Why one attempt to reach the gateway failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The host name has no address, or the network says no.
+    /// The host name has no address, or the network refuses.
     #[error("cannot reach {address}: {source}. Check the address and this machine's network")]
     Unreachable {
         /// Host and port as configured.
         address: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Nothing listens there.
+    /// The port is closed.
     #[error(
         "{address} refuses the connection: nothing listens there. Check the port, and whether the gateway \
              (or the server's sshd) runs"
@@ -30,21 +30,21 @@ pub enum LinkError {
         /// Host and port as configured.
         address: String,
     },
-    /// No answer in time.
+    /// There was no answer in time.
     #[error("{address} did not answer within {} s while {stage}. Check the address, and firewalls in between",
             limit.as_secs_f32())]
     Timeout {
         /// Host and port as configured.
         address: String,
-        /// What was under way.
+        /// The step under way.
         stage: &'static str,
-        /// How long it may take.
+        /// The timeout.
         limit: Duration,
     },
-    /// The server could not be verified. Nothing was sent to it.
+    /// The server could not be verified. No data was sent to it.
     #[error(transparent)]
     HostKey(#[from] HostKeyError),
-    /// The server knows no current SSH algorithm, or breaks the protocol.
+    /// The server supports no current SSH algorithm, or violates the protocol.
     #[error("no SSH connection with {address}: {why}")]
     Ssh {
         /// Host and port as configured.
@@ -62,12 +62,12 @@ pub enum LinkError {
     KeyNotAccepted {
         /// Host and port as configured.
         address: String,
-        /// Whom the device presented itself as.
+        /// The user name that the device presented.
         user: String,
         /// The device key's fingerprint.
         fingerprint: String,
     },
-    /// The server lets the device in but not to the control socket.
+    /// The server accepts the device but refuses the control socket.
     #[error(
         "{address} refuses the control channel {path:?} ({reason}). Check that this is the gateway's control \
              socket and that the gateway runs. If the server is OpenSSH, its sshd also needs \
@@ -79,58 +79,58 @@ pub enum LinkError {
         address: String,
         /// The socket's path as configured.
         path: String,
-        /// What the server said.
+        /// The server's reason.
         reason: String,
     },
     /// The built-in gateway does not answer.
     #[error("the built-in gateway gives no connection: {0}. It may still be starting, or stopping")]
     BuiltIn(#[source] io::Error),
-    /// The control token is not the gateway's.
+    /// The gateway refuses the control token.
     #[error(
         "the gateway does not accept the control token. Ask its administrator for the current one \
              and enter it with `deskgate connection save --mode remote --token-file FILE`"
     )]
     WrongToken,
-    /// Nobody is signed in at the hosted gateway, or its issuer gives no token.
+    /// There is no sign-in at the hosted gateway, or its issuer sends no token.
     #[error(transparent)]
     Account(#[from] AccountError),
-    /// The hosted gateway's address leads nowhere.
+    /// The hosted gateway's address cannot be reached.
     #[error("cannot reach {address}: {why}. Check the address and this machine's network")]
     Web {
-        /// As configured.
+        /// The address as configured.
         address: String,
-        /// What the system or TLS says.
+        /// The error of the system or of TLS.
         why: String,
     },
-    /// The hosted gateway does not take the account's token.
+    /// The hosted gateway refuses the account's token.
     #[error(
         "{address} does not accept the account's access token: {why}. A newer one is tried; if that does not help, \
              sign in again with `deskgate connection sign-in`"
     )]
     AccessTokenRefused {
-        /// As configured.
+        /// The address as configured.
         address: String,
-        /// What it says.
+        /// The gateway's reason.
         why: String,
     },
-    /// Whatever answers at the hosted gateway's address has no control line.
+    /// The server at the hosted gateway's address has no control channel.
     #[error(
         "what answers at {address} is no Deskgate gateway, or lets no WebSocket through ({why}). Check the address, \
              and proxies in between"
     )]
     NoLine {
-        /// As configured.
+        /// The address as configured.
         address: String,
-        /// What it did.
+        /// What it answered.
         why: String,
     },
-    /// Whatever answers is no gateway of this product.
+    /// The server is no gateway of this product.
     #[error("what answers there is no Deskgate gateway ({0}). Check the control socket's path")]
     NotAGateway(String),
-    /// The line was lost before the gateway had decided.
+    /// The connection was lost before the gateway had decided.
     #[error("the connection was lost during the handshake ({0}). The gateway may be restarting")]
     Lost(String),
-    /// The gateway said no, and why.
+    /// The gateway refused, and why.
     #[error("{}", RefusedText(.0))]
     Refused(Box<SessionRefusal>),
 }
@@ -138,25 +138,25 @@ pub enum LinkError {
 /// The fingerprints of a server that is not trusted, for a person to compare.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostKeys {
-    /// Those that are trusted for it; none: nothing is pinned yet.
+    /// The trusted ones; empty: no key is pinned yet.
     pub pinned: Vec<String>,
-    /// The one that it showed.
+    /// The one that the server showed.
     pub presented: String,
 }
 
-/// What one attempt goes through, in this order.
+/// The stages of one attempt, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectStage {
-    /// Somebody is signed in.
+    /// A user is signed in.
     Account,
-    /// The issuer of accounts gives a token.
+    /// The issuer sends a token.
     Issuer,
-    /// Something answers at the address.
+    /// A server answers at the address.
     Address,
-    /// It is the server that was pinned.
+    /// It is the pinned server.
     HostKey,
-    /// It lets this device's key in.
+    /// It accepts this device's key.
     DeviceKey,
     /// A gateway answers at the control socket.
     Socket,
@@ -171,14 +171,14 @@ pub enum ConnectStage {
 }
 
 impl ConnectStage {
-    /// Those of a gateway that is reached over SSH, in their order.
+    /// The stages for a gateway that is reached over SSH, in order.
     pub const REMOTE: [Self; 7] =
         [Self::Address, Self::HostKey, Self::DeviceKey, Self::Socket, Self::Token, Self::Version, Self::Device];
-    /// Those of a hosted gateway.
+    /// The stages for a hosted gateway.
     pub const HOSTED: [Self; 7] =
         [Self::Account, Self::Issuer, Self::Address, Self::Socket, Self::AccessToken, Self::Version, Self::Device];
 
-    /// Of a refusal by the gateway itself.
+    /// The stage of a refusal by the gateway itself.
     pub fn of_refusal(code: RefusedCode) -> Option<Self> {
         match code {
             RefusedCode::VersionMismatch => Some(Self::Version),
@@ -189,7 +189,7 @@ impl ConnectStage {
 }
 
 impl LinkError {
-    /// What the attempt failed at; everything before it went well. `None`: that cannot be told.
+    /// The stage that failed; earlier ones succeeded. `None`: it is unknown.
     pub fn failed_at(&self) -> Option<ConnectStage> {
         match self {
             Self::Unreachable { .. } | Self::ConnectionRefused { .. } => Some(ConnectStage::Address),
@@ -207,12 +207,12 @@ impl LinkError {
         }
     }
 
-    /// The address that the attempt stood on was taken away meanwhile.
+    /// The local address of the attempt was removed meanwhile.
     pub(super) fn address_lost() -> Self {
         Self::Lost("this computer's address changed".to_owned())
     }
 
-    /// Whether the way to the gateway is what failed, or nobody was at its end: what mends by itself at any moment.
+    /// Whether the network failed, or no server answered: this may pass at any moment.
     pub(super) fn is_of_the_line(&self) -> bool {
         matches!(
             self,
@@ -224,7 +224,7 @@ impl LinkError {
         )
     }
 
-    /// The fingerprints to compare, where the server's key is unknown or another one than before.
+    /// The fingerprints to compare, if the server's key is unknown or has changed.
     pub fn host_keys(&self) -> Option<HostKeys> {
         match self {
             Self::HostKey(HostKeyError::Unknown { presented, .. }) => {
@@ -237,8 +237,8 @@ impl LinkError {
         }
     }
 
-    /// Whether only a person can help, so that trying again by itself is wrong: the server is not
-    /// the one that was pinned, or the gateway said that trying again does not help.
+    /// Whether only a person can help, so that automatic retries are wrong: the server is not the pinned one, or the
+    /// gateway reported that retries do not help.
     pub fn is_blocked(&self) -> bool {
         match self {
             Self::HostKey(_) => true,
@@ -262,10 +262,10 @@ impl fmt::Display for RefusedText<'_> {
     }
 }
 
-/// Why a server's host key is not trusted. Nothing was sent to the server but the key exchange.
+/// Why a server's host key is not trusted. Only the key exchange was sent to the server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostKeyError {
-    /// Nothing is pinned for this server.
+    /// No key is pinned for this server.
     #[error(
         "the host key of {address} is not known yet.\n  pinned:    (none)\n  presented: {presented}\n\
              Compare the presented fingerprint with the one that `deskgate-gateway admin host-key` (for the server's \
@@ -278,7 +278,7 @@ pub enum HostKeyError {
         /// The fingerprint that the server showed.
         presented: String,
     },
-    /// Another key than the pinned one.
+    /// The key is not the pinned one.
     #[error("the host key of {address} is not the pinned one: somebody may be in between.\n  pinned:    {}\n  \
              presented: {presented}\nThe connection is blocked. Ask the server's administrator whether the key was \
              changed on purpose, and compare the presented fingerprint with the one that `deskgate-gateway admin host-key` \
@@ -286,12 +286,12 @@ pub enum HostKeyError {
     Changed {
         /// Host and port as configured.
         address: String,
-        /// The fingerprints that are trusted.
+        /// The trusted fingerprints.
         pinned: Vec<String>,
         /// The fingerprint that the server showed.
         presented: String,
     },
-    /// The known-hosts file says that this key must not be trusted any more.
+    /// The known-hosts file marks this key as revoked.
     #[error(
         "the host key {presented} of {address} is marked @revoked in {file}. The connection is blocked: \
              ask the server's administrator for its new key"
@@ -316,7 +316,7 @@ pub enum HostKeyError {
         /// What is wrong with it.
         why: String,
     },
-    /// The server showed a certificate, whose authority nobody pinned.
+    /// The server showed a certificate; certificate authorities cannot be pinned.
     #[error("{0} presents a host certificate instead of a host key; only plain Ed25519 host keys are supported")]
     Certificate(String),
     /// The server leaves the key exchange open to tampering (CVE-2023-48795).
@@ -327,58 +327,59 @@ pub enum HostKeyError {
     NotStrict(String),
 }
 
-/// Why a session that was open ended.
+/// Why an open session ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DisconnectReason {
-    /// The gateway or the network closed the line.
+    /// The gateway or the network closed the connection.
     #[error("the line was closed ({0})")]
     Closed(String),
-    /// The gateway ended the session for a reason that the next one would share, such as another device with the same key.
+    /// The gateway ended the session for a reason that also applies to the next one, such as another device with the
+    /// same key.
     #[error("the line was closed ({0})")]
     Dismissed(String),
-    /// Nothing came for three heartbeats.
+    /// No message came for three heartbeats.
     #[error("nothing was heard from the gateway for {} s", .0.as_secs_f32())]
     Silent(Duration),
-    /// The gateway took nothing for two heartbeats.
+    /// The gateway read no data for two heartbeats.
     #[error("the gateway took nothing for {} s", .0.as_secs_f32())]
     Stuck(Duration),
-    /// A frame beyond the size limit.
+    /// The gateway sent a frame beyond the size limit.
     #[error("a frame beyond the size limit: {0}")]
     TooLarge(String),
     /// This device made a frame beyond the size limit.
     #[error("this device made a frame beyond the size limit, which is a fault of its own: {0}")]
     OwnTooLarge(String),
-    /// Something that is no frame of this protocol.
+    /// The gateway sent a message that is no frame of this protocol.
     #[error("the gateway sent what is no frame: {0}")]
     Malformed(String),
     /// This side dropped the session.
     #[error("this device ended the session")]
     Dropped,
-    /// Another way to the gateway was put in force.
+    /// The session was redirected to another connector.
     #[error("the connection was changed here")]
     Redirected,
-    /// The computer slept longer than a line lasts.
+    /// The computer slept longer than a connection lasts.
     #[error("this computer slept")]
     Slept,
-    /// The address that the line stood on is not this computer's any more.
+    /// This computer lost the local address of the connection.
     #[error("this computer's address changed")]
     Moved,
 }
 
 impl DisconnectReason {
-    /// Whether nobody ended the session, so that the line may be back at any moment.
+    /// Whether neither side ended the session, so that the connection may be restored at any moment.
     pub(super) fn is_of_the_line(&self) -> bool {
         matches!(self, Self::Silent(_) | Self::Stuck(_) | Self::Moved)
     }
 
-    /// The gateway said why it ends the session.
+    /// The gateway's reason for ending the session.
     pub(super) fn from_bye(code: ByeCode, message: &str) -> Self {
         let word = serde_json::to_value(code).ok().and_then(|word| word.as_str().map(str::to_owned));
         let why = format!("by the gateway, {}: {message}", word.unwrap_or_default());
         if code == ByeCode::Unavailable { Self::Closed(why) } else { Self::Dismissed(why) }
     }
 
-    /// Whether it says nothing of the next session: the line or the gateway broke.
+    /// Whether the cause is unlikely to affect the next session: the connection or the gateway broke.
     pub(super) fn is_breakage(&self) -> bool {
         self.is_of_the_line() || matches!(self, Self::Closed(_))
     }

@@ -21,21 +21,21 @@ use super::builtin::BoxedStream;
 use super::error::{DisconnectReason, LinkError};
 use super::session::{ControlSocket, Session, decode_message};
 
-/// How long upgrade and handshake may take together.
+/// The timeout of upgrade and handshake together.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of frames that leave together when several are ready at once.
+/// How many bytes of ready frames are sent together.
 const WRITE_BUFFER_BYTES: usize = 64 * 1024;
 
-/// What a connector opened.
+/// The channel that a connector opened.
 pub(super) enum OpenedChannel {
-    /// A stream to the control socket, which the control token opens.
+    /// A stream to the control socket, which needs the control token.
     Private(BoxedStream),
-    /// A WebSocket that an account's token opened, and what this device is called.
+    /// A WebSocket opened with an account's token, and this device's name.
     Account(Box<ControlSocket>, String),
 }
 
-/// Speaks to the gateway until it welcomes or refuses this device.
+/// Performs the handshake until the gateway welcomes or refuses this device.
 pub(super) async fn open(
     opened: OpenedChannel,
     credentials: &Credentials,
@@ -64,8 +64,8 @@ async fn greet(
         GatewayFrame::Refused(refused) => return Err(LinkError::Refused(Box::new(refused))),
         _ => return Err(LinkError::NotAGateway("it did not begin with a challenge".to_owned())),
     };
-    // A gateway of another version gets its hello all the same, so that its administrator sees who
-    // was refused and why. Its answer cannot overrule the check.
+    // A gateway of another version gets its hello all the same, so that its administrator sees who was refused and why.
+    // Its answer cannot overrule the check.
     let check = check_version(&challenge);
     let hello = hello(&challenge, credentials, device_name, in_flight);
     let nonce = hello.nonce.clone().unwrap_or_default();
@@ -91,7 +91,7 @@ async fn greet(
     }
 }
 
-/// How the WebSocket is set up.
+/// The limits of the WebSocket.
 pub(super) fn limits() -> WebSocketConfig {
     WebSocketConfig::default()
         .max_message_size(Some(MAX_FRAME_BYTES))
@@ -161,7 +161,7 @@ fn hello(
     }
 }
 
-/// The specification's match rule, from this side.
+/// The specification's version rule, on the device's side.
 fn check_version(challenge: &Challenge) -> Result<(), SessionRefusal> {
     let gateway = &challenge.gateway_version;
     let upgrade = match versions_match(gateway, VERSION) {

@@ -1,7 +1,7 @@
-//! Which server is the right one. There is no setting that turns this off.
+//! Verification of the server's host key. It cannot be turned off by a setting.
 //!
-//! A server is trusted for one reason only: its key's fingerprint was entered by a person, or its
-//! key stands in a known-hosts file that the person named. Everything unclear counts as no.
+//! A server is trusted for one reason only: a person entered its key's fingerprint, or its key is in a known-hosts file
+//! that the person named. Unclear cases are refused.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use super::error::HostKeyError;
 /// What the server's host key is compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPin {
-    /// Nothing yet: every server is refused, and the error shows the fingerprint it presented.
+    /// No pin yet: every server is refused, and the error shows the fingerprint it presented.
     Missing,
     /// A fingerprint that a person entered.
     Fingerprint(PinnedFingerprint),
@@ -53,10 +53,10 @@ impl std::fmt::Display for PinnedFingerprint {
 )]
 pub struct InvalidFingerprint;
 
-/// Decides whether `key` is the one to expect at `host` and `port`.
+/// Checks that `key` is the expected one at `host` and `port`.
 ///
 /// # Errors
-/// It is not, or nobody can say so.
+/// It is not, or that cannot be decided.
 pub fn verify(pin: &HostPin, host: &str, port: u16, key: &PublicKey) -> Result<(), HostKeyError> {
     let address = super::address(host, port);
     let presented = key.fingerprint(HashAlg::Sha256);
@@ -80,13 +80,13 @@ pub fn verify(pin: &HostPin, host: &str, port: u16, key: &PublicKey) -> Result<(
     }
 }
 
-/// The name that OpenSSH files a server under.
+/// The name of a server in OpenSSH's known-hosts files.
 fn lookup_name(host: &str, port: u16) -> String {
     let host = host.to_ascii_lowercase();
     if port == 22 { host } else { format!("[{host}]:{port}") }
 }
 
-/// What a known-hosts file says of one server.
+/// The entries of a known-hosts file for one server.
 struct KnownHostsMatch {
     trusted: bool,
     revoked: bool,
@@ -104,7 +104,7 @@ impl KnownHostsMatch {
             }
             let entry: Entry = match words.join(" ").parse() {
                 Ok(entry) => entry,
-                // A key that must not be trusted may stand in a line we cannot read.
+                // A revoked key may be in a line that cannot be parsed.
                 Err(_) if words[0].starts_with('@') => {
                     return Err(format!("has a marked line that cannot be read (line {})", number + 1));
                 }
@@ -112,7 +112,7 @@ impl KnownHostsMatch {
             };
             let same = entry.public_key().key_data() == key.key_data();
             match entry.marker() {
-                // A leaked key is leaked under every name.
+                // A leaked key is revoked under every name.
                 Some(Marker::Revoked) => known.revoked |= same,
                 Some(Marker::CertAuthority) => {}
                 None if !matches(entry.host_patterns(), name) => {}

@@ -1,4 +1,4 @@
-//! What a known-hosts file means, case by case; hashed names are made by ssh-keygen itself.
+//! Known-hosts files, case by case; ssh-keygen itself makes the hashed names.
 
 use std::process::Command;
 

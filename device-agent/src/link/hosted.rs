@@ -1,4 +1,4 @@
-//! The control line of a hosted gateway: a WebSocket over its public address, opened with an account's access token.
+//! The control channel of a hosted gateway: a WebSocket over its public address, opened with an account's access token.
 
 use std::net::IpAddr;
 use std::sync::LazyLock;
@@ -22,25 +22,26 @@ use super::network;
 use super::session::ControlSocket;
 use crate::account::{AccountError, GatewayAddress, TokenManager};
 
-/// Where the line is, under the gateway's address.
+/// The path of the control channel at the gateway's address.
 const CONTROL_PATH: &str = "/control";
-/// For connection, TLS and upgrade together.
+/// The timeout for connection, TLS and upgrade together.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(15);
-/// For connection and TLS. Short, because a kernel repeats by itself ever more rarely: after this a new one is begun.
+/// The timeout for connection and TLS. Short, because the kernel repeats its own attempts ever more rarely: a new
+/// attempt replaces it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two questions for a newer token, while the issuer does not answer.
+/// The interval between two token requests while the issuer does not answer.
 const TOKEN_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 static LOOPBACK_CLIENT: LazyLock<Client> = LazyLock::new(|| client(true));
 static REMOTE_CLIENT: LazyLock<Client> = LazyLock::new(|| client(false));
 
-/// Proxies of the environment are for gateways elsewhere, as for models.
+/// Proxies of the environment are for other computers, as for models.
 fn client(to_this_computer: bool) -> Client {
-    // Fails when another part of the program was faster, which is as good.
+    // Fails if another part of the program has installed a provider, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = if to_this_computer { Client::builder().no_proxy() } else { Client::builder() };
     builder
-        // In HTTP/2 nothing is upgraded.
+        // HTTP/2 has no upgrade.
         .http1_only()
         .connect_timeout(CONNECT_TIMEOUT)
         .redirect(reqwest::redirect::Policy::none())
@@ -49,19 +50,19 @@ fn client(to_this_computer: bool) -> Client {
         .expect("the settings are constants, and the provider of cryptography is installed")
 }
 
-/// A hosted gateway, and who is signed in at it.
+/// A hosted gateway, and its account.
 #[derive(Clone, Debug)]
 pub struct HostedConnector {
-    /// Where it is.
+    /// The gateway's address.
     pub gateway: GatewayAddress,
-    /// Has the tokens.
+    /// Supplies the tokens.
     pub token_manager: TokenManager,
-    /// What this device is called when its account brings it for the first time.
+    /// This device's name when its account registers it.
     pub device_name: String,
 }
 
 impl HostedConnector {
-    /// Opens the line with a token that is good now, and says which of this computer's addresses it stands on.
+    /// Opens the channel with a valid token, and returns its local address.
     pub(super) async fn open(&self) -> Result<(ControlSocket, Option<IpAddr>), LinkError> {
         let token = self.token_manager.token(&self.gateway).await?;
         let late =
@@ -101,8 +102,8 @@ impl HostedConnector {
         Ok((WebSocketStream::from_raw_socket(stream, Role::Client, Some(limits())).await, ground))
     }
 
-    /// Presents a newer token each time half of one is over, so that the line outlasts the one it began with. Ends when
-    /// there is none any more: the gateway then ends the line when the last one is over.
+    /// Presents a newer token whenever half of one's lifetime is over, so that the connection outlasts its first token.
+    /// Ends when there is no newer one: the gateway then closes the connection when the last one expires.
     pub(super) async fn renew(self, frames: mpsc::Sender<DeviceFrame>) {
         loop {
             match self.token_manager.newer_token(&self.gateway).await {
@@ -140,14 +141,14 @@ fn bearer(token: &AccessToken) -> Result<HeaderValue, LinkError> {
     Ok(value)
 }
 
-/// Whether the answer belongs to this very question (RFC 6455, section 4.1).
+/// Whether the answer belongs to this request (RFC 6455, section 4.1).
 fn accepts(headers: &HeaderMap, key: &str) -> bool {
     headers
         .get(SEC_WEBSOCKET_ACCEPT)
         .is_some_and(|value| value.as_bytes() == derive_accept_key(key.as_bytes()).as_bytes())
 }
 
-/// What the gateway says about the token, without what a terminal would obey.
+/// The gateway's message about the token, without terminal control characters.
 fn why(response: &Response) -> String {
     let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let described = challenge.split("error_description=\"").nth(1).and_then(|rest| rest.split('"').next());

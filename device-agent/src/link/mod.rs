@@ -1,4 +1,4 @@
-//! Getting through to the gateway: retry around one fallible connection.
+//! The link: connects to the gateway, and retries until it is welcomed.
 //!
 //! The contract with the dispatcher:
 //!
@@ -12,16 +12,16 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`ssh`] | a byte stream over SSH, to the gateway's own listener or to OpenSSH's sshd |
-//! | [`host_pin`] | which server is the right one |
-//! | [`announced_keys`] | the keys that it announces before it shows them |
+//! | [`host_pin`] | verification of the server's host key |
+//! | [`announced_keys`] | the keys that the server announces before it shows them |
 //! | [`hosted`] | a WebSocket over the public address, with an account's token |
 //! | [`builtin`] | a byte stream to a gateway in the same process |
-//! | `dial` | one connection, over a line that may be away |
-//! | `network` | that this computer's network changed, and which addresses are its own |
+//! | `dial` | one TCP connection, over a network that may be down |
+//! | `network` | changes of this computer's network, and its own addresses |
 //! | `handshake` | from a byte stream to a welcomed session |
-//! | [`session`] | frames in, frames out, and noticing that the line is lost |
-//! | [`target`] | where the server is, and how it is recognised |
-//! | [`status`] | what `status` shows, and the hand that makes the link dial at once |
+//! | [`session`] | frames in, frames out, and detection of a lost connection |
+//! | [`target`] | the server's address, and its pin |
+//! | [`status`] | the link's status, and the handle that makes it dial at once |
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -63,10 +63,10 @@ use status::Route;
 pub use status::{LinkHandle, LinkStatus};
 pub use target::Ssh;
 
-/// Between a change of this computer's network and the attempt that follows it.
+/// The delay between a change of this computer's network and the next attempt.
 const NETWORK_SETTLE_DELAY: Duration = Duration::from_millis(200);
 
-/// How the byte stream to the gateway comes about.
+/// How the channel to the gateway is opened.
 #[derive(Clone, Debug)]
 pub enum Connector {
     /// Over SSH.
@@ -77,12 +77,12 @@ pub enum Connector {
     BuiltIn(BuiltInConnector),
 }
 
-/// What a connector opened.
+/// The transport that a connector opened.
 struct OpenedTransport {
     opened: OpenedChannel,
-    /// By which host key the server was recognised, where it has one.
+    /// The host key by which the server was verified, if it has one.
     host_key: Option<PublicKey>,
-    /// Which of this computer's addresses it stands on.
+    /// The local address of the connection.
     local_address: Option<IpAddr>,
 }
 
@@ -105,7 +105,7 @@ impl Connector {
         })
     }
 
-    /// News from now on of what may help an attempt that fails.
+    /// Changes, from now on, that may help a failing attempt.
     fn news(&self) -> Option<watch::Receiver<()>> {
         match self {
             Self::Hosted(hosted) => Some(hosted.token_manager.sign_ins()),
@@ -123,32 +123,32 @@ impl Connector {
     }
 }
 
-/// What opens the gateway's door, and who comes in.
+/// The credentials for the gateway.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     /// This device's identity.
     pub key: DeviceKey,
-    /// The gateway's private control token; none where an account's token opens the door.
+    /// The gateway's private control token; absent if an account's token is used.
     pub token: Option<ControlToken>,
 }
 
-/// How long to wait between attempts.
+/// The waits between attempts.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// After the first failure; doubled after each further one.
+    /// The wait after the first failure; doubled after each further one.
     pub initial: Duration,
     /// The longest wait.
     pub max: Duration,
-    /// The longest wait while the gateway was there [lately](Self::recent_window) and only the line to it fails: it may be back
-    /// at any moment.
+    /// The longest wait while the gateway was reachable [recently](Self::recent_window) and only the connection fails:
+    /// it may be restored at any moment.
     pub max_while_recent: Duration,
-    /// How long a gateway counts as having been there lately.
+    /// For how long a gateway counts as recently reachable.
     pub recent_window: Duration,
-    /// A session shorter than this counts as a failure when it happens again: otherwise two
-    /// devices with one key would replace each other without a pause.
+    /// Repeated sessions shorter than this count as failures: otherwise two devices with one key would replace each
+    /// other without a pause.
     pub min_session: Duration,
-    /// The longest wait behind a session whose line broke, however short it was. A line that breaks often gets through
-    /// each time, and who waits for a run is not to pay for the breaks before.
+    /// The longest wait after a session whose connection broke, however short it was. A connection that breaks often
+    /// still gets through each time, and the callers of waiting runs should not be delayed by earlier breaks.
     pub max_after_break: Duration,
 }
 
@@ -166,8 +166,8 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The wait after this many failures in a row: none after none, then doubling, with jitter so
-    /// that devices that lost one gateway together do not return together.
+    /// The wait after this many failures in a row: zero after none, then doubling, with jitter so that devices that
+    /// lost one gateway together do not return together.
     fn wait(&self, failures: u32, longest: Duration) -> Duration {
         let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
         let whole = self.initial.saturating_mul(2u32.saturating_pow(doublings)).min(longest);
@@ -175,13 +175,16 @@ impl RetryPolicy {
     }
 }
 
-/// Makes one connection, or says why not: one attempt, as a connection test needs it.
+/// Makes a single connection attempt, as a connection test needs it.
+///
+/// # Errors
+/// Why the attempt failed.
 pub async fn connect_once(
     connector: &Connector,
     credentials: &Credentials,
     in_flight: Vec<InFlightRun>,
 ) -> Result<Session, LinkError> {
-    // Boxed, because SSH and WebSocket set-up hold large states that nobody needs afterwards.
+    // Boxed, because SSH and WebSocket set-up hold large states that are not needed afterwards.
     let OpenedTransport { opened, host_key: shown, local_address: ground } =
         Box::pin(connector.open(&credentials.key)).await?;
     let address = connector.address();
@@ -212,11 +215,11 @@ pub struct Link {
     status: status::LinkControl,
     last: Option<(Arc<session::SessionEnd>, Instant)>,
     short_sessions: u32,
-    /// When the last session ended, or this was made.
+    /// When the last session ended, or this was created.
     seen: Instant,
 }
 
-/// What may end a wait before its time.
+/// Events that may end a wait early.
 #[derive(Default)]
 struct WaitInterrupts<'a> {
     news: Option<watch::Receiver<()>>,
@@ -234,7 +237,7 @@ impl WaitInterrupts<'_> {
     async fn by_network(network: Option<&mut NetworkMonitor>) {
         let Some(network) = network else { return std::future::pending().await };
         network.changed().await;
-        // A network that comes back says so in several words: the cable, the address, the routes.
+        // A restored network causes several changes: the cable, the address, the routes.
         sleep(NETWORK_SETTLE_DELAY).await;
     }
 }
@@ -247,25 +250,25 @@ impl Link {
         Self { way: status.way(), pace, status, last: None, short_sessions: 0, seen: Instant::now() }
     }
 
-    /// With other waits between attempts than usual.
+    /// Replaces the default retry policy.
     #[must_use]
     pub fn with_retry_policy(self, pace: RetryPolicy) -> Self {
         Self { pace, ..self }
     }
 
-    /// The status to show, and the hand that makes it dial at once.
+    /// The handle for the status, and for dialling at once.
     pub fn handle(&self) -> LinkHandle {
         self.status.handle()
     }
 
-    /// Connects: at once, then backed off with jitter to 30 s, until the gateway welcomes this
-    /// device. `in_flight` is asked before each attempt for what the journal holds.
+    /// Connects: at once, then with back-off and jitter up to 30 s, until the gateway welcomes this device. Before each
+    /// attempt, `in_flight` returns the journal's runs.
     ///
-    /// While only the line fails it is dialled at once when this computer's network changed, and every half second in
-    /// the first ten minutes: a line that is back is used again within two seconds.
+    /// While only the connection fails, it dials at once when this computer's network changed, and every half second in
+    /// the first ten minutes: a restored network is used again within two seconds.
     ///
-    /// When only a person can help (an unknown or changed host key, a refusal that says so), it
-    /// waits for [`LinkHandle::kick`]. Dropping the future stops dialling and closes what was open.
+    /// When only a person can help (an unknown or changed host key, a refusal without retry), it waits for
+    /// [`LinkHandle::kick`]. Dropping the future stops dialling and closes open connections.
     pub async fn connect<F, Fut>(&mut self, in_flight: F) -> Session
     where
         F: Fn() -> Fut,
@@ -299,7 +302,7 @@ impl Link {
         }
     }
 
-    /// `None`: this is not the way any more.
+    /// `None`: another route is in force now.
     fn welcomed(&mut self, session: Session) -> Option<Session> {
         self.status.register_session(&session.ending());
         if self.way.has_changed().unwrap_or(false) {
@@ -343,7 +346,7 @@ impl Link {
         self.pause(LinkStatus::lost(&why, wait), Some(wait), helped).await;
     }
 
-    /// Waits for the next attempt. True if the network changed, so that what was before says nothing any more.
+    /// Waits for the next attempt. True if the network changed, so that earlier failures no longer count.
     async fn failed(
         &self,
         error: LinkError,
@@ -351,7 +354,7 @@ impl Link {
         news: Option<watch::Receiver<()>>,
         network: &mut NetworkMonitor,
     ) -> bool {
-        // Often as they may be, nobody wants to read of them all.
+        // Logs only some of many failures.
         if failures.is_power_of_two() {
             tracing::warn!(address = %self.address(), attempt = failures, %error, "the gateway was not reached");
         }
@@ -370,7 +373,7 @@ impl Link {
         self.pause(status, wait, WaitInterrupts { news, network: is_of_the_line.then_some(network) }).await
     }
 
-    /// True if it was the network that ended it.
+    /// True if a network change ended the pause.
     async fn pause(&self, status: LinkStatus, wait: Option<Duration>, helped: WaitInterrupts<'_>) -> bool {
         self.status.set(status);
         let waited = async {
@@ -388,7 +391,7 @@ impl Link {
     }
 }
 
-/// Host and port as people write them, with brackets around an IPv6 address.
+/// Host and port for people, with brackets around an IPv6 address.
 pub(crate) fn address(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }

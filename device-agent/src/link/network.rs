@@ -1,13 +1,13 @@
-//! This computer's network: that something about it changed, and which addresses are its own.
+//! This computer's network: notices changes, and knows the computer's own addresses.
 //!
-//! The kernel says so on a netlink socket (`rtnetlink(7)`). What it says is of no interest, only that it does: whoever
-//! waits for the gateway dials then, and whoever has a line looks whether the line still has an address. On other
-//! systems, and where the socket is forbidden, nothing is ever said, and heartbeats and back-off have to do.
+//! The kernel reports changes on a netlink socket (`rtnetlink(7)`). Only the fact counts: a waiting link dials then,
+//! and an open connection checks whether its local address still exists. On other systems, and where the socket is
+//! forbidden, no changes are reported; heartbeats and back-off do the work.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-/// News of this computer's network from the moment it was made.
+/// Reports changes of this computer's network from its creation on.
 #[derive(Debug)]
 pub(super) struct NetworkMonitor {
     #[cfg(target_os = "linux")]
@@ -15,7 +15,7 @@ pub(super) struct NetworkMonitor {
 }
 
 impl NetworkMonitor {
-    /// Listens from now on.
+    /// Starts to listen.
     pub(super) fn listen() -> Self {
         #[cfg(target_os = "linux")]
         {
@@ -29,8 +29,7 @@ impl NetworkMonitor {
         Self {}
     }
 
-    /// Waits until something changed: an interface, an address, a route. What changed meanwhile counts as one change.
-    /// Cancel-safe.
+    /// Waits for a change: an interface, an address, a route. Changes in between count as one. Cancel-safe.
     pub(super) async fn changed(&mut self) {
         #[cfg(target_os = "linux")]
         if let Some(news) = &self.news
@@ -42,12 +41,12 @@ impl NetworkMonitor {
     }
 }
 
-/// Whether an address is one of this computer's, so that what is sent to it can arrive.
+/// Whether an address is one of this computer's.
 pub(super) fn is_ours(address: IpAddr) -> bool {
     !matches!(UdpSocket::bind((address, 0)), Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
-/// The address that this computer would speak from to `there`, as things stand. Nothing is sent.
+/// The local address for connections to `there`, as routed now. Sends no data.
 pub(super) fn local_address_for(there: SocketAddr) -> Option<IpAddr> {
     let anywhere: SocketAddr = if there.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
     let socket = UdpSocket::bind(anywhere).ok()?;
@@ -55,7 +54,7 @@ pub(super) fn local_address_for(there: SocketAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// Waits until an address is this computer's no more.
+/// Waits until this computer loses an address.
 pub(super) async fn wait_until_lost(address: IpAddr) {
     let mut network = NetworkMonitor::listen();
     while is_ours(address) {
@@ -63,7 +62,7 @@ pub(super) async fn wait_until_lost(address: IpAddr) {
     }
 }
 
-/// Does what stands on an address, unless that is taken away; then `None`.
+/// Does work that depends on a local address; `None` if the address is lost.
 pub(super) async fn while_address_held<T>(ground: Option<IpAddr>, work: impl Future<Output = T>) -> Option<T> {
     let Some(address) = ground else { return Some(work.await) };
     tokio::select! {
@@ -83,7 +82,7 @@ mod linux {
     /// Interfaces, then addresses and routes of IPv4, then those of IPv6 (`linux/rtnetlink.h`, `RTMGRP_…`).
     const NETLINK_GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
 
-    /// A netlink socket is a socket of datagrams, and the runtime's only type for one that has no port is this.
+    /// A netlink socket is a datagram socket; this is the runtime's only type for one without a port.
     pub(super) fn listen() -> io::Result<UnixDatagram> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // The protocol is NETLINK_ROUTE, whose number is zero.
@@ -92,9 +91,9 @@ mod linux {
         UnixDatagram::from_std(socket.into())
     }
 
-    /// Reads what there is, at least one message, and lets go of it.
+    /// Reads the waiting messages, at least one, and discards them.
     pub(super) async fn changed(news: &UnixDatagram) -> io::Result<()> {
-        // Of a longer message the rest is dropped.
+        // The rest of a longer message is dropped.
         let mut message = [0u8; 256];
         let mut read = lost_some(news.recv(&mut message).await);
         while read.is_ok() {
@@ -106,7 +105,7 @@ mod linux {
         }
     }
 
-    /// The kernel had more to say than it could keep: news as well.
+    /// The kernel's queue overflowed, which means a change as well.
     fn lost_some(read: io::Result<usize>) -> io::Result<()> {
         match read {
             Err(error) if error.raw_os_error() != Some(rustix::io::Errno::NOBUFS.raw_os_error()) => Err(error),
@@ -124,7 +123,7 @@ mod tests {
     #[test]
     fn own_addresses_are_told_from_others() {
         assert!(is_ours(Ipv4Addr::LOCALHOST.into()));
-        // Kept for documentation (RFC 5737): nobody has it.
+        // Reserved for documentation (RFC 5737): no computer has it.
         assert!(!is_ours(Ipv4Addr::new(192, 0, 2, 7).into()));
         assert!(!is_ours(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7).into()));
     }

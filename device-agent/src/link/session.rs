@@ -1,9 +1,8 @@
 //! One welcomed session: frames in, frames out, over any byte stream.
 //!
-//! Two tasks do the work, one for each direction, and both belong to the [`Session`]: its drop ends
-//! them and closes the line. Every queue is bounded. Heartbeats are *not* answered here: a
-//! `ping` comes out of [`Session::next`] like any frame, so that `pong` proves that the loop which
-//! takes offers is alive.
+//! Two tasks do the work, one for each direction, and both belong to the [`Session`]: its drop ends them and closes the
+//! connection. Every queue is bounded. Heartbeats are *not* answered here: a `ping` comes out of [`Session::next`] like
+//! any frame, so that `pong` proves that the loop which takes offers is alive.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -26,7 +25,7 @@ use super::builtin::BoxedStream;
 use super::error::DisconnectReason;
 use super::network;
 
-/// Frames that may wait in either direction.
+/// How many frames may wait in each direction.
 const FRAME_QUEUE_LEN: usize = 64;
 
 pub(super) type ControlSocket = WebSocketStream<BoxedStream>;
@@ -55,7 +54,7 @@ impl Session {
         Self { welcome, gateway_version, incoming, outgoing, ending, tasks }
     }
 
-    /// What the gateway said when it let this device in.
+    /// The gateway's welcome.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
@@ -65,34 +64,32 @@ impl Session {
         &self.gateway_version
     }
 
-    /// The next frame. `None`: the line is lost, see [`Session::lost`]; connect again.
+    /// The next frame. `None`: the connection is lost, see [`Session::lost`]; connect again.
     ///
-    /// The line counts as lost when the gateway closed it, when nothing at all came for three
-    /// heartbeats, when the gateway took nothing for two, or after a frame that is none. Must be
-    /// called soon again each time: frames that nobody takes stop the whole line. Dropping the
-    /// future loses nothing.
+    /// The connection counts as lost when the gateway closed it, when no message came for three heartbeats, when the
+    /// gateway read no data for two, or after an invalid frame. Must be called again soon each time: unread frames
+    /// block the whole connection. Dropping the future loses no frame.
     pub async fn next(&mut self) -> Option<GatewayFrame> {
         self.incoming.recv().await
     }
 
-    /// Where frames are sent, waiting while the queue is full. Sent does not mean arrived: only the
-    /// gateway's answer does. Can be cloned, and outlives the session without keeping it open.
+    /// The queue for sending frames. A queued frame may still be lost: only the gateway's answer confirms it. Can be
+    /// cloned, and outlives the session without keeping it open.
     pub fn sender(&self) -> mpsc::Sender<DeviceFrame> {
         self.outgoing.clone()
     }
 
-    /// Why the line is lost, once [`Session::next`] gave `None`.
+    /// Why the connection is lost, once [`Session::next`] has returned `None`.
     pub fn lost(&self) -> Option<&DisconnectReason> {
         self.ending.why.get()
     }
 
-    /// Has something done for as long as the session lasts.
+    /// Runs work for as long as the session lasts.
     pub(super) fn spawn(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(work);
     }
 
-    /// Ends the session when the address that its line stands on is taken away: nobody else would say so, and
-    /// heartbeats find it out late.
+    /// Ends the session when its local address is lost: heartbeats would detect that late.
     pub(super) fn end_when_address_lost(&mut self, address: IpAddr) {
         let ending = self.ending();
         self.spawn(async move {
@@ -139,7 +136,7 @@ struct HeartbeatTimeouts {
 
 impl HeartbeatTimeouts {
     fn of(policy: &Policy) -> Self {
-        // Nothing a gateway says may make this side wait for ever, or not at all.
+        // A gateway's value must cause neither an endless wait nor none.
         let heartbeat = Duration::from_millis(policy.heartbeat_ms.clamp(1, 300_000));
         Self { silence: heartbeat * 3, stuck: heartbeat * 2 }
     }
@@ -179,7 +176,7 @@ async fn read(
     ending.end(why);
 }
 
-/// Reads one message. `None` within `Ok`: it says only that the line is alive.
+/// Reads one message. `Ok(None)`: it only shows that the connection is alive.
 pub(super) fn decode_message<F: serde::de::DeserializeOwned>(
     message: Option<Result<Message, tungstenite::Error>>,
 ) -> Result<Option<F>, DisconnectReason> {
@@ -200,7 +197,7 @@ pub(super) fn decode_message<F: serde::de::DeserializeOwned>(
     }
 }
 
-/// A line that broke, in words that say something to whoever knows nothing of a WebSocket on it.
+/// A broken connection, in words for people who do not know WebSocket.
 fn broken(error: tungstenite::Error) -> DisconnectReason {
     use tungstenite::Error::{AlreadyClosed, ConnectionClosed, Protocol};
     DisconnectReason::Closed(match error {
@@ -220,7 +217,7 @@ async fn write(
     loop {
         let sent = async {
             if leaving.recv_many(&mut batch, FRAME_QUEUE_LEN).await == 0 {
-                // The session and all senders are gone.
+                // The session and all senders are dropped.
                 return Err(DisconnectReason::Dropped);
             }
             let ends_a_run = batch.iter().any(|frame| matches!(frame, DeviceFrame::Finish { .. }));

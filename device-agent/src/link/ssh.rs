@@ -33,12 +33,12 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 const SSH_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// A stream to the control socket of a server that was recognised.
+/// A stream to the control socket of a verified server.
 pub(super) struct SshStream {
     pub(super) stream: BoxedStream,
-    /// The host key by which it was.
+    /// The host key by which it was verified.
     pub(super) host_key: PublicKey,
-    /// Which of this computer's addresses it stands on.
+    /// The local address of the connection.
     pub(super) local_address: Option<IpAddr>,
 }
 
@@ -46,7 +46,7 @@ impl Ssh {
     /// Opens the stream. Dropping it closes the connection.
     ///
     /// # Errors
-    /// What stands in the way, with the address and what was expected there.
+    /// The reason, with the address and what was expected there.
     pub async fn open(&self, key: &DeviceKey) -> Result<BoxedStream, LinkError> {
         self.reach(key).await.map(|reached| reached.stream)
     }
@@ -84,7 +84,7 @@ impl Ssh {
 
     async fn handshake(&self, socket: TcpStream, key: &DeviceKey) -> Result<SshStream, LinkError> {
         let cut = CancellationToken::new();
-        // From here on, giving up for any reason closes the socket.
+        // From here on, every failure closes the socket.
         let guard = cut.clone().drop_guard();
         let config = Arc::new(Config {
             client_id: SshId::Standard("SSH-2.0-Deskgate".into()),
@@ -105,8 +105,8 @@ impl Ssh {
         let private = PrivateKeyWithHashAlg::new(Arc::new(private), None);
         match handle.authenticate_publickey(&self.user, private).await {
             Ok(AuthResult::Success) => {}
-            // russh says so too when the connection ended without an answer about the key; a server
-            // that answers names what it would accept.
+            // russh also reports this when the connection ended without an answer about the key; a server that answers
+            // names what it would accept.
             Ok(AuthResult::Failure { remaining_methods, .. }) if remaining_methods.is_empty() => {
                 return Err(LinkError::Lost("before the server had judged this device's key".to_owned()));
             }
@@ -137,7 +137,7 @@ impl Ssh {
         }
     }
 
-    /// What OpenSSH's sshd announces of its keys right after it let somebody in.
+    /// The keys that OpenSSH's sshd announces right after a sign-in.
     async fn follow(&self, handle: &Handle<HostKeyVerifier>, shown: &PublicKey, announced: &[PublicKey]) {
         let unknown = announced_keys::unknown(self, shown, announced);
         let proven = unknown.iter().filter_map(|key| key.to_string().parse().ok()).collect();
@@ -174,13 +174,13 @@ enum VerifierError {
     HostKey(#[from] HostKeyError),
 }
 
-/// Verifies the server before anything but the key exchange is said.
+/// Verifies the server before anything but the key exchange is sent.
 struct HostKeyVerifier {
     target: Ssh,
     said: Arc<ServerKeys>,
 }
 
-/// What the server said of its keys.
+/// The server's shown and announced keys.
 #[derive(Default)]
 struct ServerKeys {
     shown: OnceLock<PublicKey>,
@@ -205,13 +205,13 @@ impl Handler for HostKeyVerifier {
         keys: Vec<russh::keys::PublicKey>,
         _: &mut Session,
     ) -> Result<(), VerifierError> {
-        // Only the first word counts, as it comes before anything else can.
+        // Only the first announcement counts; it comes before anything else can.
         let _ = self.said.announced.set(keys.iter().filter_map(announced_keys::ed25519).collect());
         Ok(())
     }
 
     async fn kex_done(&mut self, _: Option<&[u8]>, names: &Names, _: &mut Session) -> Result<(), VerifierError> {
-        // Comes before authentication, so a server that is not strict learns nothing of this device.
+        // Comes before authentication, so a server without strict key exchange learns nothing about this device.
         if names.strict_kex() { Ok(()) } else { Err(HostKeyError::NotStrict(self.target.address()).into()) }
     }
 }
@@ -232,7 +232,7 @@ impl AsyncRead for Tunnel {
 impl AsyncWrite for Tunnel {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         if buf.is_empty() {
-            // russh takes an empty write for an error.
+            // russh treats an empty write as an error.
             return Poll::Ready(Ok(0));
         }
         Pin::new(&mut self.stream).poll_write(cx, buf)
@@ -249,9 +249,8 @@ impl AsyncWrite for Tunnel {
 
 /// A socket that acknowledges at once.
 ///
-/// sshd leaves Nagle's algorithm on for forwarded sockets: it holds back a small packet until the
-/// one before is acknowledged. The kernel would delay that acknowledgement by 40 ms, hoping to send
-/// it along with data.
+/// sshd leaves Nagle's algorithm on for forwarded sockets: it holds back a small packet until the one before is
+/// acknowledged. The kernel would delay that acknowledgement by 40 ms, to send it along with data.
 struct QuickAckStream(TcpStream);
 
 impl AsyncRead for QuickAckStream {
@@ -259,7 +258,7 @@ impl AsyncRead for QuickAckStream {
         let result = Pin::new(&mut self.0).poll_read(cx, buf);
         #[cfg(target_os = "linux")]
         if result.is_ready() {
-            // Only speed is at stake; the kernel falls back by itself, so it is said after each read.
+            // This affects only speed; the kernel resets the option by itself, so it is set after each read.
             let _ = rustix::net::sockopt::set_tcp_quickack(&self.0, true);
         }
         result

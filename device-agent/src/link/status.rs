@@ -1,4 +1,4 @@
-//! How the link stands, for whoever shows it, and the hand that makes it dial at once.
+//! The link's status, and the handle that makes it dial at once.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -10,45 +10,45 @@ use tokio::sync::{Notify, watch};
 use super::session::SessionEnd;
 use super::{ConnectStage, Connector, Credentials, DisconnectReason, HostKeys, LinkError};
 
-/// How to reach the gateway, and who comes in.
+/// How to reach the gateway, and with which credentials.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
     pub(super) connector: Connector,
     pub(super) credentials: Credentials,
 }
 
-/// How the link to the gateway stands.
+/// The status of the link to the gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LinkStatus {
-    /// No connection.
+    /// There is no connection.
     Disconnected {
         /// Why, for a person.
         why: String,
-        /// What the attempt failed at, if that can be told.
+        /// The stage that failed, if known.
         failed_at: Option<ConnectStage>,
-        /// What to compare, where the server's key is not the pinned one.
+        /// The keys to compare, if the server's key is not the pinned one.
         host_keys: Option<HostKeys>,
-        /// When it dials again by itself; `None`: not before a person did something.
+        /// When the next automatic attempt is; `None`: after a person's action.
         next_attempt_at: Option<Timestamp>,
     },
     /// Dialling, or about to.
     Connecting,
-    /// In.
+    /// The session is open.
     Connected {
-        /// Since when.
+        /// When it was opened.
         since: Timestamp,
         /// The number of the session.
         epoch: u64,
-        /// Who this device is to the gateway.
+        /// This device's identifier at the gateway.
         device_id: DeviceId,
         /// The gateway's product version.
         gateway_version: String,
     },
-    /// The gateway said no.
+    /// The gateway refused.
     Refused {
-        /// What it said.
+        /// The gateway's refusal.
         refused: SessionRefusal,
-        /// When it is asked again by itself; `None`: not before a person did something.
+        /// When the next automatic attempt is; `None`: after a person's action.
         next_attempt_at: Option<Timestamp>,
     },
 }
@@ -76,7 +76,7 @@ fn from_now(wait: Duration) -> Timestamp {
     now.0.checked_add(wait).map_or(now, Timestamp::from)
 }
 
-/// Where the link writes how it stands, and reads which way to go.
+/// The link's side of the handle: sets the status, and reads the route.
 #[derive(Debug)]
 pub(super) struct LinkControl {
     status: watch::Sender<LinkStatus>,
@@ -87,7 +87,7 @@ pub(super) struct LinkControl {
 
 impl LinkControl {
     pub(super) fn new(way: Route) -> Self {
-        // A link that was made is about to dial; it stays like this until the attempt has an outcome.
+        // A new link is about to dial; the status stays until the attempt has a result.
         let status = watch::Sender::new(LinkStatus::Connecting);
         Self { status, kick: Arc::default(), way: watch::Sender::new(way), session: Arc::default() }
     }
@@ -100,12 +100,12 @@ impl LinkControl {
         self.kick.notified().await;
     }
 
-    /// The way in force, and news of another one.
+    /// The route in force, and its changes.
     pub(super) fn way(&self) -> watch::Receiver<Route> {
         self.way.subscribe()
     }
 
-    /// From now on, a redirection ends this session.
+    /// Lets a redirection end this session.
     pub(super) fn register_session(&self, session: &Arc<SessionEnd>) {
         *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(session);
     }
@@ -120,7 +120,7 @@ impl LinkControl {
     }
 }
 
-/// Looks at a link and pushes it, from anywhere.
+/// A handle for reading and controlling a link from any task.
 #[derive(Clone, Debug)]
 pub struct LinkHandle {
     status: watch::Receiver<LinkStatus>,
@@ -130,33 +130,33 @@ pub struct LinkHandle {
 }
 
 impl LinkHandle {
-    /// How it stands, now and after each change.
+    /// The status, now and after each change.
     pub fn status(&self) -> watch::Receiver<LinkStatus> {
         self.status.clone()
     }
 
-    /// Dials at once instead of waiting: after wake, a network change, or at a person's wish. While
-    /// a connection is open or under way, the next wait is skipped instead.
+    /// Dials at once instead of waiting: after sleep, a network change, or at a person's request. During a connection
+    /// or an attempt, the next wait is skipped instead.
     pub fn kick(&self) {
         self.kick.notify_one();
     }
 
-    /// Goes another way to the *same* gateway: hangs up and dials there at once. What executes goes
-    /// on meanwhile, as when a line is lost.
+    /// Changes the route to the *same* gateway: closes the connection and dials there at once. Executions continue
+    /// meanwhile, as when a connection is lost.
     pub fn redirect(&self, connector: Connector, credentials: Credentials) {
         self.way.send_replace(Route { connector, credentials });
         self.hang_up(DisconnectReason::Redirected);
         self.kick();
     }
 
-    /// Hangs up and dials again at once: after sleep the line may be dead without anybody having been told.
+    /// Closes the connection and dials again at once: after sleep it may be dead without notice.
     pub fn redial(&self) {
         self.hang_up(DisconnectReason::Slept);
         self.kick();
     }
 
     fn hang_up(&self, why: DisconnectReason) {
-        // Nothing panics while it holds the lock.
+        // The code under this lock does not panic.
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         if let Some(session) = session {
             session.end(why);

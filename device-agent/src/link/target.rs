@@ -1,23 +1,23 @@
-//! Where the gateway's SSH server is, and how it is recognised.
+//! The address of the gateway's SSH server, and its pin.
 
 use std::path::PathBuf;
 
 use super::host_pin::HostPin;
 
-/// Where the gateway's SSH server is, and how it is recognised.
+/// The address of the gateway's SSH server, and its pin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ssh {
     /// A name or an address.
     pub host: String,
     /// 22 for a server's sshd; the gateway's own listener has a port of its own.
     pub port: u16,
-    /// The account on the server. The gateway's own listener does not look at it.
+    /// The user on the server. The gateway's own listener ignores it.
     pub user: String,
     /// The control socket's path on the server.
     pub socket_path: String,
-    /// Which server is the right one.
+    /// How the server is verified.
     pub pin: HostPin,
-    /// Where the keys are kept that it announces in the place of a pinned one; `None`: nothing is followed.
+    /// The file for the keys that it announces in place of a pinned one; `None`: announcements are ignored.
     pub followed: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! Answers about the account of a hosted gateway: who is signed in, signing in and out.
+//! Requests about the account of a hosted gateway: status, signing in and out.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use super::request::TypedRequest;
 use crate::account::{AccountStatus, GatewayAddress, SignInPrompt};
 use crate::settings::{ConnectionSettings, Mode};
 
-/// Asks how it stands with the account of the hosted draft's gateway, or of the saved one.
+/// Gets the status of the account at the hosted draft's gateway, or at the saved one.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetAccount {}
 
@@ -33,7 +33,7 @@ impl TypedRequest for SignIn {
     }
 }
 
-/// Stops to wait for a sign-in.
+/// Cancels a waiting sign-in.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct CancelSignIn {}
 
@@ -57,21 +57,21 @@ impl TypedRequest for SignOut {
     }
 }
 
-/// How it stands with an account.
+/// The status of an account.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AccountView {
-    /// Of which gateway; absent when no usable address is known.
+    /// The gateway; absent when no usable address is known.
     pub gateway: Option<GatewayAddress>,
-    /// How.
+    /// The account's status.
     #[serde(flatten)]
     pub standing: AccountStatus,
-    /// What did not work when it was ended: the issuer was not told.
+    /// Why the issuer could not be notified of the sign-out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_told: Option<String>,
 }
 
 impl RequestHandler {
-    /// How it stands. Without an address nobody can be signed in.
+    /// The account's status. Without an address there is no sign-in.
     pub(super) async fn account(&self) -> Result<AccountView, ErrorReply> {
         let connection = self.connection().await?;
         let (gateway, standing) = match wanted(&connection) {
@@ -100,7 +100,7 @@ impl RequestHandler {
         if in_force(&connection).is_some_and(|in_force| in_force == gateway)
             && let Ok(engine) = self.engine()
         {
-            // The line was opened by a token that nobody holds any more.
+            // The connection was opened by a token that was just discarded.
             engine.link.redial();
         }
         Ok(AccountView { not_told, ..self.account().await? })

@@ -1,4 +1,4 @@
-//! The agent as a whole: its identity, its end, and the link that opens its pages.
+//! Requests about the agent as a whole: its identity, its stop, and the link that opens its pages.
 
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::identity::IdentityFile;
@@ -14,11 +14,11 @@ use super::reply::{ErrorReply, ErrorReplyCode, Requester};
 use super::request::TypedRequest;
 use crate::dispatcher::ActiveRunState;
 
-/// Ends the agent.
+/// Stops the agent.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Stop {
-    /// Whether runs in progress are cut off instead of waited for. They start again with the agent. One that waits for a
-    /// person's decision always is.
+    /// Whether runs in progress are cut off instead of awaited. They start again with the agent. A run that waits for a
+    /// person's decision is always cut off.
     pub now: bool,
 }
 
@@ -33,7 +33,7 @@ impl TypedRequest for Stop {
 /// Asks for a link to the management pages.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OpenPages {
-    /// The path of the page that it leads to; the overview if none is named.
+    /// The path of the page it opens; absent: the overview.
     #[serde(default)]
     pub page: Option<String>,
 }
@@ -92,7 +92,7 @@ impl RequestHandler {
         let asking =
             runs.iter().filter(|run| run.standing == ActiveRunState::AwaitingApproval).map(|run| run.run_id).collect();
         let (done, ended) = oneshot::channel();
-        // An agent that takes no orders any more, or ends without an answer, has ended its work.
+        // An agent that accepts no more commands, or ends without an answer, has ended its work.
         if self.commands.send(AgentCommand::Stop { now: ask.now, done }).await.is_ok() {
             let _ = ended.await;
         }

@@ -1,4 +1,4 @@
-//! What may be asked about approvals, the audit, and runs that wait for their owner's word.
+//! Requests about approvals, the audit, and runs that wait for their owner's decision.
 
 use deskgate_definition::approvals::GrantScope;
 pub use deskgate_definition::tool::{Plan, PlanPreview};
@@ -14,10 +14,10 @@ use super::handler::RequestHandler;
 use super::reply::{ErrorReply, Requester};
 use super::request::TypedRequest;
 
-/// Lists requests, those that expire first at the top.
+/// Lists approval requests, the next to expire first.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ListApprovals {
-    /// The answered ones too.
+    /// Whether to include the answered ones.
     pub all: bool,
 }
 
@@ -29,10 +29,10 @@ impl TypedRequest for ListApprovals {
     }
 }
 
-/// Shows one request.
+/// Shows one approval request.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ShowApproval {
-    /// Which.
+    /// The approval request.
     pub approval_id: ApprovalId,
 }
 
@@ -44,12 +44,12 @@ impl TypedRequest for ShowApproval {
     }
 }
 
-/// Decides about a request.
+/// Decides about an approval request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DecideApproval {
-    /// Which.
+    /// The approval request.
     pub approval_id: ApprovalId,
-    /// What.
+    /// The decision.
     pub decision: Decision,
 }
 
@@ -64,9 +64,9 @@ impl TypedRequest for DecideApproval {
 /// Lists the audit, newest first.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ListAudit {
-    /// Of this run only.
+    /// Only rows of this run.
     pub run_id: Option<RunId>,
-    /// At most so many.
+    /// At most this many rows.
     pub limit: u32,
 }
 
@@ -78,10 +78,10 @@ impl TypedRequest for ListAudit {
     }
 }
 
-/// What there is to decide by about a run that waits for its owner's word.
+/// Shows the evidence about a run that waits for its owner's decision.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ShowEvidence {
-    /// Which run.
+    /// The run.
     pub run_id: RunId,
 }
 
@@ -93,12 +93,12 @@ impl TypedRequest for ShowEvidence {
     }
 }
 
-/// The owner's word about a run whose end nobody knows.
+/// The owner's finding about a run whose end is unknown.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ReconcileRun {
-    /// Which run.
+    /// The run.
     pub run_id: RunId,
-    /// What they found.
+    /// The owner's finding.
     pub finding: OwnerFinding,
 }
 
@@ -110,7 +110,7 @@ impl TypedRequest for ReconcileRun {
     }
 }
 
-/// A request with what this device knows of who asked.
+/// An approval request with this device's knowledge of its application.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ApprovalView {
     /// The request.
@@ -118,12 +118,12 @@ pub struct ApprovalView {
     pub approval: Approval,
     /// The application that may call the service.
     pub app_id: Option<ApplicationId>,
-    /// What a yes for the rest of the run would be about.
+    /// The scope of an approval for the rest of the run.
     pub scope: String,
 }
 
 impl ApprovalView {
-    /// Of a request and its service's application.
+    /// From a request and its service's application.
     pub(super) fn new(approval: Approval, app_id: Option<ApplicationId>) -> Self {
         let place = approval.plan.as_ref().and_then(|plan| plan.place.as_deref());
         let scope = GrantScope::of(&approval.tool, place).to_string();
@@ -132,41 +132,41 @@ impl ApprovalView {
 }
 
 impl ApprovalView {
-    /// Seconds from the request to its answer, or to the end of its time; `None` while it waits, and where the run ended first.
+    /// Seconds from the request to its answer, or to its expiry; `None` while it waits, and if the run ended first.
     pub fn waited_s(&self) -> Option<i64> {
         let decided_at = self.approval.decided_at.filter(|_| self.approval.state != ApprovalState::Withdrawn)?;
         Some((decided_at.0.as_second() - self.approval.asked_at.0.as_second()).max(0))
     }
 }
 
-/// The median of seconds: half of them are no longer. `None` of nothing.
+/// The median of seconds; `None` without any.
 pub fn median(seconds: impl IntoIterator<Item = i64>) -> Option<i64> {
     let mut sorted: Vec<_> = seconds.into_iter().collect();
     sorted.sort_unstable();
     sorted.get(sorted.len().div_ceil(2).checked_sub(1)?).copied()
 }
 
-/// What is on disk where a call was to change something.
+/// The state on disk after a call that was to change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDisk {
-    /// What was there before the call.
+    /// As before the call.
     AsBefore,
-    /// What the call was to make.
+    /// As the call planned it.
     AsPlanned,
-    /// Something else.
+    /// Neither of them.
     Neither,
-    /// It cannot be told: the call changes no single file, or the file cannot be read.
+    /// Unknown: the call changes no single file, or the file cannot be read.
     Unknown,
 }
 
-/// One writing call of a run, and what is there now.
+/// One writing call of a run, and the state on disk now.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Evidence {
     /// The call.
     #[serde(flatten)]
     pub intent: Intent,
-    /// What is on disk now.
+    /// The state on disk now.
     pub on_disk: OnDisk,
 }
 

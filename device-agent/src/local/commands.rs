@@ -1,46 +1,46 @@
-//! What the agent is told to do as a whole, and who waits for it while a line is wound down: no
-//! order is lost, and nobody is told that the agent stopped before it has.
+//! Commands for the agent as a whole, and their callers while a connection shuts down: every command is carried out,
+//! and a stop is confirmed only once it is complete.
 
 use tokio::sync::oneshot;
 
-/// What the agent is told to do as a whole.
+/// A command for the agent as a whole.
 #[derive(Debug)]
 pub enum AgentCommand {
-    /// Dial with the connection that is saved now. Answered when the old line is down.
+    /// Reconnect with the saved settings. Answered when the old connection is closed.
     Reconnect(oneshot::Sender<()>),
-    /// End. Answered when the work has ended.
+    /// Stop. Answered when the work has ended.
     Stop {
-        /// Whether to cut off what is in progress.
+        /// Whether to cut off runs in progress.
         now: bool,
-        /// Told when it is done.
+        /// Completed when the work has ended.
         done: oneshot::Sender<()>,
     },
 }
 
-/// The end of a line, from the order that began it until it is answered.
+/// The shutdown of a connection, from the first command until its answer.
 #[derive(Debug, Default)]
 pub(crate) struct LineShutdown {
-    /// The agent ends with this line.
+    /// Whether the agent ends with this connection.
     pub(crate) stops: bool,
-    /// Executions are cut off instead of waited for.
+    /// Whether executions are cut off instead of awaited.
     pub(crate) now: bool,
     stopped: Vec<oneshot::Sender<()>>,
     reconnected: Vec<oneshot::Sender<()>>,
 }
 
 impl LineShutdown {
-    /// For another line.
+    /// To reconnect.
     pub(crate) fn to_reconnect(now: bool) -> Self {
         Self { now, ..Self::default() }
     }
 
-    /// For good.
+    /// To stop the agent.
     pub(crate) fn to_stop(now: bool) -> Self {
         Self { stops: true, now, ..Self::default() }
     }
 
-    /// One more order. A stop turns a change of the line into a stop; a second change is part of
-    /// the first, which reads what is saved only afterwards.
+    /// Adds a command. A stop turns a reconnect into a stop; a second reconnect is part of the first, which reads the
+    /// saved settings only afterwards.
     pub(crate) fn join(&mut self, order: AgentCommand) {
         match order {
             AgentCommand::Stop { now, done } => {
@@ -52,12 +52,12 @@ impl LineShutdown {
         }
     }
 
-    /// The line is down. Who waits for another line in an agent that stops hears nothing: the
-    /// dropped answer says so.
+    /// Answers the callers after the shutdown. A caller who waits for a reconnect in an agent that stops gets a dropped
+    /// channel.
     pub(crate) fn answer(self) {
         let waiting = if self.stops { self.stopped } else { self.reconnected };
         for done in waiting {
-            // Whoever gave up waiting needs no answer.
+            // A caller that gave up needs no answer.
             let _ = done.send(());
         }
     }

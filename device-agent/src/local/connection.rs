@@ -1,4 +1,4 @@
-//! How the gateway is reached: what is asked about the drafts of its modes.
+//! Requests about the connection to the gateway and the drafts of its modes.
 
 use deskgate_protocol::DeviceId;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use super::request::TypedRequest;
 use crate::link::{ConnectStage, HostKeys};
 use crate::settings::{ConnectionEdit, ConnectionSettings, Mode};
 
-/// Asks for the connection.
+/// Gets the connection's settings.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetConnection {}
 
@@ -24,13 +24,13 @@ impl TypedRequest for GetConnection {
 /// Edits a mode's draft.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SaveConnection {
-    /// Which mode.
+    /// The mode.
     pub mode: Mode,
     /// The fields to change.
     pub edit: ConnectionEdit,
     /// A new control token; absent keeps the saved one.
     pub control_token: Option<String>,
-    /// Whether to stop there, without putting the draft in force.
+    /// Whether to save the draft only, without putting it in force.
     pub draft_only: bool,
     /// Whether runs in progress may be abandoned.
     pub abandon_runs: bool,
@@ -44,10 +44,10 @@ impl TypedRequest for SaveConnection {
     }
 }
 
-/// Throws a draft away.
+/// Discards a draft.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct DiscardConnection {
-    /// Which mode's.
+    /// The mode of the draft.
     pub mode: Mode,
 }
 
@@ -59,10 +59,10 @@ impl TypedRequest for DiscardConnection {
     }
 }
 
-/// Tests a mode's draft, or what is saved for it.
+/// Tests a mode's draft, or its saved fields.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct TestConnection {
-    /// Which mode.
+    /// The mode.
     pub mode: Mode,
 }
 
@@ -74,22 +74,22 @@ impl TypedRequest for TestConnection {
     }
 }
 
-/// What a test found.
+/// The result of a test.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ConnectionTestResult {
-    /// What was dialled.
+    /// The dialled address.
     pub address: String,
-    /// What went well, in its order.
+    /// The stages that passed, in order.
     pub passed: Vec<ConnectStage>,
-    /// What did not; absent also where that cannot be told.
+    /// The stage that failed; absent if unknown.
     pub failed_at: Option<ConnectStage>,
-    /// Why not; absent when this device was let in.
+    /// Why it failed; absent when this device was accepted.
     pub failed: Option<ErrorReply>,
-    /// What to compare, where the server's key is not the pinned one.
+    /// The keys to compare, if the server's key is not the pinned one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_keys: Option<HostKeys>,
-    /// The gateway's version, once it let this device in.
+    /// The gateway's version, once it has accepted this device.
     pub gateway_version: Option<String>,
-    /// Who this device is to it.
+    /// This device's identifier at the gateway.
     pub device_id: Option<DeviceId>,
 }

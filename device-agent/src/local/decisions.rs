@@ -1,4 +1,5 @@
-//! Answers about approvals and unsettled runs. Nothing but this socket leads here: no gateway can decide.
+//! Answers requests about approvals and unsettled runs. Only the private socket and the pages reach them: gateways
+//! cannot decide.
 
 use std::path::Path;
 
@@ -17,9 +18,9 @@ use super::handler::RequestHandler;
 use super::reply::{ErrorReply, ErrorReplyCode, Requester};
 use crate::dispatcher::ReconcileError;
 
-/// Characters of a reason that an assistant is told.
+/// The length limit of a reason for the assistant, in characters.
 const MAX_REASON_CHARS: usize = 2_000;
-/// Bytes of a file that are read for the comparison.
+/// How many bytes of a file are read for the comparison.
 const MAX_COMPARED_BYTES: u64 = 256 << 20;
 
 impl RequestHandler {
@@ -66,7 +67,7 @@ impl RequestHandler {
         Ok(services.iter().find(|service| service.endpoint_id == Some(endpoint_id)).map(|service| service.app_id))
     }
 
-    /// What is on disk is looked at now, through the same confinement as the tools'.
+    /// The disk is read now, through the same confinement as the tools'.
     pub(super) async fn evidence(&self, run_id: RunId) -> Result<Vec<Evidence>, ErrorReply> {
         let journal = self.store.journal();
         let intents = journal.evidence(run_id).await?;
@@ -137,7 +138,7 @@ fn unknown(ask: &ShowApproval) -> ErrorReply {
     ErrorReply { code: ErrorReplyCode::NotFound, message }
 }
 
-/// Who asked, for the audit.
+/// The requester, for the audit.
 fn who(asker: Requester) -> String {
     match asker {
         Requester::Socket(peer) => user(peer.uid),
@@ -145,7 +146,7 @@ fn who(asker: Requester) -> String {
     }
 }
 
-/// A local user for the audit: the number, which the kernel vouches for, and the name that belongs to it today.
+/// A local user for the audit: the number, which the kernel vouches for, and its current name.
 fn user(uid: u32) -> String {
     let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let named = known.lines().find_map(|line| {

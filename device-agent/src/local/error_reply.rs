@@ -1,4 +1,4 @@
-//! Whatever went wrong in the agent, as the answer that the command line gets.
+//! Conversion of the agent's errors into replies for the command line.
 
 use deskgate_assistant::mcp::connections::ConnectionError;
 use deskgate_assistant::providers::ProviderError;

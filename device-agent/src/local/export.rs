@@ -1,4 +1,4 @@
-//! An application's runs as JSON Lines, piece by piece: one reply of the gateway is in memory, however many runs there are.
+//! Exports an application's runs as JSON Lines in pieces: only one reply of the gateway is in memory at a time.
 
 use std::collections::VecDeque;
 
@@ -7,34 +7,34 @@ use deskgate_protocol::run::RunEvent;
 use deskgate_protocol::{ApplicationId, RunId};
 use serde::Serialize;
 
-/// Who passes the gateway's own requests on to it.
+/// A client for the gateway's own requests.
 pub trait ManagementClient {
-    /// Why there is no reply.
+    /// Why a call failed.
     type Error;
 
-    /// Asks the gateway.
+    /// Sends a request to the gateway.
     fn call_gateway<C: ManagementCall + Send>(
         &self,
         call: C,
     ) -> impl Future<Output = Result<C::Reply, Self::Error>> + Send;
 }
 
-/// An export under way. A line is `{"run":…,"events":[…]}`, as `runs show --json` has it.
+/// An export in progress. A line is `{"run":…,"events":[…]}`, as in `runs show --json`.
 #[derive(Debug)]
 pub struct Export<P> {
     gateway: P,
     app_id: ApplicationId,
-    /// Where the next reply begins; `None` behind the last one.
+    /// Where the next reply begins; `None` after the last one.
     next: Option<Option<RunId>>,
-    /// What was read and is not written yet.
+    /// Runs that were read and are not written yet.
     read: VecDeque<RunDetail>,
-    /// The run whose line is not at its end, and its last event so far.
+    /// The run whose line is incomplete, and its last event so far.
     unfinished: Option<(RunId, u64)>,
     runs: u64,
 }
 
 impl<P: ManagementClient> Export<P> {
-    /// Everything of an application, newest first.
+    /// Every run of an application, newest first.
     pub fn new(gateway: P, app_id: ApplicationId) -> Self {
         Self { gateway, app_id, next: Some(None), read: VecDeque::new(), unfinished: None, runs: 0 }
     }
@@ -44,7 +44,7 @@ impl<P: ManagementClient> Export<P> {
         self.runs
     }
 
-    /// More of the text, which ends with a line; `None` at its end.
+    /// The next piece of text; each piece ends at the end of a line or of an event. `None` at the end.
     pub async fn more(&mut self) -> Result<Option<String>, P::Error> {
         loop {
             if let Some((run_id, after)) = self.unfinished {
@@ -65,7 +65,7 @@ impl<P: ManagementClient> Export<P> {
         }
     }
 
-    /// What ends a line, unless the run has more events than were read.
+    /// The end of a line, unless the run has more events than were read.
     fn end(&mut self, detail: &RunDetail, after: u64) -> &'static str {
         if detail.is_complete(after) {
             self.unfinished = None;

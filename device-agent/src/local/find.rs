@@ -1,4 +1,4 @@
-//! Finds what a person means by an identifier or a name.
+//! Search by identifier or name.
 
 use std::collections::HashMap;
 
@@ -15,10 +15,10 @@ use super::reply::{ErrorReply, ErrorReplyCode, Requester};
 use super::request::TypedRequest;
 use super::{ApprovalState, ShowApproval};
 
-/// The most that is found of one kind.
+/// At most this many hits of each kind.
 const MAX_HITS_PER_KIND: usize = 50;
 
-/// Looks for something.
+/// Searches by identifier or name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Find {
     /// An identifier, or a part of a name.
@@ -33,28 +33,28 @@ impl TypedRequest for Find {
     }
 }
 
-/// What was found.
+/// The results of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SearchResults {
-    /// All of it, by kind.
+    /// The hits, by kind.
     pub things: Vec<SearchHit>,
-    /// Why there may be more: the gateway was not asked. Absent when everything was.
+    /// Why the results are incomplete: the gateway could not be queried. Absent when they are complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
 }
 
-/// Something that has a page.
+/// A hit, which has a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SearchHit {
-    /// What it is.
+    /// The kind of thing.
     pub kind: HitKind,
     /// Its identifier.
     pub id: String,
-    /// Its name; what it belongs to where it has none.
+    /// Its name; without one, the name of what it belongs to.
     pub name: String,
     /// The path of its page.
     pub page: String,
-    /// Whether it is exactly what was looked for.
+    /// Whether it matches exactly.
     pub exact: bool,
 }
 
@@ -66,7 +66,7 @@ pub enum HitKind {
     Application,
     /// A service.
     Service,
-    /// A request for approval.
+    /// An approval request.
     Approval,
     /// An application's key.
     Key,
@@ -98,7 +98,7 @@ impl SearchResults {
     }
 }
 
-/// What is looked for, and what was found of it.
+/// A search and its hits.
 struct Search<'a> {
     text: &'a str,
     lower: String,
@@ -110,11 +110,11 @@ impl<'a> Search<'a> {
         Self { text, lower: text.to_lowercase(), found: Vec::new() }
     }
 
-    /// Takes a thing whose identifiers or names fit.
+    /// Adds a thing if its identifiers or names match.
     fn offer(&mut self, kind: HitKind, ids: &[&str], name: &str, page: String) {
         let lower = name.to_lowercase();
         let exact = ids.contains(&self.text) || lower == self.lower;
-        // An identifier's prefix alone says nothing.
+        // An identifier's prefix alone matches everything.
         let begins = self.text.contains('_') && ids.iter().any(|id| id.starts_with(self.text));
         let room = self.found.iter().filter(|thing| thing.kind == kind).count() < MAX_HITS_PER_KIND;
         if exact || ((begins || lower.contains(&self.lower)) && room) {
@@ -152,7 +152,7 @@ impl RequestHandler {
         Ok(SearchResults { things, incomplete })
     }
 
-    /// Requests are many, so a decided one is found by its identifier only.
+    /// There are many approval requests, so a decided one is found by its identifier only.
     async fn find_approvals(&self, search: &mut Search<'_>) -> Result<(), ErrorReply> {
         let mut approvals: Vec<Approval> = self.approvals(false).await?.into_iter().map(|view| view.approval).collect();
         if let Ok(approval_id) = search.text.parse::<ApprovalId>()
@@ -204,7 +204,7 @@ impl RequestHandler {
     }
 }
 
-/// What is not there is nothing that was found, and no failure.
+/// A missing thing is no hit, and no failure.
 fn known<T>(asked: Result<T, ErrorReply>) -> Result<Option<T>, ErrorReply> {
     match asked {
         Ok(found) => Ok(Some(found)),

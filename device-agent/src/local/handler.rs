@@ -1,4 +1,4 @@
-//! Answers the command line, inside the agent.
+//! The handler of requests from the command line and the pages, inside the agent.
 
 use std::path::PathBuf;
 
@@ -24,58 +24,58 @@ use crate::link::LinkHandle;
 use crate::power::{AwakeStatus, KeepAwake};
 use crate::services::{CheckEnvironment, CheckProgress, GatewayClient, ServiceManager};
 
-/// The line in force: replaced when another connection is saved.
+/// The connection in force: replaced when another one is saved.
 #[derive(Clone)]
 pub struct ActiveConnection {
-    /// The dispatcher of that line.
+    /// The dispatcher of that connection.
     pub dispatcher: DispatcherHandle,
-    /// The line itself.
+    /// The link's handle.
     pub link: LinkHandle,
-    /// Whether runs keep the computer awake.
+    /// Whether the computer is kept awake.
     pub kept_awake: watch::Receiver<AwakeStatus>,
     /// The ended runs of a built-in gateway.
     pub ended_runs: Option<SharedEndedRuns>,
 }
 
-/// What the answers are made from.
+/// The data and handles behind the answers.
 #[derive(Clone)]
 pub struct RequestHandler {
     /// Services and settings.
     pub store: Store,
     /// The device's key.
     pub key: DeviceKey,
-    /// The saved control token's file.
+    /// The file of the saved control token.
     pub token_file: PathBuf,
-    /// Where the host keys are that the remote gateway announced.
+    /// The file of the host keys that the remote gateway announced.
     pub host_keys_file: PathBuf,
-    /// The person's home directory, which no service may be given whole.
+    /// The person's home directory, which no service may have as a whole.
     pub home: Option<PathBuf>,
     /// The model providers.
     pub providers: Providers,
     /// The MCP servers.
     pub mcp_servers: McpServers,
-    /// Who is signed in at hosted gateways.
+    /// The sign-ins at hosted gateways.
     pub token_manager: TokenManager,
-    /// Where the keys of both are wanted.
+    /// The preferred place for keys of both.
     pub key_preference: KeyPreference,
     /// The agent's own folder.
     pub own_folder: PathBuf,
-    /// The line in force; absent until the first one is up, and while it is changed.
+    /// The connection in force; absent until the first one is up, and during a change.
     pub active_connection: watch::Receiver<Option<ActiveConnection>>,
-    /// Where orders go.
+    /// The queue of the agent's commands.
     pub commands: mpsc::Sender<AgentCommand>,
-    /// Where the management pages are, and what opens them.
+    /// The address of the management pages, and the codes that open them.
     pub launch: LaunchCodes,
-    /// What is remembered of the agent's health.
+    /// The cached health of the agent.
     pub health: HealthMonitor,
-    /// The checks that run now.
+    /// The running checks.
     pub checking: CheckProgress,
     /// When runs keep the computer awake.
     pub keep_awake: watch::Sender<KeepAwake>,
 }
 
 impl RequestHandler {
-    /// Asks the gateway for a page.
+    /// Sends a request to the gateway for a page.
     pub async fn manage<C: ManagementCall + Send>(&self, call: C) -> Result<C::Reply, ErrorReply> {
         Ok(self.engine()?.dispatcher.asked_by(AskedBy::Page).call(call).await?)
     }
@@ -115,7 +115,7 @@ impl ManagementClient for RequestHandler {
     }
 }
 
-/// The key of a change, as it was given.
+/// The change of a key, as given.
 pub(super) fn key_change(key: &NewKey) -> Result<KeyChange, SecretError> {
     Ok(match key {
         NewKey::Keep => KeyChange::Keep,

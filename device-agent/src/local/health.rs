@@ -1,4 +1,4 @@
-//! Looks at the agent's health every few seconds, and when somebody asks.
+//! Health checks: every few seconds, and on request.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -24,21 +24,21 @@ use crate::health::{
 };
 use crate::link::LinkStatus;
 
-/// Between two looks.
+/// The interval between two checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// How old what the gateway said may be when nobody asks.
+/// The largest age of the gateway's data in periodic checks.
 const GATEWAY_MAX_AGE: Duration = Duration::from_secs(60);
-/// How old a trial of sandboxes may be.
+/// The largest age of a sandbox test.
 const SANDBOX_MAX_AGE: Duration = Duration::from_secs(600);
-/// Runs whose ends are looked at.
+/// How many ended runs are checked.
 const MAX_RUNS_CHECKED: u32 = 50;
-/// Lines of the log that are shown at most.
+/// At most this many lines of the log are shown.
 const MAX_LOG_LINES: u32 = 2000;
 
-/// Asks what is wrong.
+/// Gets the health report.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetHealth {
-    /// Whether to try sandboxes and ask models too, which takes seconds and costs a few tokens.
+    /// Whether to test sandboxes and models too, which takes seconds and costs a few tokens.
     pub all: bool,
 }
 
@@ -50,12 +50,12 @@ impl TypedRequest for GetHealth {
     }
 }
 
-/// Says whether the owner wants to hear of a problem.
+/// Sets whether the owner ignores a problem.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct IgnoreProblem {
-    /// Which.
+    /// The kind of problem.
     pub code: ProblemCode,
-    /// How.
+    /// Whether to ignore it, and for how long.
     pub ignore: IgnoreDuration,
 }
 
@@ -71,20 +71,20 @@ impl TypedRequest for IgnoreProblem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IgnoreDuration {
-    /// Not any more.
+    /// It is shown again.
     No,
     /// For 24 hours.
     Day,
-    /// Until the owner says otherwise.
+    /// Until the owner decides otherwise.
     Yes,
 }
 
-/// Asks for the end of the agent's log.
+/// Gets the end of the agent's log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GetLog {
-    /// So many lines.
+    /// How many lines.
     pub lines: u32,
-    /// Only those that hold this; empty: all.
+    /// Only lines that contain this; empty: all.
     pub filter: String,
 }
 
@@ -96,7 +96,7 @@ impl TypedRequest for GetLog {
     }
 }
 
-/// Asks for what to send to whoever helps.
+/// Gets the support bundle.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct MakeBundle {}
 
@@ -108,7 +108,7 @@ impl TypedRequest for MakeBundle {
     }
 }
 
-/// Looks until the agent ends.
+/// Checks until the agent ends.
 pub async fn follow(desk: RequestHandler) {
     let mut engines = desk.active_connection.clone();
     let mut decisions = desk.store.decisions();
@@ -187,7 +187,7 @@ impl RequestHandler {
         Ok(bundle)
     }
 
-    /// One look, and what it means. What the gateway and the keyring said before may be as old as `age`.
+    /// One check and its report. Data of the gateway and the keyring may be as old as `age`.
     async fn look(&self, age: Duration) -> Result<HealthReport, ErrorReply> {
         let engine = self.active_connection.borrow().clone();
         let services = self.store.services().list().await?;
@@ -233,7 +233,7 @@ impl RequestHandler {
         Ok(report)
     }
 
-    /// What only the gateway knows; `None` when it does not answer.
+    /// The gateway's data; `None` when it does not answer.
     async fn ask_gateway(&self, services: &[Service], tried_at: Option<Timestamp>) -> Option<Vec<Finding>> {
         let newest = self.manage(ListRuns { limit: MAX_RUNS_CHECKED, ..ListRuns::default() }).await.ok()?;
         let mut findings = services::from_runs(services, &newest.runs, tried_at, Timestamp::now());
@@ -246,7 +246,7 @@ impl RequestHandler {
         Some(findings)
     }
 
-    /// Asks the keyring anew, unless its last answer is younger than `age`.
+    /// Queries the keyring, unless its last answer is younger than `age`.
     pub(super) async fn ask_keyring(&self, age: Duration) {
         let last = self.health.memory.lock().await.keyring.as_ref().map(|(at, _)| *at);
         if last.is_some_and(|at| at.elapsed() < age) {
@@ -256,7 +256,7 @@ impl RequestHandler {
         self.health.memory.lock().await.keyring = Some((Instant::now(), found));
     }
 
-    /// Tries sandboxes anew, unless the last trial is younger than `age`.
+    /// Tests sandboxes, unless the last test is younger than `age`.
     async fn try_sandboxes(&self, age: Duration) {
         let last = self.health.memory.lock().await.sandboxes.as_ref().map(|(at, _)| *at);
         if last.is_some_and(|at| at.elapsed() < age) {
@@ -272,7 +272,7 @@ fn pretty(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
-/// What nobody looked at, though there is something to look at.
+/// The skipped checks for which there would be something to check.
 fn not_asked(memory: &HealthCache, services: &[Service]) -> BTreeSet<ProblemCode> {
     let definitions = || services.iter().filter_map(|service| Some(&service.published.as_ref()?.definition));
     let mut codes = BTreeSet::new();
@@ -288,7 +288,7 @@ fn not_asked(memory: &HealthCache, services: &[Service]) -> BTreeSet<ProblemCode
     codes
 }
 
-/// A service without its owner's words.
+/// A service without its owner's texts.
 fn described(service: &Service) -> String {
     let definition = &service.draft;
     let tools: Vec<_> = definition.tools.iter().map(ToString::to_string).collect();

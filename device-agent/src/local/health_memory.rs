@@ -1,4 +1,4 @@
-//! What is remembered of the agent's health between two looks.
+//! The health data that is cached between two checks.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, watch};
 
 use crate::health::{Finding, HealthProblem, ProblemTracker};
 
-/// What is remembered between two looks. Cloning is cheap.
+/// The health data that is cached between two checks. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct HealthMonitor {
     pub(super) memory: Arc<Mutex<HealthCache>>,
@@ -32,7 +32,7 @@ impl Default for HealthMonitor {
 }
 
 impl HealthMonitor {
-    /// The problems of the newest look that the owner wants to hear of, and news of others.
+    /// The current problems that the owner has not ignored, and their changes.
     pub fn watch(&self) -> watch::Receiver<Vec<HealthProblem>> {
         self.shown.subscribe()
     }

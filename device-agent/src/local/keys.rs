@@ -1,4 +1,4 @@
-//! Where keys of providers and servers are kept: moves them, and says when they cannot be read.
+//! The place of providers' and servers' keys: moves them, and reports when they cannot be read.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::reply::ErrorReply;
 use crate::health::{Finding, ProblemCode};
 
 impl RequestHandler {
-    /// Keeps keys elsewhere from now on, and moves those that are there.
+    /// Changes the place of keys, and moves the existing ones.
     pub(super) async fn move_keys(&self, to: KeyPlace) -> Result<(), ErrorReply> {
         let desk = self.clone();
-        // A task of its own: it comes to its end also when whoever asked hangs up.
+        // In its own task, so that it completes even if the caller hangs up.
         let moved = tokio::spawn(async move {
             let _one_at_a_time = desk.key_preference.lock_moves().await;
             let before = desk.key_preference.set(to);
@@ -28,8 +28,8 @@ impl RequestHandler {
         moved.await.map_err(|_| failed("the agent failed while it moved keys".to_owned()))?
     }
 
-    /// Each key is moved by itself: what fails in the middle loses none, and can be repeated. The choice counts once all
-    /// of them are there.
+    /// Each key is moved by itself: a failure loses none, and the move can be repeated. The choice takes effect once
+    /// all keys are moved.
     async fn move_each(&self, to: KeyPlace) -> Result<(), ErrorReply> {
         if to.is_keyring() {
             let unusable = |error: keyring::KeyringError| refused(format!("secrets: {error}\nNothing was moved."));
@@ -54,7 +54,7 @@ impl RequestHandler {
         Ok(())
     }
 
-    /// Whether keys are in the keyring that cannot be read now.
+    /// The problem of keys in the keyring that cannot be read now.
     pub(super) async fn keyring_problem(&self) -> Option<Finding> {
         let (accounts, servers) = (self.providers.clone(), self.mcp_servers.connections.clone());
         let keeper = self.token_manager.clone();

@@ -1,4 +1,4 @@
-//! Codes that open the management pages: each is good once, for a minute, and only the private socket gives them out.
+//! Launch codes for the management pages: each is valid once, for a minute, and issued only on the private socket.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -9,21 +9,21 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use deskgate_protocol::canonical::Sha256Digest;
 use zeroize::Zeroizing;
 
-/// How long a code is good.
+/// The lifetime of a code.
 const CODE_TTL: Duration = Duration::from_secs(60);
-/// Codes that are good at once; the oldest gives way.
+/// At most this many codes are valid at once; the oldest is dropped.
 const MAX_CODES: usize = 8;
-/// Bytes of chance in a code.
+/// How many random bytes a code has.
 const CODE_BYTES: usize = 18;
 
-/// Whether a link may lead there once somebody is signed in: a page of ours, with nothing in it that has to be escaped but
-/// the `#` of a place on it.
+/// Whether a launch link may lead to this path: one of the management pages, without characters that need escaping
+/// except the `#` of a fragment.
 pub fn is_page(path: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.?=#".contains(&byte);
     path.starts_with('/') && !path.starts_with("//") && path.bytes().all(plain)
 }
 
-/// Where the pages are, and the codes that open them.
+/// The address of the pages, and the valid codes.
 #[derive(Clone, Debug, Default)]
 pub struct LaunchCodes(Arc<LaunchState>);
 
@@ -34,28 +34,30 @@ struct LaunchState {
 }
 
 impl LaunchCodes {
-    /// Says where the pages are. The first address counts; the pages stay there as long as the agent lives.
+    /// Sets the address of the pages. Only the first call counts: the pages keep their address as long as the agent
+    /// runs.
     pub fn set_address(&self, address: SocketAddr) {
         let _ = self.0.address.set(address);
     }
 
-    /// Where the pages are; `None` until they are up.
+    /// The address of the pages; `None` until they are available.
     pub fn address(&self) -> Option<SocketAddr> {
         self.0.address.get().copied()
     }
 
-    /// A link that signs one browser in and leads to a page, which [is one](is_page); `None` until the pages are up.
+    /// A link that signs one browser in and leads to a page, for which [`is_page`] holds; `None` until the pages are
+    /// available.
     pub fn link(&self, page: Option<&str>) -> Option<String> {
         let to = page.map(|page| format!("&to={}", page.replace('#', "%23"))).unwrap_or_default();
         Some(format!("http://{}/sign-in?code={}{to}", self.address()?, self.issue().as_str()))
     }
 
-    /// A new code. Only its digest is kept.
+    /// Issues a code. Only its digest is kept.
     pub fn issue(&self) -> Zeroizing<String> {
         self.issue_at(Instant::now())
     }
 
-    /// Whether a code is good; it is not afterwards.
+    /// Whether a code is valid; it is used up by this.
     pub fn redeem(&self, code: &str) -> bool {
         self.redeem_at(code, Instant::now())
     }
@@ -73,12 +75,12 @@ impl LaunchCodes {
     fn redeem_at(&self, code: &str, now: Instant) -> bool {
         let digest = Sha256Digest::of(code.trim().as_bytes());
         let mut codes = self.codes(now);
-        // Digests of what was sent are compared: how long that takes says nothing about a code.
+        // Digests are compared, so the time it takes reveals nothing about a code.
         let found = codes.iter().position(|(known, _)| *known == digest);
         found.map(|at| codes.remove(at)).is_some()
     }
 
-    /// Those that are good.
+    /// The valid ones.
     fn codes(&self, now: Instant) -> std::sync::MutexGuard<'_, Vec<(Sha256Digest, Instant)>> {
         let mut codes = self.0.codes.lock().unwrap_or_else(PoisonError::into_inner);
         codes.retain(|(_, issued)| now.duration_since(*issued) < CODE_TTL);

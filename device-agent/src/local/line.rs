@@ -1,4 +1,4 @@
-//! Answers about the connection to the gateway: what is saved of it, what is in force, and whether it would work.
+//! Answers requests about the connection to the gateway: settings, drafts and tests.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::link::{self, Connector, Credentials, HostedConnector, LinkError, Link
 use crate::services::GatewayClient;
 use crate::settings::{ConnectionSettings, InvalidSettings, Mode};
 
-/// How long a test waits for the line's next attempt.
+/// How long a test waits for the link's next attempt.
 const CONNECTION_TEST_TIMEOUT: Duration = Duration::from_secs(40);
 
 impl RequestHandler {
@@ -34,7 +34,7 @@ impl RequestHandler {
         Ok(self.store.settings().get::<ConnectionSettings>().await?)
     }
 
-    /// The draft is kept whatever happens, so that a failed save can be corrected and repeated.
+    /// The draft is kept in any case, so that a failed save can be corrected and repeated.
     pub(super) async fn save(&self, ask: SaveConnection) -> Result<ConnectionSettings, ErrorReply> {
         let token: Option<ControlToken> = match &ask.control_token {
             Some(text) => Some(text.trim().parse().map_err(|error| invalid(format!("control-token: {error}")))?),
@@ -66,7 +66,7 @@ impl RequestHandler {
                         .to_owned(),
                 ));
             }
-            // Whoever is not signed in yet can do that later: the line says so until then.
+            // A user may sign in later: until then the status shows that.
             Mode::Remote | Mode::Hosted => {}
         }
         self.may_leave(&connection, &saved, ask.abandon_runs)?;
@@ -77,17 +77,17 @@ impl RequestHandler {
         if saved.mode != connection.mode
             && let Ok(engine) = self.engine()
         {
-            // The gateway that is left may be out of reach; its device is away then anyway.
+            // The old gateway may be unreachable; its device is then offline anyway.
             let _ = engine.dispatcher.call(SetAccess { enabled: false }).await;
         }
-        // Anew, in one step with the writing: nothing else that changed meanwhile is undone.
+        // Read again in the same transaction as the write, so that concurrent changes are kept.
         let save = move |connection: &mut ConnectionSettings| connection.save(mode).map(|()| connection.clone());
         let saved = settings.update(save).await?.map_err(unusable)?;
         self.reconnect().await?;
         Ok(saved)
     }
 
-    /// Throws a mode's draft away, its token included.
+    /// Discards a mode's draft with its token.
     pub(super) async fn discard(&self, mode: Mode) -> Result<ConnectionSettings, ErrorReply> {
         let discard = move |connection: &mut ConnectionSettings| {
             connection.discard(mode);
@@ -101,17 +101,17 @@ impl RequestHandler {
         Ok(connection)
     }
 
-    /// The token that was entered and is not in force: as the fields, it is a draft until it is saved.
+    /// The file of an entered token that is not in force: like the fields, it is a draft until it is saved.
     pub(crate) fn token_draft(&self) -> PathBuf {
         self.token_file.with_extension("draft")
     }
 
-    /// Whether a token was entered that is not in force.
+    /// Whether there is an entered token that is not in force.
     pub(crate) fn has_token_draft(&self) -> bool {
         self.token_draft().exists()
     }
 
-    /// The agent cannot work without its gateway, so the address is tried before it is in force.
+    /// The agent cannot work without its gateway, so the address is tested before it takes effect.
     async fn may_listen(&self, from: &ConnectionSettings, to: &ConnectionSettings) -> Result<(), ErrorReply> {
         let unusable = |why: String| refused(format!("{why}\nThe draft is kept; nothing is in force."));
         let address = to.saved.builtin.address().map_err(|why| unusable(why.to_string()))?;
@@ -124,7 +124,7 @@ impl RequestHandler {
         Ok(())
     }
 
-    /// Runs in hand belong to the gateway they came from.
+    /// Active runs belong to the gateway they came from.
     fn may_leave(
         &self,
         from: &ConnectionSettings,
@@ -145,8 +145,8 @@ impl RequestHandler {
         self.active_connection.borrow().as_ref().map_or(0, |engine| engine.dispatcher.status().runs.len())
     }
 
-    /// Fields that are in force are tested by the line itself: a second session with this device's
-    /// key would end the first, and say that nothing is in flight.
+    /// Fields in force are tested by the link itself: a second session with this device's key would end the first, and
+    /// report no runs in flight.
     pub(super) async fn test(&self, ask: TestConnection) -> Result<ConnectionTestResult, ErrorReply> {
         let connection = self.connection().await?;
         if ask.mode == Mode::BuiltIn {
@@ -185,7 +185,7 @@ impl RequestHandler {
         })
     }
 
-    /// The way that a mode's fields describe, what opens its door, and whether these are the saved ones.
+    /// The connector and credentials of a mode's fields, and whether these are the saved ones.
     async fn tested(
         &self,
         connection: &ConnectionSettings,
@@ -209,17 +209,17 @@ impl RequestHandler {
     }
 }
 
-/// What an attempt in this mode goes through.
+/// The stages of an attempt in this mode.
 fn stages(mode: Mode) -> &'static [ConnectStage] {
     if mode == Mode::Hosted { &ConnectStage::HOSTED } else { &ConnectStage::REMOTE }
 }
 
-/// The outcome of the attempt under way, or of one that is made now.
+/// The result of the current attempt, or of one that is made now.
 async fn probe(link: &LinkHandle, address: String, stages: &[ConnectStage]) -> ConnectionTestResult {
     let mut status = link.status();
     if matches!(*status.borrow_and_update(), LinkStatus::Disconnected { .. } | LinkStatus::Refused { .. }) {
         link.kick();
-        // The agent never ends before its socket; without news the old status is shown again.
+        // The agent always outlives its socket; without a change the old status is shown again.
         let _ = tokio::time::timeout(CONNECTION_TEST_TIMEOUT, status.changed()).await;
     }
     let settled = status.wait_for(|status| !matches!(status, LinkStatus::Connecting));

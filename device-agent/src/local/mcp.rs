@@ -1,4 +1,4 @@
-//! Servers elsewhere whose tools services may use: where they are, what they offer, and what of it is pinned.
+//! Requests about MCP servers: their addresses, their tools, and the pinned lists.
 
 use std::time::Duration;
 
@@ -30,15 +30,15 @@ impl TypedRequest for ListMcpServers {
 /// Adds or changes an MCP server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SetMcpServer {
-    /// What services name it by.
+    /// The server's name in services.
     pub name: String,
-    /// Where; absent keeps it.
+    /// The address; absent keeps it.
     pub url: Option<String>,
-    /// The header that a new key travels in; absent is `Authorization`, behind the word `Bearer`.
+    /// The header for a new key; absent is `Authorization` with the prefix `Bearer`.
     pub header: Option<String>,
     /// What happens to its key.
     pub key: NewKey,
-    /// Where its key is kept; absent leaves it where it is, and puts a first one where keys are kept.
+    /// Where its key is kept; absent leaves it where it is, and keeps a first one at the preferred place.
     #[serde(default)]
     pub key_place: Option<KeyPlace>,
 }
@@ -54,7 +54,7 @@ impl TypedRequest for SetMcpServer {
 /// Removes an MCP server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RemoveMcpServer {
-    /// Its name.
+    /// The server's name.
     pub name: String,
 }
 
@@ -66,7 +66,7 @@ impl TypedRequest for RemoveMcpServer {
     }
 }
 
-/// Asks how the servers stand. None of them is asked for that.
+/// Gets the servers' state, without a connection to them.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ReviewMcpServers {}
 
@@ -78,10 +78,10 @@ impl TypedRequest for ReviewMcpServers {
     }
 }
 
-/// Asks a server for its tools.
+/// Gets a server's current tools.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LookAtMcpServer {
-    /// Its name.
+    /// The server's name.
     pub name: String,
 }
 
@@ -93,12 +93,12 @@ impl TypedRequest for LookAtMcpServer {
     }
 }
 
-/// Takes a server's newest list over, in the place of the lists that drafts were pinned to.
+/// Accepts a server's newest list, in place of the lists that drafts were pinned to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AcceptMcpTools {
-    /// Its name.
+    /// The server's name.
     pub name: String,
-    /// The list that was looked at. Another one is not taken over.
+    /// The list that was reviewed. Another one is refused.
     pub tools_sha256: Sha256Digest,
 }
 
@@ -152,7 +152,7 @@ impl RequestHandler {
         self.with_servers(find).await
     }
 
-    /// Servers are files, and files may block.
+    /// Server settings are files, and files may block.
     pub(super) async fn with_servers<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Connections) -> Result<R, ConnectionError> + Send + 'static,

@@ -1,33 +1,32 @@
-//! The private socket: what the command line may ask of the running agent.
+//! The private socket: the requests of the command line to the running agent.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | here | the list of requests |
-//! | [`request`] | what a request is, and how the agent answers |
-//! | [`reply`] | what comes back, and who asked |
-//! | [`agent`] | those about the agent as a whole |
-//! | [`account`] | those about the account of a hosted gateway |
-//! | [`approvals`] | those about approvals and unsettled runs |
-//! | [`handler`] | answers them, inside the agent |
+//! | [`request`] | the type of a request, and how the agent answers |
+//! | [`reply`] | the reply, and the requester |
+//! | [`agent`] | requests about the agent as a whole |
+//! | [`account`] | requests about the account of a hosted gateway |
+//! | [`approvals`] | requests about approvals and unsettled runs |
+//! | [`handler`] | answers requests, inside the agent |
 //! | [`export`] | an application's runs as JSON Lines |
-//! | [`ended_runs`] | what a built-in gateway's ended runs are asked |
-//! | [`find`] | finds things by identifier or name |
-//! | [`health`] | looks at the agent's health, and answers about it |
-//! | `health_memory` | what is remembered between two looks |
-//! | `keys` | moves keys, and says when they cannot be read |
+//! | [`ended_runs`] | the interface to a built-in gateway's ended runs |
+//! | [`find`] | search by identifier or name |
+//! | [`health`] | checks the agent's health, and answers about it |
+//! | `health_memory` | the health data cached between two checks |
+//! | `keys` | moves keys, and reports when they cannot be read |
 //! | [`launch`] | the codes that open the management pages |
-//! | `line`, `decisions` | answer those about the connection, and about approvals |
-//! | [`mcp`] | servers elsewhere, what they offer, and what of it is pinned |
-//! | [`connection`], [`providers`], [`services`], [`status`] | what is asked about each, and answered |
-//! | [`settings`] | what is chosen about the agent itself |
-//! | `no` | what went wrong, as an answer |
+//! | `line`, `decisions` | answer requests about the connection, and about approvals |
+//! | [`mcp`] | MCP servers, their tools, and the pinned lists |
+//! | [`connection`], [`providers`], [`services`], [`status`] | the requests about each, and their answers |
+//! | [`settings`] | the agent's own settings |
+//! | `error_reply` | errors as replies |
 //! | [`notices`] | shows a notification for each call that waits |
 //! | [`opener`] | opens the pages in the person's browser |
-//! | [`retention`] | for how long things are kept, and what would go |
-//! | [`commands`] | what the agent is told as a whole, and who waits for it |
+//! | [`retention`] | how long data is kept, and what would be deleted |
+//! | [`commands`] | commands for the agent as a whole, and their callers |
 //!
-//! Each request is a type and names the type of its answer ([`TypedRequest`]). Only this user and root are
-//! answered.
+//! Each request is a type and names the type of its answer ([`TypedRequest`]). Only this user and root are answered.
 
 pub mod account;
 pub mod agent;
@@ -97,43 +96,43 @@ pub use settings::{
 pub use status::{AgentStatus, GetStatus, LineView, WorkView};
 
 request::requests! {
-    /// How the agent is.
+    /// The agent's status.
     GetStatus;
-    /// End the agent. Answered when it has ended its work, with the runs that waited for a decision and were cut off.
+    /// Stop the agent. Answered when it has ended its work, with the runs that waited for a decision and were cut off.
     Stop;
-    /// Find something by its identifier or name.
+    /// Search by identifier or name.
     Find;
     /// A link that opens the management pages, once and within a minute.
     OpenPages;
     /// The public half of the device's identity, signed afresh.
     GetIdentity;
-    /// How the gateway is reached.
+    /// The connection's settings.
     GetConnection;
     /// Edit a mode's draft, and perhaps put it in force.
     SaveConnection;
-    /// Throw a mode's draft away.
+    /// Discard a mode's draft.
     DiscardConnection;
-    /// Make one connection with a mode's draft, and say what came of it.
+    /// Make one connection with a mode's draft, and report the result.
     TestConnection;
-    /// Who is signed in at the hosted gateway.
+    /// The account's status at the hosted gateway.
     GetAccount;
     /// Begin a sign-in there.
     SignIn;
-    /// Stop to wait for one.
+    /// Cancel a waiting sign-in.
     CancelSignIn;
     /// Sign out there.
     SignOut;
-    /// What is chosen about the agent itself.
+    /// The agent's own settings.
     GetSettings;
-    /// Choose something about the agent itself.
+    /// Change the agent's own settings.
     ChangeSettings;
-    /// How much is kept, and what would go if it were kept for so long.
+    /// How much is kept, and how much would be deleted with other retention times.
     ReviewRetention;
-    /// Keep things for so long, and delete what is older.
+    /// Set the retention times, and delete older data.
     SetRetention;
     /// Whether the agent starts at login.
     GetAutostart;
-    /// Have the agent started at login, or not any more.
+    /// Enable or disable starting at login.
     SetAutostart;
     /// Save a new service.
     CreateService;
@@ -143,11 +142,11 @@ request::requests! {
     ListServices;
     /// One service.
     ShowService;
-    /// Look at a folder that a service may work in.
+    /// Examine a folder for a service.
     LookAtFolder;
     /// Make every check of a draft.
     CheckService;
-    /// What a check that runs has found so far.
+    /// The findings so far of a running check.
     FollowCheck;
     /// Publish a checked draft.
     PublishService;
@@ -163,35 +162,35 @@ request::requests! {
     SetMcpServer;
     /// Remove an MCP server and its key.
     RemoveMcpServer;
-    /// How the MCP servers stand, by what they last offered.
+    /// The state of the MCP servers, by their last lists.
     ReviewMcpServers;
-    /// Ask an MCP server for its tools.
+    /// Get an MCP server's tools.
     LookAtMcpServer;
-    /// Take another list of tools over into the drafts that name its server.
+    /// Accept another list of tools into the drafts that name its server.
     AcceptMcpTools;
-    /// Requests for approval.
+    /// The approval requests.
     ListApprovals;
-    /// One request.
+    /// One approval request.
     ShowApproval;
-    /// Decide about a request.
+    /// Decide about an approval request.
     DecideApproval;
-    /// What was asked, decided and executed.
+    /// The audit of requests, decisions and calls.
     ListAudit;
-    /// What there is to decide by about an unsettled run.
+    /// The evidence about an unsettled run.
     ShowEvidence;
-    /// Settle a run whose end nobody knows.
+    /// Settle a run whose end is unknown.
     ReconcileRun;
-    /// What is wrong, and what is fine.
+    /// The health report.
     GetHealth;
-    /// Say whether to hear of a problem.
+    /// Set whether a problem is ignored.
     IgnoreProblem;
     /// The end of the agent's log.
     GetLog;
-    /// What to send to whoever helps.
+    /// The support bundle.
     MakeBundle;
-    /// Whether notifications are shown.
+    /// The settings of notifications.
     GetNotifications;
-    /// Choose whether notifications are shown.
+    /// Change the settings of notifications.
     SetNotifications;
 }
 

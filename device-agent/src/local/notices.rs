@@ -1,4 +1,4 @@
-//! A notification for each call that waits for a decision, until it is decided: here, on a page or nowhere.
+//! Shows a desktop notification for each call that waits for a decision, until it is decided anywhere.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::config::Home;
 use crate::notices::DesktopNotifications;
 use crate::settings::Notifications;
 
-/// Asks whether notifications are shown.
+/// Gets the settings of notifications.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetNotifications {}
 
@@ -28,7 +28,7 @@ impl TypedRequest for GetNotifications {
     }
 }
 
-/// Says whether notifications are shown; what is absent stays.
+/// Changes the settings of notifications; absent fields stay.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SetNotifications {
     /// See [`Notifications::on`].
@@ -45,7 +45,7 @@ impl TypedRequest for SetNotifications {
     }
 }
 
-/// Shows and withdraws them until the agent ends.
+/// Shows and withdraws notifications until the agent ends.
 pub async fn follow(desk: RequestHandler) {
     let mut engines = desk.active_connection.clone();
     let mut decisions = desk.store.decisions();
@@ -95,7 +95,7 @@ impl RequestHandler {
         }
     }
 
-    /// The request on its page, where the person decides.
+    /// Opens the page of the request, where the person decides.
     async fn open_for_person(&self, approval_id: ApprovalId) {
         let opened = match self.open_pages(&OpenPages { page: Some(format!("/approvals#{approval_id}")) }) {
             Ok(opened) => opener::open(&Home::at(self.own_folder.clone()).opener(), opened.link).await,

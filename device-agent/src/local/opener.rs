@@ -1,6 +1,6 @@
 //! Opens the management pages in the person's own browser.
 //!
-//! The browser is given a file that only this user can read, and the file leads on: a link on a command line would show
+//! The browser gets a file that only this user can read, and the file redirects: a link on a command line would show
 //! its code to everybody who lists processes.
 
 use std::io::Write;
@@ -8,7 +8,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// Opens a launch link by way of `file`. The error is for a person.
+/// Opens a launch link through `file`.
+///
+/// # Errors
+/// Why it could not be opened, for a person.
 pub async fn open(file: &Path, link: String) -> Result<(), String> {
     let file: PathBuf = file.to_owned();
     let opened = tokio::task::spawn_blocking(move || {
@@ -23,7 +26,7 @@ pub async fn open(file: &Path, link: String) -> Result<(), String> {
 
 fn start(file: &Path, link: &str) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", file.display());
-    // Anew each time, so that the mode is the one that is asked for here.
+    // Created anew each time, so that its mode is the one requested here.
     let _ = std::fs::remove_file(file);
     let mut page = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed)?;
     page.write_all(leading_to(link).as_bytes()).map_err(failed)?;
@@ -40,7 +43,7 @@ fn start(file: &Path, link: &str) -> Result<(), String> {
     }
 }
 
-/// The link is made of an address, base64 and the path of a page of ours, so nothing in it has to be escaped.
+/// The link consists of an address, base64 and a page's path, so it needs no escaping.
 fn leading_to(link: &str) -> String {
     format!(
         "<!doctype html><meta charset=\"utf-8\"><meta name=\"referrer\" content=\"no-referrer\">\

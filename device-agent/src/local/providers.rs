@@ -1,4 +1,4 @@
-//! Model providers, and what happens to the keys of providers and servers.
+//! Requests about model providers, and changes of providers' and servers' keys.
 
 use std::time::Duration;
 
@@ -26,15 +26,15 @@ impl TypedRequest for ListProviders {
 /// Adds or changes a model provider.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SetProvider {
-    /// What services name it by.
+    /// The provider's name in services.
     pub name: String,
-    /// Which API it speaks; absent keeps it.
+    /// The API of the provider; absent keeps it.
     pub kind: Option<ProviderKind>,
-    /// Where; absent keeps it, or takes the kind's own address.
+    /// The address; absent keeps it, or takes the kind's own address.
     pub base_url: Option<String>,
     /// What happens to its key.
     pub key: NewKey,
-    /// Where its key is kept; absent leaves it where it is, and puts a first one where keys are kept.
+    /// Where its key is kept; absent leaves it where it is, and keeps a first one at the preferred place.
     #[serde(default)]
     pub key_place: Option<KeyPlace>,
 }
@@ -51,11 +51,11 @@ impl TypedRequest for SetProvider {
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NewKey {
-    /// The saved one stays.
+    /// The saved key stays.
     Keep,
-    /// No key any more.
+    /// The key is removed.
     Forget,
-    /// This one from now on.
+    /// This key replaces the saved one.
     Replace(String),
 }
 
@@ -72,7 +72,7 @@ impl std::fmt::Debug for NewKey {
 /// Removes a model provider.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RemoveProvider {
-    /// Its name.
+    /// The provider's name.
     pub name: String,
 }
 
@@ -99,7 +99,7 @@ impl RequestHandler {
         self.with_accounts(move |accounts| accounts.remove(&ask.name)).await
     }
 
-    /// Accounts are files, and files may block.
+    /// Providers are files, and files may block.
     pub(super) async fn with_accounts<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Providers) -> Result<R, ProviderError> + Send + 'static,

@@ -1,25 +1,25 @@
-//! What comes back for a request, and who asked.
+//! The reply to a request, and the requester.
 
 use deskgate_program::socket;
 use deskgate_protocol::management::AskedBy;
 use serde::{Deserialize, Serialize};
 
-/// What came of a request.
+/// The reply to a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentReply {
-    /// The answer that belongs to the request.
+    /// The answer of the request's type.
     Ok(serde_json::Value),
-    /// Why not.
+    /// Why the request failed.
     No(ErrorReply),
 }
 
-/// Why a request was not done.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorReply {
-    /// For programs.
+    /// The code for programs.
     pub code: ErrorReplyCode,
-    /// For people: what was wrong and what to do next.
+    /// The message for people: what was wrong and what to do next.
     pub message: String,
 }
 
@@ -31,11 +31,11 @@ pub enum ErrorReplyCode {
     Invalid,
     /// There is no such thing.
     NotFound,
-    /// Not in this state.
+    /// Refused in this state.
     Refused,
     /// The gateway cannot be reached.
     CannotReach,
-    /// The gateway lets this device not in.
+    /// The gateway refuses this device.
     NotAuthorised,
     /// Versions do not match.
     VersionMismatch,
@@ -43,10 +43,10 @@ pub enum ErrorReplyCode {
     Failed,
 }
 
-/// Who asks.
+/// The source of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requester {
-    /// Whoever the kernel names at the other end of the private socket.
+    /// The process that the kernel identifies at the other end of the private socket.
     Socket(socket::Peer),
     /// A signed-in browser, which is the agent's own user.
     Page,

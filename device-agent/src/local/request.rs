@@ -1,6 +1,6 @@
-//! What a request is: one type that names its answer and says how the agent finds it.
+//! The request types: each names its answer and how the agent computes it.
 //!
-//! Asked on the private socket it is JSON, and so is what comes back; a page asks it within the process.
+//! On the private socket, requests and answers are JSON; a page sends them within the process.
 
 use deskgate_program::socket;
 use serde::Serialize;
@@ -12,12 +12,12 @@ use super::Request;
 use super::handler::RequestHandler;
 use super::reply::{AgentReply, ErrorReply, Requester};
 
-/// A request, the answer that belongs to it, and how the agent comes by it.
+/// A request, the type of its answer, and how the agent computes it.
 pub trait TypedRequest: Serialize + Into<Request> + Send {
-    /// What comes back when it works.
+    /// The answer of a request that succeeds.
     type Response: Serialize + DeserializeOwned;
 
-    /// Answers, inside the agent.
+    /// Computes the answer, inside the agent.
     fn answer(
         self,
         desk: &RequestHandler,
@@ -25,10 +25,10 @@ pub trait TypedRequest: Serialize + Into<Request> + Send {
     ) -> impl Future<Output = Result<Self::Response, ErrorReply>> + Send;
 }
 
-/// Makes [`Request`] of the requests there are: each type once, with what it is for.
+/// Builds [`Request`] from the request types: each type once, with its purpose.
 macro_rules! requests {
     ($($(#[$doc:meta])* $name:ident;)*) => {
-        /// Everything that may be asked.
+        /// Every request.
         #[derive(Clone, Debug, Serialize, Deserialize)]
         #[serde(tag = "ask", rename_all = "snake_case")]
         pub enum Request {
@@ -61,7 +61,7 @@ macro_rules! requests {
 }
 pub(super) use requests;
 
-/// Answers until `stop`.
+/// Answers requests until `stop`.
 pub async fn serve(listener: UnixListener, desk: RequestHandler, stop: CancellationToken) {
     socket::serve(listener, false, stop, move |request: Request, peer| {
         let desk = desk.clone();
@@ -77,8 +77,11 @@ pub async fn serve(listener: UnixListener, desk: RequestHandler, stop: Cancellat
 
 impl RequestHandler {
     /// Answers a page, as the private socket answers the command line.
+    ///
+    /// # Errors
+    /// The request failed.
     pub async fn request<A: TypedRequest>(&self, ask: A) -> Result<A::Response, ErrorReply> {
-        // Boxed: every page would hold the whole of every answer otherwise.
+        // Boxed: otherwise every page's future would contain the largest answer's.
         Box::pin(ask.answer(self, Requester::Page)).await
     }
 }

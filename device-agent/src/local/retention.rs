@@ -1,4 +1,4 @@
-//! For how long what is over is kept on this computer, and what would go if that were shorter.
+//! Retention: how long ended work is kept on this computer, and what shorter times would delete.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use super::request::TypedRequest;
 use crate::config::Home;
 use crate::health::log;
 
-/// Between two times that what is old is looked for.
+/// The interval between two deletions of old data.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Asks how much would go now if things were kept for so long. Deletes nothing.
+/// Reports how much other retention times would delete now. Deletes nothing.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ReviewRetention {
-    /// For how long; absent: as long as now.
+    /// The retention times; absent: the current ones.
     pub keep: Option<RetentionSettings>,
 }
 
@@ -34,10 +34,10 @@ impl TypedRequest for ReviewRetention {
     }
 }
 
-/// Keeps things for so long from now on, and deletes what is older.
+/// Sets the retention times, and deletes older data.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SetRetention {
-    /// For how long.
+    /// The retention times.
     pub keep: RetentionSettings,
 }
 
@@ -49,12 +49,12 @@ impl TypedRequest for SetRetention {
     }
 }
 
-/// How things are kept.
+/// How much is kept, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
-    /// For how long now.
+    /// The current retention times.
     pub keep: RetentionSettings,
-    /// Ended runs in the built-in gateway; absent where the gateway is on a server, or cannot say.
+    /// Ended runs in the built-in gateway; absent if the gateway is on a server, or does not answer.
     pub runs: Option<Amount>,
     /// Conversations with a transcript.
     pub conversations: Amount,
@@ -64,12 +64,12 @@ pub struct Retention {
     pub log: Amount,
 }
 
-/// How much there is of something.
+/// The amount of one kind of data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amount {
-    /// What is kept now.
+    /// How much is kept now.
     pub kept: u64,
-    /// What of it would go.
+    /// How much of it would be deleted.
     pub going: u64,
 }
 
@@ -80,19 +80,19 @@ impl From<(u64, u64)> for Amount {
 }
 
 impl Retention {
-    /// Whether anything would go.
+    /// Whether anything would be deleted.
     pub fn takes(&self) -> bool {
         let runs = self.runs.unwrap_or_default();
         [runs, self.conversations, self.journal, self.log].iter().any(|amount| amount.going > 0)
     }
 }
 
-/// Days as time.
+/// Days as a duration.
 pub fn days(days: u32) -> Duration {
     Duration::from_secs(u64::from(days) * 24 * 3600)
 }
 
-/// Deletes what is old until the agent ends. (Transcripts are looked after by the dispatcher, with their clock.)
+/// Deletes old data until the agent ends. (The dispatcher deletes transcripts, with their own clock.)
 pub async fn follow(desk: RequestHandler) {
     let mut looks = tokio::time::interval(SWEEP_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -155,7 +155,7 @@ impl RequestHandler {
     }
 }
 
-/// The moment so many days ago.
+/// The time `count` days ago.
 fn ago(count: u32) -> Timestamp {
     let now = Timestamp::now();
     Timestamp(now.0.checked_sub(days(count)).unwrap_or(now.0))

@@ -1,4 +1,4 @@
-//! Services: what is asked about their drafts, their checks and their publication.
+//! Requests about services: drafts, checks and publication.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::services::Folder;
 /// Saves a new service.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CreateService {
-    /// Who may call it.
+    /// The application that may call it.
     pub app_id: ApplicationId,
-    /// What it is.
+    /// The service's definition.
     pub definition: Definition,
 }
 
@@ -35,9 +35,9 @@ impl TypedRequest for CreateService {
 /// Replaces a draft.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EditService {
-    /// Which service.
+    /// The service.
     pub draft_id: DraftId,
-    /// What it is to be.
+    /// The new definition.
     pub definition: Definition,
 }
 
@@ -64,7 +64,7 @@ impl TypedRequest for ListServices {
 /// Shows a service.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ShowService {
-    /// Which.
+    /// The service.
     pub draft_id: DraftId,
 }
 
@@ -76,10 +76,10 @@ impl TypedRequest for ShowService {
     }
 }
 
-/// Looks at a folder.
+/// Examines a folder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LookAtFolder {
-    /// Its whole path.
+    /// The absolute path.
     pub path: PathBuf,
 }
 
@@ -94,9 +94,9 @@ impl TypedRequest for LookAtFolder {
 /// Checks a draft.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct CheckService {
-    /// Which service's.
+    /// The service.
     pub draft_id: DraftId,
-    /// A number of the asker's own, to follow this check by and no other one of the same draft.
+    /// The caller's own number for this check, to follow it and no other one of the same draft.
     #[serde(default)]
     pub follower: Option<u64>,
 }
@@ -110,12 +110,12 @@ impl TypedRequest for CheckService {
     }
 }
 
-/// Asks what the check of a draft has found beyond what is known. Answered as soon as there is something.
+/// Gets the findings of a draft's check beyond the known ones. Answered as soon as there are some.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct FollowCheck {
-    /// Which service's.
+    /// The service.
     pub draft_id: DraftId,
-    /// The number that it was asked for with.
+    /// The number that the check was requested with.
     pub follower: u64,
     /// How many findings are known.
     pub known: usize,
@@ -132,7 +132,7 @@ impl TypedRequest for FollowCheck {
 /// Publishes a draft.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct PublishService {
-    /// Which service's.
+    /// The service.
     pub draft_id: DraftId,
 }
 
@@ -144,9 +144,9 @@ impl TypedRequest for PublishService {
     }
 }
 
-/// A folder may be on a disk that is gone; a page does not wait for it.
+/// The timeout for a folder, which may be on a disk that is gone.
 const FOLDER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Each look at such a folder holds a thread for as long as the disk is gone: there are never more of them.
+/// Each examination of such a folder blocks a thread for as long as the disk is gone: their number is bounded.
 static FOLDER_PERMITS: Semaphore = Semaphore::const_new(4);
 
 pub(super) async fn folder(ask: LookAtFolder) -> Result<Folder, ErrorReply> {

@@ -1,4 +1,4 @@
-//! What is chosen about the agent itself: its name, its room, its pages, and whether it starts at login.
+//! Requests about the agent's own settings: name, slots, pages, and starting at login.
 
 use std::path::PathBuf;
 
@@ -17,12 +17,12 @@ use crate::autostart::{self, Autostart, AutostartError, AutostartState};
 use crate::config::Home;
 use crate::settings::{KeepAwake, Theme};
 
-/// The most runs at once. Each holds a connection to a model, and may run commands.
+/// The upper limit of runs at once. Each holds a connection to a model, and may run commands.
 const MAX_SLOTS: u32 = 64;
-/// Ports below need rights that the agent does not have.
+/// Lower ports need rights that the agent does not have.
 const MIN_PORT: u16 = 1024;
 
-/// Asks what is chosen.
+/// Gets the settings.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetSettings {}
 
@@ -34,21 +34,21 @@ impl TypedRequest for GetSettings {
     }
 }
 
-/// Chooses; what is absent stays.
+/// Changes settings; absent fields stay.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ChangeSettings {
-    /// The name that people know this computer by.
+    /// The device's name for people.
     pub device_name: Option<String>,
-    /// Runs at the same time, from the next start on.
+    /// How many runs may execute at once, from the next start on.
     pub slots: Option<u32>,
-    /// How the pages look.
+    /// The theme of the pages.
     pub theme: Option<Theme>,
     /// The pages' port, from the next start on.
     pub pages_port: Option<u16>,
-    /// When runs keep the computer awake; at once.
+    /// When runs keep the computer awake; takes effect at once.
     #[serde(default)]
     pub keep_awake: Option<KeepAwake>,
-    /// Where keys of providers and servers are kept; moves them.
+    /// The place of providers' and servers' keys; moves them.
     #[serde(default)]
     pub key_place: Option<KeyPlace>,
 }
@@ -61,24 +61,24 @@ impl TypedRequest for ChangeSettings {
     }
 }
 
-/// What is chosen, and where things are.
+/// The settings, and the paths of files.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SettingsView {
-    /// The name that people know this computer by.
+    /// The device's name for people.
     pub device_name: String,
-    /// Runs at the same time.
+    /// How many runs may execute at once.
     pub slots: SettingValue<u32>,
-    /// How the pages look.
+    /// The theme of the pages.
     pub theme: Theme,
     /// The pages' port.
     pub pages_port: SettingValue<u16>,
     /// When runs keep the computer awake.
     pub keep_awake: KeepAwake,
-    /// Where each kind of secret is kept. Never what it is.
+    /// Where each kind of secret is kept, without the secret itself.
     pub secrets: Vec<SecretLocation>,
-    /// Where new keys of providers and servers are kept. One in the keyring has only the name of its entry in its file.
+    /// Where new keys of providers and servers are kept. For a key in the keyring, the file has only the entry's name.
     pub key_place: KeyPlace,
-    /// For how many days what is over is kept.
+    /// For how many days data of ended work is kept.
     pub keep: RetentionSettings,
     /// The agent's folder.
     pub home: PathBuf,
@@ -86,17 +86,17 @@ pub struct SettingsView {
     pub version: String,
 }
 
-/// A choice that counts from the next start on.
+/// A setting that takes effect at the next start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingValue<T> {
-    /// What was chosen.
+    /// The chosen value.
     pub chosen: T,
-    /// What counts now; absent while that cannot be told.
+    /// The value in force; absent while it is unknown.
     pub in_force: Option<T>,
 }
 
 impl<T: PartialEq> SettingValue<T> {
-    /// Whether the agent has to be started again for it.
+    /// Whether the agent must be restarted for it.
     pub fn waits(&self) -> bool {
         self.in_force.as_ref().is_some_and(|now| *now != self.chosen)
     }
@@ -105,17 +105,17 @@ impl<T: PartialEq> SettingValue<T> {
 /// Where a secret is kept: a file of mode 0600, or a folder of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretLocation {
-    /// What it is.
+    /// The kind of secret.
     pub what: String,
     /// The file or folder.
     pub path: PathBuf,
-    /// Whether there is one.
+    /// Whether a secret is saved.
     pub saved: bool,
-    /// How many of the keys there are in the desktop's keyring.
+    /// How many of the keys are in the desktop's keyring.
     pub in_keyring: usize,
 }
 
-/// Asks whether the agent starts at login.
+/// Gets whether the agent starts at login.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetAutostart {}
 
@@ -127,10 +127,10 @@ impl TypedRequest for GetAutostart {
     }
 }
 
-/// Has the agent started at login, or not any more.
+/// Enables or disables starting at login.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SetAutostart {
-    /// Whether it is to.
+    /// Whether to enable it.
     pub enabled: bool,
 }
 
@@ -143,7 +143,7 @@ impl TypedRequest for SetAutostart {
 }
 
 impl ChangeSettings {
-    /// Whether everything in it can be chosen: one sentence for each field that cannot.
+    /// Checks the values; the error has one sentence for each wrong field.
     fn check(&self) -> Result<(), ErrorReply> {
         let name = self.device_name.as_deref().and_then(|name| match SecretKind::of(name) {
             Some(kind) => Some(format!("device-name: this is {kind}, which does not belong here; it was not kept")),
@@ -170,7 +170,7 @@ impl RequestHandler {
                 in_force: slots,
             },
             theme: saved.get::<Theme>().await?,
-            // The first one that was free is as good as chosen.
+            // The port that was free first counts as chosen.
             pages_port: SettingValue { chosen: saved.page_port().await?.or(port).unwrap_or_default(), in_force: port },
             keep_awake: saved.get::<KeepAwake>().await?,
             secrets: blocking(move || desk.secret_places()).await?,
@@ -200,7 +200,7 @@ impl RequestHandler {
         ]
     }
 
-    /// All of it, or nothing.
+    /// Changes all of it, or nothing.
     pub(super) async fn change_settings(&self, ask: ChangeSettings) -> Result<SettingsView, ErrorReply> {
         ask.check()?;
         if let Some(place) = ask.key_place {
@@ -226,13 +226,13 @@ impl RequestHandler {
         self.settings().await
     }
 
-    /// Changes whether the agent starts at login, if that is asked for, and says how it stands.
+    /// Changes whether the agent starts at login, if requested, and returns the state.
     pub(super) async fn autostart(&self, enabled: Option<bool>) -> Result<AutostartState, ErrorReply> {
         let program = std::env::current_exe().map_err(|error| failed(format!("the agent's own program: {error}")))?;
         let units = Home::user_units().ok_or_else(|| refused("no folder for units is known: set HOME".to_owned()))?;
         let systemctl = PathBuf::from("systemctl");
         let autostart = Autostart { units, program, home: self.own_folder.clone(), systemctl };
-        // systemd is another program, and may take its time.
+        // systemd is another program, and may be slow.
         let worked = tokio::task::spawn_blocking(move || match enabled {
             None => Ok(autostart.state()),
             Some(true) => autostart.enable(),

@@ -1,4 +1,4 @@
-//! How the agent is: its line, its work, its problems.
+//! The agent's status: connection, work, problems.
 
 use deskgate_protocol::control::SessionRefusal;
 use deskgate_protocol::identity::PublicKey;
@@ -16,7 +16,7 @@ use crate::power::AwakeStatus;
 use crate::services::GatewayClient as _;
 use crate::settings::{ConnectionSettings, Mode};
 
-/// Asks how the agent is.
+/// Gets the agent's status.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct GetStatus {}
 
@@ -28,82 +28,82 @@ impl TypedRequest for GetStatus {
     }
 }
 
-/// How the agent is.
+/// The agent's status.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentStatus {
-    /// Its version.
+    /// The agent's version.
     pub version: String,
-    /// Its process.
+    /// The agent's process number.
     pub pid: u32,
-    /// Its name.
+    /// The device's name.
     pub device_name: String,
-    /// Its key's fingerprint.
+    /// The device key's fingerprint.
     pub fingerprint: String,
     /// The mode in force.
     pub mode: Mode,
-    /// How the line stands.
+    /// The connection's status.
     pub line: LineView,
-    /// Whether access is enabled and where the API is; absent when the gateway cannot be asked.
+    /// Whether access is enabled, and the API's address; absent when the gateway cannot be reached.
     pub access: Option<Access>,
     /// Slots, active runs, problems.
     pub work: WorkView,
-    /// Whether the computer is kept from falling asleep by itself while it works.
+    /// Whether the computer is kept from automatic sleep during work.
     pub kept_awake: AwakeStatus,
-    /// Where the management pages are; absent while they are not up.
+    /// The address of the management pages; absent while they are not available.
     pub pages: Option<String>,
-    /// Fingerprints of the host keys that the remote gateway announced and proved: they are trusted in the place of the
-    /// pinned one. Empty while the pinned one is what counts.
+    /// Fingerprints of the host keys that the remote gateway announced and proved: they are trusted in place of the
+    /// pinned one. Empty while the pinned one is in force.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub announced_host_keys: Vec<String>,
-    /// What is wrong, the worst first, as the newest look found it; see [`GetHealth`](super::GetHealth).
+    /// The problems of the newest check, the worst first; see [`GetHealth`](super::GetHealth).
     #[serde(default)]
     pub problems: Vec<HealthProblem>,
 }
 
-/// How the line to the gateway stands.
+/// The status of the connection to the gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum LineView {
-    /// No connection.
+    /// There is no connection.
     Disconnected {
-        /// Why.
+        /// Why, for people.
         why: String,
-        /// What to compare, where the server's key is not the pinned one.
+        /// The keys to compare, if the server's key is not the pinned one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host_keys: Option<HostKeys>,
-        /// When it dials again by itself.
+        /// When the next automatic attempt is.
         next_attempt_at: Option<Timestamp>,
     },
-    /// Dialling.
+    /// A connection attempt is under way.
     Connecting,
-    /// In.
+    /// The session is open.
     Connected {
-        /// Since when.
+        /// When it was opened.
         since: Timestamp,
-        /// Who this device is to the gateway.
+        /// This device's identifier at the gateway.
         device_id: DeviceId,
         /// The gateway's version.
         gateway_version: String,
     },
-    /// The gateway said no.
+    /// The gateway refused.
     Refused {
-        /// What it said.
+        /// The gateway's refusal.
         refused: SessionRefusal,
-        /// When it is asked again by itself.
+        /// When the next automatic attempt is.
         next_attempt_at: Option<Timestamp>,
     },
 }
 
-/// What the agent works on.
+/// The agent's work.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkView {
-    /// Runs at the same time.
+    /// How many runs may execute at once.
     pub slots: u32,
-    /// Whether it stops.
+    /// Whether the agent stops.
     pub stopping: bool,
-    /// What stands in the way.
+    /// The problem that prevents work.
     pub problem: Option<String>,
-    /// Runs in hand.
+    /// The active runs.
     pub runs: serde_json::Value,
 }
 

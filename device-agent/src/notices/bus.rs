@@ -1,4 +1,4 @@
-//! `org.freedesktop.Notifications` on the session's bus, as the Desktop Notifications Specification 1.2 has it.
+//! Client for `org.freedesktop.Notifications` on the session bus: the Desktop Notifications Specification 1.2.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use futures_util::StreamExt;
 use tokio::time::timeout;
 use zbus::zvariant::Value;
 
-/// A local service answers at once, or is broken.
+/// The timeout for the local service, which answers at once unless it is broken.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 const NOTIFICATION_TITLE: &str = "Deskgate";
-/// A click on the notification itself. There is no other: nothing is decided outside the pages.
+/// A click on the notification itself, the only action: decisions are made on the pages.
 const DEFAULT_ACTION: &str = "default";
-/// The service decides for how long.
+/// The service decides how long it is shown.
 const SERVER_DEFAULT_EXPIRY: i32 = -1;
 
 #[zbus::proxy(
@@ -83,7 +83,7 @@ impl NotificationBus {
         .await
     }
 
-    /// Withdraws one, unless it is gone already.
+    /// Withdraws a notification, unless it is gone already.
     pub(super) async fn close(&self, number: u32) {
         if let Err(why) = in_time(self.service.close_notification(number)).await {
             tracing::debug!(why, "a notification was not withdrawn");

@@ -1,6 +1,6 @@
-//! Tells the person at the desktop something while they look elsewhere: the desktop's own notifications.
+//! Desktop notifications for the person at the desktop.
 //!
-//! Without a service for them, and in a build without the feature, nothing is shown and nobody is told off.
+//! Without a notification service, and in a build without the feature, showing does nothing and is no error.
 
 #[cfg(feature = "notices")]
 mod bus;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use bus::NotificationBus;
 
-/// What is shown, and what may be withdrawn. `K` says what a notification is about.
+/// The shown notifications. `K` identifies what a notification is about.
 #[derive(Debug)]
 pub struct DesktopNotifications<K> {
     bus: Option<NotificationBus>,
@@ -26,12 +26,12 @@ impl<K> Default for DesktopNotifications<K> {
 }
 
 impl<K: Ord + Copy> DesktopNotifications<K> {
-    /// Whether one about this was shown, and not withdrawn since.
+    /// Whether a notification about this is shown.
     pub fn has(&self, about: K) -> bool {
         self.shown.contains_key(&about)
     }
 
-    /// Shows one. Whether it could be shown is nobody's concern: what it tells of is on the pages too.
+    /// Shows a notification. A failure is ignored: the same information is on the pages.
     pub async fn show(&mut self, about: K, body: &str) {
         if self.bus.is_none() {
             self.bus = match NotificationBus::connect().await {
@@ -49,7 +49,7 @@ impl<K: Ord + Copy> DesktopNotifications<K> {
         }
     }
 
-    /// Withdraws all but those about something that `stays`.
+    /// Withdraws all notifications except those about something that `stays`.
     pub async fn retain(&mut self, stays: impl Fn(K) -> bool) {
         let gone: Vec<K> = self.shown.keys().copied().filter(|about| !stays(*about)).collect();
         for number in gone.iter().filter_map(|about| self.shown.remove(about)).collect::<Vec<_>>() {
@@ -59,7 +59,7 @@ impl<K: Ord + Copy> DesktopNotifications<K> {
         }
     }
 
-    /// What the person clicked on. Waits for ever while there is nothing to click. Cancel-safe.
+    /// The next clicked notification. Waits forever while none is shown. Cancel-safe.
     pub async fn clicked(&mut self) -> K {
         loop {
             let Some(bus) = &mut self.bus else { return std::future::pending().await };
@@ -67,7 +67,7 @@ impl<K: Ord + Copy> DesktopNotifications<K> {
                 self.bus = None;
                 continue;
             };
-            // Everybody hears of every click, also of other programs' notifications.
+            // Every client receives every click, also on other programs' notifications.
             if let Some((about, _)) = self.shown.iter().find(|(_, shown)| **shown == number) {
                 return *about;
             }

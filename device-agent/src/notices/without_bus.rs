@@ -1,6 +1,6 @@
-//! Where notifications were left out of this build.
+//! Stands in for notifications where they were left out of the build.
 
-/// Never made.
+/// Has no values.
 #[derive(Debug)]
 pub(super) enum NotificationBus {}
 

@@ -1,4 +1,4 @@
-//! Enabling and pausing access to everything this computer published.
+//! Enabling and pausing access to everything this computer has published.
 
 use askama::Template;
 use axum::extract::State;

@@ -1,4 +1,4 @@
-//! Applications: the list, one of them, and the steps of its life, from its creation to its removal.
+//! Applications: the list, one of them, and the steps from its creation to its removal.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -74,7 +74,7 @@ pub(super) async fn ask_new(State(pages): State<Pages>, visitor: Visitor) -> Res
     super::html(StatusCode::OK, &NewApplicationPage { frame, name: String::new(), problem: None })
 }
 
-/// `POST /applications/new`: shows the first key, this once.
+/// `POST /applications/new`: shows the first key, once.
 pub(super) async fn create(
     State(pages): State<Pages>,
     visitor: Visitor,
@@ -119,7 +119,7 @@ impl ApplicationPage {
         stages::bar(service, self.frame.access())
     }
 
-    /// Whether disabling can be completed; why not is what is outstanding.
+    /// Whether disabling can be completed, that is, nothing is outstanding.
     fn completable(&self) -> bool {
         self.app.outstanding.is_none_or(|left| left.is_none())
     }
@@ -171,7 +171,7 @@ async fn question(
     Ok(super::html(status, &DisableQuestion { frame, preview, problem }))
 }
 
-/// `POST /applications/{id}/disable`: only with the application's name, for it cannot be undone.
+/// `POST /applications/{id}/disable`: requires the application's name, because it cannot be undone.
 pub(super) async fn disable(
     State(pages): State<Pages>,
     visitor: Visitor,

@@ -1,4 +1,4 @@
-//! The inbox: calls of tools that wait for their owner, and those that were decided.
+//! The inbox: tool calls that wait for their owner, and those that were decided.
 
 use askama::Template;
 use axum::extract::{Path, Query, State};
@@ -19,7 +19,7 @@ use super::{PageError, Pages};
 use crate::local::{ApprovalState, ApprovalView, DecideApproval, Decision, ListApprovals, PlanPreview};
 use deskgate_program::visible;
 
-/// Which requests are shown.
+/// The filter of the list.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct ApprovalsQuery {
     #[serde(default)]
@@ -33,7 +33,7 @@ struct ApprovalsPage {
     decided: bool,
     cards: Vec<ApprovalCard>,
     waits: Option<WaitTimes>,
-    /// Why the decision that was sent did not count.
+    /// Why a submitted decision had no effect.
     too_late: Option<String>,
 }
 
@@ -44,7 +44,7 @@ struct ApprovalCard {
     asked: Asked,
 }
 
-/// What a call would do, as a person has to see it: nothing steers, turns round or hides.
+/// The plan of a call as a person has to see it: without hidden, reordering or control characters.
 enum Asked {
     Difference(Vec<DiffLine>),
     Command {
@@ -52,7 +52,7 @@ enum Asked {
         words: Vec<String>,
     },
     Arguments(String),
-    /// Its run is settled, and this is not kept.
+    /// Its run is settled, and the plan is deleted.
     Gone,
 }
 
@@ -117,7 +117,7 @@ impl ApprovalCard {
         self.view.waited_s().map(DurationText)
     }
 
-    /// What is left, for the bar beside the words: whole percents.
+    /// The remaining time in percent, for the bar.
     fn left(&self) -> i64 {
         let approval = &self.view.approval;
         let (asked, expires) = (approval.asked_at.0.as_second(), approval.expires_at.0.as_second());
@@ -174,7 +174,7 @@ pub(super) async fn decide(
     let decision = match fields.get("decision") {
         "once" => Decision::Once,
         "for_run" => Decision::ForRun,
-        // Whatever else a button says, nothing runs by it.
+        // Any other value denies.
         _ => Decision::Deny { reason: fields.filled("reason") },
     };
     let decided = pages.desk().request(DecideApproval { approval_id, decision }).await;

@@ -1,8 +1,7 @@
-//! Who gets in. Every request passes here, and whatever is not plainly right is turned away:
+//! Access control of the pages. Every request passes here, and is refused unless it is clearly valid:
 //!
-//! 1. It must name this address, and no other, as its host: a name that was bound to loopback leads nowhere.
-//! 2. What changes something must come from one of our own pages, by the word of the browser (Fetch Metadata, or the
-//!    Origin of RFC 6454 where a browser says nothing).
+//! 1. Its host must be exactly this address: other names bound to loopback are refused.
+//! 2. A request that changes something must come from these pages, by Fetch Metadata or the Origin of RFC 6454.
 //! 3. It must have a session, and a form must have the session's token too.
 
 use std::net::{IpAddr, SocketAddr};
@@ -20,10 +19,10 @@ use super::fields::FormFields;
 use super::sessions::{form_token, is_form_token};
 use super::{ErrorNotice, ErrorPage, Pages, style};
 
-/// The most bytes of a form.
+/// The size limit of a form, in bytes.
 const MAX_FORM_BYTES: usize = 2 * 1024 * 1024;
 
-/// Nothing from elsewhere, no script and no style in the page, in no frame.
+/// No content from elsewhere, no inline script or style, no frames.
 const CSP_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -40,26 +39,26 @@ const SECURITY_HEADERS: [(HeaderName, &str); 7] = [
 /// A signed-in browser.
 #[derive(Clone, Debug)]
 pub(super) struct Visitor {
-    /// What its forms carry.
+    /// The token that its forms carry.
     pub(super) token: String,
 }
 
-/// Why a request is turned away.
+/// Why a request is refused.
 #[derive(Debug)]
 enum RejectReason {
     /// It names another host, or none.
     Host(String),
-    /// `localhost` is another origin; the pages have one.
+    /// `localhost` is another origin; the pages have only one.
     Localhost(String),
-    /// It does not come from our pages.
+    /// It does not come from these pages.
     Foreign,
-    /// Nobody is signed in.
+    /// There is no session.
     SignIn,
-    /// The form is not of this session, or no form at all.
+    /// The form is not of this session, or the body is no form.
     Form(&'static str),
 }
 
-/// Lets a request in, or turns it away; every answer gets the headers.
+/// Admits a request or refuses it; every answer gets the security headers.
 pub(super) async fn guard(State(pages): State<Pages>, request: Request, next: Next) -> Response {
     let dresses = request.method() == Method::GET && request.uri().path() == style::STYLESHEET_PATH;
     let mut response = match admit(&pages, request).await {
@@ -71,7 +70,7 @@ pub(super) async fn guard(State(pages): State<Pages>, request: Request, next: Ne
                 _ => response,
             }
         }
-        // What tells of the mistake is to look like something. The sheet is the same for everybody.
+        // The error page needs its style. The style sheet is the same for everybody.
         Err(RejectReason::Host(_)) if dresses => style::css().await.into_response(),
         Err(away) => away.answer(&pages),
     };
@@ -102,7 +101,7 @@ async fn admit(pages: &Pages, request: Request) -> Result<Request, RejectReason>
     Ok(request)
 }
 
-/// The host of a request must be the address that the pages have, written as it is.
+/// The host of a request must be exactly the pages' address.
 fn names_us(request: &Request, own: SocketAddr) -> Result<(), RejectReason> {
     let in_headers: Vec<_> = request.headers().get_all(header::HOST).iter().collect();
     let in_target = request.uri().authority().map(Authority::as_str);
@@ -123,7 +122,7 @@ fn names_us(request: &Request, own: SocketAddr) -> Result<(), RejectReason> {
     Ok(())
 }
 
-/// Whether a request that changes something comes from our own pages.
+/// Whether a request that changes something comes from these pages.
 fn is_ours(headers: &HeaderMap, own: SocketAddr) -> bool {
     let only = |name: HeaderName| {
         let mut values = headers.get_all(name).iter();
@@ -136,7 +135,7 @@ fn is_ours(headers: &HeaderMap, own: SocketAddr) -> bool {
     }
     let is_own = |origin: &HeaderValue| origin.as_bytes() == format!("http://{own}").as_bytes();
     match (site, origin) {
-        // Our policy for the referrer makes a browser say `null` to ourselves too; the site is what it vouches for.
+        // The pages' referrer policy makes a browser send `null` to the pages too; the site is what it vouches for.
         (Some(site), Some(origin)) => site == "same-origin" && (origin == "null" || is_own(origin)),
         (Some(site), None) => site == "same-origin",
         (None, Some(origin)) => is_own(origin),
@@ -144,7 +143,7 @@ fn is_ours(headers: &HeaderMap, own: SocketAddr) -> bool {
     }
 }
 
-/// Reads a form. Nothing else is taken: a page elsewhere could send other types without asking first, too.
+/// Reads a form. Other types are refused: a page elsewhere could send those without a preflight too.
 async fn form(request: Request) -> Result<(Request, FormFields), RejectReason> {
     let (parts, body) = request.into_parts();
     let bytes =

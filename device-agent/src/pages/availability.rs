@@ -1,15 +1,15 @@
-//! Which skills and servers of tools a draft can use, and why not the others: what its checks have found.
+//! Which skills and MCP servers a draft can use, and why not the others, from its checks.
 
 use deskgate_definition::{Check, CheckResult, Service};
 
 use super::labels::Shape;
 
-/// A skill, or a server of tools.
+/// A skill or an MCP server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Availability {
     pub(super) name: String,
     pub(super) works: bool,
-    /// What was found, or why it cannot be used.
+    /// The check's finding, or why it cannot be used.
     pub(super) found: String,
 }
 
@@ -23,7 +23,7 @@ impl Availability {
     }
 }
 
-/// The skills of a service; none as long as exactly this draft was not checked.
+/// The skills of a service; empty until exactly this draft was checked.
 pub(super) fn skills(service: &Service) -> Vec<Availability> {
     let skill = |check: &Check| Some(usable(check.name.strip_prefix("skill ")?, check));
     checks(service).iter().filter_map(skill).collect()
@@ -38,7 +38,7 @@ pub(super) fn servers(service: &Service) -> Vec<Availability> {
         }
         let Some((name, _)) = check.name.strip_prefix("mcp ").and_then(|name| name.split_once(": ")) else { continue };
         match servers.iter_mut().find(|server| server.name == name) {
-            // The first thing that is wrong says why; if nothing is, the last one what was found.
+            // The first failure is the reason; without one, the last finding is shown.
             Some(server) if server.works => *server = usable(name, check),
             Some(_) => {}
             None => servers.push(usable(name, check)),

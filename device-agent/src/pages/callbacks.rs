@@ -1,4 +1,4 @@
-//! An application's events: where they are sent, which of them, and whether they arrive.
+//! An application's callback: its address, its events, and their deliveries.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -23,14 +23,14 @@ use super::secret::{RollQuestion, SecretPage};
 use super::{PageError, Pages};
 use crate::local::{ErrorReply, ErrorReplyCode};
 
-/// The fields that a sentence can be about.
+/// The fields that an error can be about.
 const CALLBACK_FIELDS: &[&str] = &["url", "events"];
-/// The newest deliveries, shown below.
+/// How many of the newest deliveries are shown.
 const DELIVERIES_SHOWN: u32 = 10;
-/// Seconds in which a test usually has its answer; afterwards its page follows it.
+/// How many seconds a test waits; after that its page is updated.
 const TEST_WAIT_SECS: u32 = 10;
 
-/// What an event says, in a sentence.
+/// The description of an event, in a sentence.
 fn says(kind: CallbackEvent) -> &'static str {
     match kind {
         CallbackEvent::RunAccepted => "it is durable",
@@ -67,7 +67,7 @@ impl CallbackPage {
         self.app.state == ApplicationState::Active
     }
 
-    /// The events that can be chosen: name, sentence, and whether it is.
+    /// The events that can be chosen: name, description, and whether it is chosen.
     fn events(&self) -> Vec<(CallbackEvent, &'static str, bool)> {
         let chosen = |kind: CallbackEvent| self.fields.all("events").any(|name| name == kind.as_str());
         let kinds = CallbackEvent::ALL.iter().copied().filter(|kind| kind.can_be_chosen());
@@ -79,7 +79,7 @@ impl CallbackPage {
         self.callback.as_ref().filter(|callback| !callback.host_allowed).and_then(|callback| host(&callback.url))
     }
 
-    /// Whether anything is sent, in shape, word and reason.
+    /// Whether events are sent, as shape, word and reason.
     fn standing(callback: &Callback) -> (Shape, &'static str, &'static str) {
         match callback.off {
             Some(CallbackOff::Gone) => (Shape::Bad, "Off", "The receiver answered 410: it is gone."),
@@ -102,7 +102,7 @@ impl CallbackPage {
     }
 }
 
-/// The host of an address that was accepted.
+/// The host of an accepted address.
 fn host(url: &str) -> Option<&str> {
     url.strip_prefix("https://")?.split(['/', '?']).next()
 }
@@ -145,7 +145,7 @@ async fn page(
     Ok(super::html(status, &CallbackPage { frame, app, callback, allowlist, fields, wrong, rows }))
 }
 
-/// `POST /applications/{id}/callback`: a new one's secret is shown, this once.
+/// `POST /applications/{id}/callback`: shows a new callback's secret, once.
 pub(super) async fn set(
     State(pages): State<Pages>,
     visitor: Visitor,
@@ -211,14 +211,14 @@ pub(super) async fn switch(
     Ok(back(app_id))
 }
 
-/// `POST /applications/{id}/callback/test`: sends one, and leads to its attempts.
+/// `POST /applications/{id}/callback/test`: sends a test event, and leads to its attempts.
 pub(super) async fn test(State(pages): State<Pages>, Path(app_id): Path<ApplicationId>) -> Result<Response, PageError> {
     let delivery_id = pages.desk().manage(TestCallback { app_id }).await?.delivery.delivery_id;
     pages.desk().manage(ShowDelivery { delivery_id, wait_s: TEST_WAIT_SECS, seen: 0 }).await?;
     Ok(Redirect::to(&format!("/deliveries/{delivery_id}")).into_response())
 }
 
-/// `POST /applications/{id}/callback/allow`: its host may be sent to.
+/// `POST /applications/{id}/callback/allow`: allows sending to its host.
 pub(super) async fn allow(
     State(pages): State<Pages>,
     Path(app_id): Path<ApplicationId>,
@@ -248,7 +248,7 @@ pub(super) async fn ask_roll(
     Ok(RollQuestion { frame, lead, back, given: None, fields: FormFields::default(), problem: None }.page())
 }
 
-/// `POST /applications/{id}/callback/secret`: shows the new one, this once.
+/// `POST /applications/{id}/callback/secret`: shows the new secret, once.
 pub(super) async fn roll(
     State(pages): State<Pages>,
     visitor: Visitor,

@@ -1,4 +1,4 @@
-//! How the gateway is reached: each mode with a draft of its own, what a test of it found, and this device's identity.
+//! The connection to the gateway: a draft for each mode, test results, and this device's identity.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ use crate::local::{
 use crate::settings::{ConnectionEdit, ConnectionSettings, Mode};
 use deskgate_program::visible;
 
-/// The fields of every mode, by the names that the agent calls them.
+/// The fields of every mode, by their names in the agent.
 const CONNECTION_FIELDS: &[&str] = &[
     "listen",
     "ssh-address",
@@ -37,7 +37,7 @@ const CONNECTION_FIELDS: &[&str] = &[
     "gateway-address",
 ];
 
-/// Which mode is shown, and what was just done.
+/// The shown mode, and what was just done.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct ConnectionQuery {
     #[serde(default)]
@@ -94,7 +94,7 @@ impl ConnectionPage {
         })
     }
 
-    /// The tabs: the mode, its name, whether it is shown, in force, edited.
+    /// The tabs: the mode, its name, and whether it is shown, in force, edited.
     fn modes(&self) -> [(Mode, &'static str, bool, bool, bool); 3] {
         [(Mode::BuiltIn, "Built-in"), (Mode::Remote, "Remote gateway"), (Mode::Hosted, "Hosted")]
             .map(|(mode, name)| (mode, name, mode == self.mode, mode == self.connection.mode, self.has_draft(mode)))
@@ -116,7 +116,7 @@ impl ConnectionPage {
         self.mode == Mode::Hosted
     }
 
-    /// How it stands with the account, for a person.
+    /// The account's status, for a person.
     fn signed_in(&self) -> (Shape, String) {
         match &self.account.standing {
             AccountStatus::SignedOut { why: None } => (Shape::Unknown, "Nobody is signed in".to_owned()),
@@ -142,12 +142,12 @@ impl ConnectionPage {
         }
     }
 
-    /// Whether there is something to sign out of.
+    /// Whether the user can sign out.
     fn can_sign_out(&self) -> bool {
         matches!(self.account.standing, AccountStatus::SignedIn { .. } | AccountStatus::Refused { .. })
     }
 
-    /// What stands in the token's field while nothing is typed.
+    /// The placeholder of the token's field.
     fn token_hint(&self) -> &'static str {
         match (self.token_draft, self.token_saved) {
             (true, _) => "in the draft · leave blank to keep",
@@ -156,7 +156,7 @@ impl ConnectionPage {
         }
     }
 
-    /// What is known of the line in force.
+    /// The facts about the connection in force.
     fn facts(&self) -> Vec<(&'static str, String)> {
         let mut facts = Vec::new();
         let Some(status) = &self.frame.status else { return facts };
@@ -171,7 +171,7 @@ impl ConnectionPage {
         facts
     }
 
-    /// What to compare, where the server that is dialled is not the pinned one.
+    /// The keys to compare, if the dialled server is not the pinned one.
     fn host_keys(&self) -> Option<&HostKeys> {
         match &self.frame.status.as_ref()?.line {
             LineView::Disconnected { host_keys, .. } => host_keys.as_ref(),
@@ -184,12 +184,12 @@ impl ConnectionPage {
         serde_json::to_string_pretty(&self.identity).unwrap_or_default()
     }
 
-    /// The same, for a camera.
+    /// The same as a QR code.
     fn code(&self) -> Option<QrImage> {
         QrImage::of(&serde_json::to_string(&self.identity).ok()?)
     }
 
-    /// When the line came up.
+    /// When the session was opened.
     fn since(&self) -> Option<String> {
         match &self.frame.status.as_ref()?.line {
             LineView::Connected { since, .. } => Some(When(since).to_string()),
@@ -197,7 +197,7 @@ impl ConnectionPage {
         }
     }
 
-    /// What a test went through.
+    /// The stages of a test.
     fn steps(&self, tested: &ConnectionTestResult) -> Vec<(Shape, &'static str, String)> {
         let hosted = self.hosted();
         let step = |stage: ConnectStage| {
@@ -266,7 +266,7 @@ fn written(connection: &ConnectionSettings, mode: Mode) -> FormFields {
     }
 }
 
-/// What a form changes in a draft.
+/// The changes of a form to a draft.
 fn edit(mode: Mode, fields: &FormFields) -> ConnectionEdit {
     let text = |name| Some(fields.get(name).trim().to_owned());
     match mode {
@@ -302,7 +302,7 @@ pub(super) async fn show(
     Ok(super::html(StatusCode::OK, &ConnectionPage { said, ..page }))
 }
 
-/// `POST /connection`: the form, whichever of its buttons was pressed.
+/// `POST /connection`: handles each of the form's buttons.
 pub(super) async fn change(
     State(pages): State<Pages>,
     visitor: Visitor,
@@ -322,7 +322,7 @@ pub(super) async fn change(
     }
 }
 
-/// What came of a button.
+/// The result of a button.
 enum FormOutcome {
     At(String),
     Tested(ConnectionTestResult),
@@ -333,7 +333,7 @@ async fn pressed(pages: &Pages, mode: Mode, fields: &FormFields) -> Result<FormO
     if fields.get("do") == "cancel" {
         return Ok(FormOutcome::At(cancelled(pages, mode, fields).await?));
     }
-    // Whatever comes of the rest, what was typed is kept as a draft.
+    // The typed values are kept as a draft in any case.
     let connection = desk.request(save(mode, edit(mode, fields), fields.filled("control-token"), true, false)).await?;
     match fields.get("do") {
         "draft" => return Ok(FormOutcome::At(format!("/connection?mode={mode}&said=draft"))),
@@ -360,7 +360,7 @@ async fn pressed(pages: &Pages, mode: Mode, fields: &FormFields) -> Result<FormO
     Ok(FormOutcome::At(format!("/connection?mode={mode}&said=saved")))
 }
 
-/// Where Cancel leads: away, or to the question once something would be lost by it.
+/// Where Cancel leads: away, or to the question if something would be lost.
 async fn cancelled(pages: &Pages, mode: Mode, fields: &FormFields) -> Result<String, ErrorReply> {
     let desk = pages.desk();
     let connection = desk.request(GetConnection {}).await?;
@@ -368,7 +368,7 @@ async fn cancelled(pages: &Pages, mode: Mode, fields: &FormFields) -> Result<Str
     let typed = written.0.iter().any(|(name, value)| fields.get(name).trim() != value)
         || fields.filled("control-token").is_some();
     if typed {
-        // Kept, so that nothing is lost when the question is answered with no; but for a token that is none.
+        // Kept, so that the question can be declined without loss; except for an invalid token.
         let keep = |token| desk.request(save(mode, edit(mode, fields), token, true, false));
         if keep(fields.filled("control-token")).await.is_err() {
             keep(None).await?;
@@ -392,7 +392,7 @@ fn save(
     SaveConnection { mode, edit, control_token, draft_only, abandon_runs }
 }
 
-/// Runs in hand that saving a mode's draft would cut off.
+/// How many active runs saving a mode's draft would cut off.
 async fn leaves_runs(pages: &Pages, connection: &ConnectionSettings, mode: Mode) -> usize {
     let mut saved = connection.clone();
     if saved.save(mode).is_err() || saved.same_gateway(connection) {
@@ -402,7 +402,7 @@ async fn leaves_runs(pages: &Pages, connection: &ConnectionSettings, mode: Mode)
     status.and_then(|status| Some(status.work.runs.as_array()?.len())).unwrap_or(0)
 }
 
-/// The page again, with everything that was in the form.
+/// The page again, with the submitted values.
 async fn again(
     pages: &Pages,
     visitor: &Visitor,
@@ -442,7 +442,7 @@ pub(super) async fn ask_abandon(
     Ok(super::html(StatusCode::OK, &AbandonQuestion { frame, mode, runs }))
 }
 
-/// `POST /connection/abandon`: puts the draft in force, whatever it does to runs.
+/// `POST /connection/abandon`: puts the draft in force, and abandons runs.
 pub(super) async fn abandon(
     State(pages): State<Pages>,
     visitor: Visitor,

@@ -19,10 +19,10 @@ use super::{PageError, Pages};
 use crate::local::{ErrorReply, ErrorReplyCode};
 use deskgate_program::visible;
 
-/// Conversations on one page.
+/// How many conversations one page shows.
 const CONVERSATIONS_PER_PAGE: u32 = 50;
 
-/// What the list shows.
+/// The filter of the list.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct ConversationsQuery {
     before: Option<ConversationId>,

@@ -1,4 +1,4 @@
-//! Deliveries: what receivers were told, every attempt to tell them, and sending again.
+//! Deliveries: the list, their attempts, and sending again.
 
 use askama::Template;
 use axum::extract::{Path, Query, State};
@@ -22,7 +22,7 @@ use super::{PageError, Pages};
 use crate::local::ErrorReplyCode;
 use deskgate_program::visible;
 
-/// Deliveries on one page.
+/// How many deliveries one page shows.
 const DELIVERIES_PER_PAGE: u32 = 50;
 
 /// A delivery with its names.
@@ -52,7 +52,7 @@ impl DeliveryRow {
         }
     }
 
-    /// What came of the last attempt.
+    /// The result of the last attempt.
     pub(super) fn last(&self) -> Option<String> {
         let delivery = self.delivery();
         came(delivery.status_code, delivery.error_code)
@@ -71,7 +71,7 @@ fn came(status: Option<u16>, error: Option<DeliveryErrorCode>) -> Option<String>
     }
 }
 
-/// Why there was no answer, in a person's words.
+/// Why there was no answer, in words for people.
 fn meaning(error: DeliveryErrorCode) -> &'static str {
     match error {
         DeliveryErrorCode::HostNotAllowed => "its host is not allowed",
@@ -88,7 +88,7 @@ fn meaning(error: DeliveryErrorCode) -> &'static str {
     }
 }
 
-/// What the list shows. An empty field narrows nothing down.
+/// The filter of the list. An empty field is ignored.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct DeliveriesQuery {
     #[serde(default)]
@@ -102,7 +102,7 @@ pub(super) struct DeliveriesQuery {
 }
 
 impl DeliveriesQuery {
-    /// What is asked for; a field that nobody could have chosen counts as empty.
+    /// The request; an invalid value counts as empty.
     fn request(&self) -> ListDeliveries {
         ListDeliveries {
             limit: DELIVERIES_PER_PAGE,
@@ -247,7 +247,7 @@ struct RecoverQuestion {
     frame: Frame,
     names: Names,
     fields: FormFields,
-    /// What would be sent again, once that was asked.
+    /// The deliveries that would be sent again, once that was requested.
     found: Option<RecoveryPreview>,
     problem: Option<String>,
 }
@@ -258,7 +258,7 @@ struct RecoveryPreview {
     count: u32,
 }
 
-/// `GET /deliveries/recover`: of which application, since when.
+/// `GET /deliveries/recover`: for which application, since when.
 pub(super) async fn ask_recover(
     State(pages): State<Pages>,
     visitor: Visitor,
@@ -283,7 +283,7 @@ async fn question(
     super::html(status, &RecoverQuestion { frame, names, fields, found, problem })
 }
 
-/// `POST /deliveries/recover`: first says how many there are, and does it when that was confirmed.
+/// `POST /deliveries/recover`: first shows how many there are, and sends them once confirmed.
 pub(super) async fn recover(
     State(pages): State<Pages>,
     visitor: Visitor,
@@ -312,7 +312,7 @@ pub(super) async fn recover(
 fn recovery(fields: &FormFields) -> Result<RecoverDeliveries, String> {
     let app_id: ApplicationId = fields.get("app").parse().map_err(|_| "Choose an application.".to_owned())?;
     let since = fields.get("since").trim();
-    // As a browser's field has it, by the clock of the world.
+    // In the format of a browser's field, in UTC.
     let since = [format!("{since}:00Z"), format!("{since}Z"), since.to_owned()];
     let since = since.iter().find_map(|text| text.parse().ok());
     let since = since.ok_or("Since: a day and a time are needed, such as 2026-11-21T09:00.")?;

@@ -1,4 +1,4 @@
-//! An application's history as a file: what `deskgate app export` writes.
+//! An application's history as a file, the same as from `deskgate app export`.
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -20,7 +20,7 @@ pub(super) async fn download(
 ) -> Result<Response, PageError> {
     pages.desk().manage(ShowApplication { app_id }).await?;
     let mut export = Export::new(pages.desk().clone(), app_id);
-    // Whatever is wrong from the first is said on a page. Later the file breaks off, and the browser says so.
+    // An error at the start is shown as a page. Later the file breaks off, and the browser reports it.
     let first = export.more().await?.unwrap_or_default();
     let text = try_unfold((Some(first), export), move |(first, mut export)| async move {
         let text = match first {

@@ -6,17 +6,17 @@ use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 
-/// A form's fields in their order; the guard has read them.
+/// A form's fields in order, as the guard has read them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FormFields(pub(super) Vec<(String, String)>);
 
 impl FormFields {
-    /// A field; empty when it was not sent.
+    /// A field; empty if it was not sent.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
     }
 
-    /// A field that has something in it.
+    /// A field that is not empty.
     pub(super) fn filled(&self, name: &str) -> Option<String> {
         Some(self.get(name).trim()).filter(|text| !text.is_empty()).map(str::to_owned)
     }
@@ -27,7 +27,7 @@ impl FormFields {
     }
 }
 
-/// The address of a list's page that begins behind `before`, with the same filters.
+/// The address of a list's page that begins after `before`, with the same filters.
 pub(super) fn older(list: &str, filters: &[(&str, &String)], before: impl Display) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let encoded = |text: &str| -> String {

@@ -1,4 +1,4 @@
-//! What was wrong with a form: one sentence for each field, where the field is, and all of them at the top.
+//! The errors of a form: one sentence for each field, at the field and at the top.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use super::fields::FormFields;
 use crate::local::{ErrorReply, ErrorReplyCode};
 use deskgate_protocol::secret::SecretKind;
 
-/// The agent's sentences, each with the field that it is about.
+/// The agent's error sentences, each with its field.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FormErrors(Vec<(&'static str, String)>);
 
 impl FormErrors {
-    /// The agent's sentences begin with the field's name and a colon, as the command line's flags are called; others
-    /// are about the whole, which has the name "".
+    /// The agent's sentences begin with the field's name and a colon, as the command line's options are called; others
+    /// are about the whole form, which has the name "".
     pub(super) fn new(message: &str, fields: &'static [&'static str]) -> Self {
         let mut wrong: Vec<(&'static str, String)> = Vec::new();
         for line in message.lines() {
@@ -24,7 +24,7 @@ impl FormErrors {
                 .and_then(|(name, why)| Some((*fields.iter().find(|field| **field == name)?, why.to_owned())));
             match (field, wrong.last_mut()) {
                 (Some(field), _) => wrong.push(field),
-                // What goes on over several lines belongs together.
+                // A continuation line belongs to the sentence before it.
                 (None, Some(("", why))) => *why += &format!("\n{line}"),
                 (None, _) => wrong.push(("", line.to_owned())),
             }
@@ -40,20 +40,20 @@ impl FormErrors {
         &self.0
     }
 
-    /// What is wrong with a field.
+    /// The error of a field.
     pub(super) fn at(&self, field: &str) -> Option<&str> {
         self.0.iter().find(|(name, _)| *name == field).map(|(_, why)| why.as_str())
     }
 }
 
-/// What a form that failed is answered with: whether its fields are wrong or the moment is, and the sentences.
+/// The status and errors of a failed form: whether its fields or the agent's state are the reason.
 pub(super) fn failed(no: &ErrorReply, fields: &'static [&'static str]) -> (StatusCode, FormErrors) {
     let status =
         if no.code == ErrorReplyCode::Invalid { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::CONFLICT };
     (status, FormErrors::new(&no.message, fields))
 }
 
-/// A form's fields as they come back: without what turned out to be a secret.
+/// A form's fields for showing it again, without those that turned out to be secrets.
 pub(super) fn without_secrets(fields: &FormFields) -> FormFields {
     let shown = |(name, value): &(String, String)| {
         let secret = name.ends_with("token") || SecretKind::of(value.trim()).is_some();
@@ -62,7 +62,7 @@ pub(super) fn without_secrets(fields: &FormFields) -> FormFields {
     FormFields(fields.0.iter().map(shown).collect())
 }
 
-/// The attributes that tie a control to its hint, and to its error when it has one.
+/// The attributes that tie a control to its hint and its error.
 pub(super) struct FieldAttributes {
     pub(super) field: &'static str,
     pub(super) wrong: bool,
@@ -78,7 +78,7 @@ impl fmt::Display for FieldAttributes {
     }
 }
 
-/// What it writes is made of names of ours.
+/// It writes only names from this program.
 impl HtmlSafe for FieldAttributes {}
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What stands around every page: where one is, how the line and access are, and what waits for the owner.
+//! The frame around every page: navigation, status of connection and access, and what waits for the owner.
 
 use super::Pages;
 use super::auth::Visitor;
@@ -6,7 +6,7 @@ use super::labels::{LineLabel, Shape};
 use crate::local::{AgentStatus, GetStatus, HealthProblem, ListApprovals, ProblemCode};
 use crate::settings::{Mode, Theme};
 
-/// A place in the side bar.
+/// A section in the side bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
     Overview,
@@ -19,12 +19,12 @@ pub(super) enum Section {
     Removed,
     Health,
     Settings,
-    /// No place of the side bar.
+    /// A page outside the side bar.
     Help,
 }
 
 impl Section {
-    /// All of them, as they stand in the side bar: the place, its address, its name, the key after `g`.
+    /// The sections in the order of the side bar: section, address, name, and the key after `g`.
     pub(super) const ALL: &[(Self, &'static str, &'static str, &'static str)] = &[
         (Self::Overview, "/", "Overview", "o"),
         (Self::Approvals, "/approvals", "Approvals", "a"),
@@ -39,31 +39,31 @@ impl Section {
     ];
 }
 
-/// One line of the side bar.
+/// One entry of the side bar.
 pub(super) struct NavItem {
     pub(super) address: &'static str,
     pub(super) name: &'static str,
     pub(super) key: &'static str,
     pub(super) here: bool,
-    /// What waits there.
+    /// How many items wait there.
     pub(super) count: usize,
 }
 
-/// What the frame of a page shows.
+/// The content of a page's frame.
 pub(super) struct Frame {
     pub(super) title: String,
     pub(super) section: Section,
     pub(super) token: String,
-    /// `None` while the agent is between two lines.
+    /// `None` while the agent changes its connection.
     pub(super) status: Option<AgentStatus>,
     pub(super) approvals: usize,
-    /// What was looked for.
+    /// The search text.
     pub(super) search: String,
     theme: Theme,
 }
 
 impl Frame {
-    /// Of a page. What cannot be asked is shown as unknown: a page is no worse than what it can know.
+    /// Builds the frame of a page. Values that cannot be queried are shown as unknown.
     pub(super) async fn new(pages: &Pages, visitor: &Visitor, section: Section, title: impl Into<String>) -> Self {
         let settings = pages.desk().store.settings();
         let (status, approvals, theme) = tokio::join!(
@@ -82,7 +82,7 @@ impl Frame {
         }
     }
 
-    /// The theme that was chosen against the system's.
+    /// The theme, if it was chosen against the system's.
     pub(super) fn theme(&self) -> Option<&'static str> {
         (self.theme != Theme::System).then(|| self.theme.as_str())
     }
@@ -101,7 +101,7 @@ impl Frame {
         })
     }
 
-    /// In the tab, so that one in the background shows what waits.
+    /// The title of the tab, which shows what waits.
     pub(super) fn tab(&self) -> String {
         let count = if self.approvals == 0 { String::new() } else { format!("({}) ", self.approvals) };
         format!("{count}{} – {} – Deskgate", self.title, self.device())
@@ -124,7 +124,7 @@ impl Frame {
         }
     }
 
-    /// Whether requests are accepted; `None` while nobody can say.
+    /// Whether requests are accepted; `None` if unknown.
     pub(super) fn access(&self) -> Option<bool> {
         Some(self.status.as_ref()?.access.as_ref()?.enabled)
     }
@@ -137,12 +137,12 @@ impl Frame {
         }
     }
 
-    /// Text that may hold others' words, as it is.
+    /// Text of others, with hidden characters made visible.
     pub(super) fn seen(&self, text: &str) -> String {
         deskgate_program::visible::block(text, "").trim_end().to_owned()
     }
 
-    /// The page of what a problem is about, where something can be done about it.
+    /// The page where a problem can be dealt with.
     pub(super) fn page_of(problem: &HealthProblem) -> String {
         match (problem.code, &problem.about) {
             (ProblemCode::RunsUnsettled, Some(run_id)) => format!("/runs/{run_id}"),
@@ -152,10 +152,10 @@ impl Frame {
         }
     }
 
-    /// The worst problem that lasts, and how many more there are.
+    /// The worst lasting problem, and how many more there are.
     pub(super) fn banner(&self) -> Option<(&HealthProblem, usize)> {
         let problems = &self.status.as_ref()?.problems;
-        // It is all there on its own page.
+        // The health page shows all of them.
         let worst = problems.first().filter(|_| self.section != Section::Health)?;
         Some((worst, problems.len() - 1))
     }

@@ -1,4 +1,4 @@
-//! What is wrong and what to do, as `deskgate doctor` says it; the end of the log; the support bundle.
+//! The health page: problems as in `deskgate doctor`, the end of the log, and the support bundle.
 
 use askama::Template;
 use axum::extract::{Query, State};
@@ -17,10 +17,10 @@ use crate::local::{
     MakeBundle, ProblemCode, Severity,
 };
 
-/// Lines of the log that are shown.
+/// How many lines of the log are shown.
 const LOG_LINES_SHOWN: u32 = 200;
 
-/// What of the log is shown.
+/// The filter of the log.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct LogQuery {
     #[serde(default)]
@@ -74,14 +74,14 @@ pub(super) async fn show(
     Ok(super::html(StatusCode::OK, &HealthPage { frame, report, filter: filter.log, lines }))
 }
 
-/// `POST /health`: every check, those too that take long.
+/// `POST /health`: makes every check, including the slow ones.
 pub(super) async fn check_all(State(pages): State<Pages>) -> Result<Redirect, PageError> {
     pages.desk().request(GetHealth { all: true }).await?;
     pages.live().changed(Topic::Status);
     Ok(Redirect::to("/health"))
 }
 
-/// `POST /health/attention`: hear of a problem, or not.
+/// `POST /health/attention`: ignores a problem, or shows it again.
 pub(super) async fn attend(State(pages): State<Pages>, fields: FormFields) -> Result<Redirect, PageError> {
     let wrong = |message: String| ErrorReply { code: ErrorReplyCode::Invalid, message };
     let code: ProblemCode = fields.get("code").parse().map_err(wrong)?;
@@ -103,14 +103,14 @@ struct BundleQuestion {
     bundle: Bundle,
 }
 
-/// `GET /health/bundle`: what would be in it.
+/// `GET /health/bundle`: lists its contents.
 pub(super) async fn ask_bundle(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
     let bundle = pages.desk().request(MakeBundle {}).await?;
     let frame = Frame::new(&pages, &visitor, Section::Health, "Support bundle").await;
     Ok(super::html(StatusCode::OK, &BundleQuestion { frame, bundle }))
 }
 
-/// `POST /health/bundle`: the file.
+/// `POST /health/bundle`: returns the file.
 pub(super) async fn bundle(State(pages): State<Pages>) -> Result<Response, PageError> {
     let bundle = pages.desk().request(MakeBundle {}).await?;
     let headers = [

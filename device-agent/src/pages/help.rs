@@ -1,4 +1,4 @@
-//! The page that only tells: what leads where, by keys.
+//! The help page: the keys of the sections.
 
 use askama::Template;
 use axum::extract::State;
@@ -16,7 +16,7 @@ struct HelpPage {
 }
 
 impl HelpPage {
-    /// The places that have a key.
+    /// The sections that have a key.
     fn places(&self) -> impl Iterator<Item = NavItem> {
         self.frame.items()
     }

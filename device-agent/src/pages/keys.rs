@@ -53,7 +53,7 @@ struct KeyCreatedPage {
     frame: Frame,
     application: String,
     created: CreatedKey,
-    /// Where calls go; unknown while the gateway cannot be asked.
+    /// The API's address; unknown while the gateway cannot be queried.
     address: Option<String>,
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn stored(Path(app_id): Path<ApplicationId>) -> Redirect {
     Redirect::to(&format!("/applications/{app_id}"))
 }
 
-/// The page with the key's text. It is an answer, not a page with an address: nobody can come back to it.
+/// The page with the key's text. It is the answer to a form and has no address: it cannot be opened again.
 pub(super) async fn shown_once(pages: &Pages, visitor: &Visitor, application: &str, created: CreatedKey) -> Response {
     let frame = Frame::new(pages, visitor, Section::Applications, "Key created").await;
     let address = pages.desk().manage(GetAccess {}).await.ok().map(|access| access.address);
@@ -81,7 +81,7 @@ struct NewKeyPage {
     problem: Option<String>,
 }
 
-/// What each right allows, in a sentence.
+/// The permission of each scope, in a sentence.
 fn allows(scope: Scope) -> &'static str {
     match scope {
         Scope::EndpointsRead => "list the services it may use",
@@ -125,12 +125,12 @@ async fn new(
     Ok(super::html(status, &NewKeyPage { frame, app_id, application, services, scopes, fields, problem }))
 }
 
-/// What the form asks for, or what is wrong with it.
+/// The request in the form, or its errors.
 fn request(app_id: ApplicationId, fields: &FormFields) -> Result<CreateKey, String> {
     let scopes = fields.all("scope").map(str::parse).collect::<Result<_, _>>().map_err(|error| format!("{error}"))?;
     let endpoints = fields.all("endpoint").map(str::parse).collect::<Result<_, _>>();
     let expires_at = match fields.filled("expires") {
-        // A day ends at its end, by the clock of the world.
+        // A day ends at its end, in UTC.
         Some(day) => Some(format!("{day}T23:59:59Z").parse().map_err(|_| format!("Ends: {day:?} is no day."))?),
         None => None,
     };
@@ -151,7 +151,7 @@ fn request(app_id: ApplicationId, fields: &FormFields) -> Result<CreateKey, Stri
     })
 }
 
-/// `POST /applications/{id}/keys/new`: shows the key, this once.
+/// `POST /applications/{id}/keys/new`: shows the key, once.
 pub(super) async fn create(
     State(pages): State<Pages>,
     visitor: Visitor,
@@ -209,7 +209,7 @@ pub(super) async fn ask_roll(
     Ok(super::html(StatusCode::OK, &RollQuestion { frame, app_id, key }))
 }
 
-/// `POST /applications/{id}/keys/{key}/roll`: shows the new key, this once.
+/// `POST /applications/{id}/keys/{key}/roll`: shows the new key, once.
 pub(super) async fn roll(
     State(pages): State<Pages>,
     visitor: Visitor,
@@ -224,7 +224,7 @@ pub(super) async fn roll(
     Ok(shown_once(&pages, &visitor, &application, created).await)
 }
 
-/// The seconds for which what was rolled is good beside the new one.
+/// For how many seconds the old key or secret stays valid beside the new one.
 pub(super) fn overlap(fields: &FormFields) -> Option<u32> {
     match fields.get("overlap") {
         "now" => Some(0),
@@ -246,7 +246,7 @@ pub(super) async fn ask_revoke(
     Ok(super::html(StatusCode::OK, &RevokeQuestion { frame, app_id, key, problem: None }))
 }
 
-/// `POST /applications/{id}/keys/{key}/revoke`: only with the last characters of the key, for it cannot be undone.
+/// `POST /applications/{id}/keys/{key}/revoke`: requires the key's last characters, because it cannot be undone.
 pub(super) async fn revoke(
     State(pages): State<Pages>,
     visitor: Visitor,

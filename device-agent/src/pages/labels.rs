@@ -1,6 +1,6 @@
-//! States in shape and word, times and lengths as people read them.
+//! Labels: states as shape and word, times and durations for people.
 //!
-//! A state is never told by colour alone: the shape comes before the word, and the colour repeats it.
+//! Colour alone never shows a state: the shape comes before the word, and the colour repeats it.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use deskgate_protocol::run::{Run, RunState};
 
 use crate::local::LineView;
 
-/// The shapes that states have.
+/// The shapes of states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Good,
@@ -50,7 +50,7 @@ impl Shape {
     }
 }
 
-/// The line to the gateway. What is wrong with it is told as a problem of the agent's health.
+/// The status of the connection to the gateway. Its problems are shown as health problems.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LineLabel {
     pub(super) shape: Shape,
@@ -120,7 +120,7 @@ impl fmt::Display for Count<'_> {
     }
 }
 
-/// A moment: how long ago, with the moment itself for whoever asks.
+/// A time: how long ago, with the exact time as a tooltip.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct When<'a>(pub(super) &'a Timestamp);
 
@@ -132,14 +132,14 @@ impl fmt::Display for When<'_> {
     }
 }
 
-/// What it writes is made of digits and its own words.
+/// It writes only digits and its own words.
 impl HtmlSafe for When<'_> {}
 
 fn ago(seconds: i64) -> String {
     if seconds < 5 { "just now".to_owned() } else { format!("{} ago", DurationText(seconds)) }
 }
 
-/// A length of time in seconds, to two units.
+/// A duration in seconds, in two units.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DurationText(pub(super) i64);
 

@@ -1,8 +1,8 @@
-//! Tells open pages what has changed. Each tab holds one stream; a page that hears of something it shows fetches itself
-//! anew and takes over those parts.
+//! Notifies open pages of changes. Each tab holds one stream; a page that gets a change of something it shows fetches
+//! itself again and replaces those parts.
 //!
-//! What changes on this computer is told at once. What only the gateway knows is looked at every few seconds, and only while
-//! somebody watches.
+//! Changes on this computer are sent at once. The gateway's data is polled every few seconds, and only while a page is
+//! open.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use super::Pages;
 use super::auth::Visitor;
 use crate::local::handler::{ActiveConnection, RequestHandler};
 
-/// Changes that a slow tab may be behind; it fetches everything when it is further.
+/// How many changes a slow tab may be behind; beyond that it fetches everything.
 const CHANGE_QUEUE_LEN: usize = 64;
-/// How often the gateway is asked while somebody watches.
+/// How often the gateway is polled while a page is open.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Runs that are compared with those of the last look.
+/// How many runs are compared with those of the last poll.
 const RUNS_COMPARED: u32 = 20;
 
 /// What has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Topic {
-    /// The line, access, what the agent works on.
+    /// The connection, access, the agent's work.
     Status,
     /// Requests for approval.
     Approvals,
@@ -60,10 +60,10 @@ impl Topic {
     }
 }
 
-/// Where changes are told.
+/// The sender of changes.
 pub(super) struct LiveUpdates {
     changes: broadcast::Sender<Topic>,
-    /// How many tabs have come so far.
+    /// How many tabs have connected so far.
     tabs: Arc<AtomicU64>,
     stop: CancellationToken,
 }
@@ -78,9 +78,9 @@ impl LiveUpdates {
         Self { changes, tabs, stop }
     }
 
-    /// Tells every tab.
+    /// Notifies every tab.
     pub(super) fn changed(&self, topic: Topic) {
-        // Nobody may watch.
+        // There may be no open page.
         let _ = self.changes.send(topic);
     }
 }
@@ -104,7 +104,7 @@ async fn follow(desk: RequestHandler, changes: broadcast::Sender<Topic>, tabs: A
     }
 }
 
-/// Returns when the engine's dispatcher has ended and another one is there or will be.
+/// Returns when the connection's dispatcher has ended and another one is there or will be.
 async fn follow_engine(
     desk: &RequestHandler,
     engine: ActiveConnection,
@@ -132,7 +132,7 @@ async fn follow_engine(
             _ = decisions.changed() => vec![Topic::Approvals],
             _ = health.changed() => vec![Topic::Status],
             _ = checks.changed() => vec![Topic::Checks],
-            // Always ticking: a page that opens while nothing happens is not to wait for something to happen.
+            // Always ticking: a page that opens while the agent is idle must not wait for a change.
             _ = look.tick() => match changes.receiver_count() {
                 0 => Vec::new(),
                 _ => seen.compare(desk, tabs.load(Ordering::Relaxed)).await,
@@ -144,10 +144,10 @@ async fn follow_engine(
     }
 }
 
-/// What only the gateway knows, as it was at the last look.
+/// The gateway's data at the last poll.
 #[derive(Debug, Default)]
 struct GatewaySnapshot {
-    /// The tabs that had come by then. A later one may show something newer, which is no change once it is undone.
+    /// How many tabs had connected by then. A later one may show something newer, which is no change once it is undone.
     tabs: u64,
     runs: Option<Sha256Digest>,
     deliveries: Option<Sha256Digest>,
@@ -156,7 +156,7 @@ struct GatewaySnapshot {
 }
 
 impl GatewaySnapshot {
-    /// Looks again, and says what is not as it was.
+    /// Polls again, and returns the changes.
     async fn compare(&mut self, desk: &RequestHandler, tabs: u64) -> Vec<Topic> {
         let newest = ListRuns { limit: RUNS_COMPARED, ..ListRuns::default() };
         let told = ListDeliveries { limit: RUNS_COMPARED, ..ListDeliveries::default() };
@@ -186,7 +186,7 @@ pub(super) async fn stream(
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let (changes, stop) = (pages.live().changes.subscribe(), pages.live().stop.clone());
     pages.live().tabs.fetch_add(1, Ordering::Relaxed);
-    // The first event tells a page that was cut off to fetch what it has missed.
+    // The first event makes a reconnected page fetch what it has missed.
     let begin = Some(Event::default().event("hello").data("here").retry(Duration::from_secs(1)));
     let events = futures_util::stream::unfold((begin, changes, stop), |(begin, mut changes, stop)| async move {
         if let Some(event) = begin {

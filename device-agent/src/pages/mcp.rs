@@ -1,5 +1,4 @@
-//! Servers elsewhere whose tools services may use (MCP): where they are, what they offer, and what of it is pinned. Their
-//! keys never come back.
+//! The page of MCP servers: addresses, tools, and pinned lists. Keys are never shown.
 
 use askama::Template;
 use axum::extract::{Path, Query, State};
@@ -23,10 +22,10 @@ use crate::local::{
 use crate::services::tool_pins::{PinState, ServerView, ToolChange};
 use deskgate_program::visible;
 
-/// The form's fields, by the names of the command line's flags.
+/// The form's fields, by the names of the command line's options.
 const MCP_SERVER_FIELDS: &[&str] = &["name", "url", "key", "header", "key_place"];
 
-/// How a server stands, in one word.
+/// The state of a server, in one word.
 fn state(view: &ServerView) -> (Shape, &'static str) {
     let any = |wanted: fn(&PinState) -> bool| view.pins().any(wanted);
     match &view.offer {
@@ -39,7 +38,7 @@ fn state(view: &ServerView) -> (Shape, &'static str) {
     }
 }
 
-/// How a definition stands, and what to do about it.
+/// The state of a definition's pin, and what to do about it.
 fn stands(pin: Option<&PinState>) -> (Shape, &'static str) {
     match pin {
         None => (Shape::Over, "does not use it"),
@@ -91,24 +90,24 @@ impl McpServerPage {
         let server = view.as_ref().map(|view| &view.server);
         let place = match server.and_then(|server| server.key_place) {
             Some(place) => place,
-            // A page is no worse than what it can know.
+            // Settings that cannot be queried do not prevent the page.
             None => pages.desk().request(GetSettings {}).await.map(|settings| settings.key_place).unwrap_or_default(),
         };
         let field = |name: &str, value: Option<&String>| (name.to_owned(), value.cloned().unwrap_or_default());
         let fields = FormFields(vec![
             field("url", server.map(|server| &server.url)),
-            // The usual one need not be named.
+            // The default need not be shown.
             field("header", server.and_then(|server| server.header.as_ref()).filter(|name| *name != "authorization")),
             ("key_place".to_owned(), place.as_str().to_owned()),
         ]);
         Self { frame, view, fields, wrong: FormErrors::default(), said: None }
     }
 
-    /// The page with what was wrong, and everything that was in the form but secrets.
+    /// The page with the errors, and the submitted values except secrets.
     fn failed(self, fields: &FormFields, no: &ErrorReply) -> Response {
         let mut fields = without_secrets(fields);
         for (name, value) in &mut fields.0 {
-            // An address may hold a password or a key where none belongs.
+            // A wrong address may hold a password or a key.
             if name == "key" || (name == "url" && value.contains(['@', '?', '#'])) {
                 value.clear();
             }
@@ -121,7 +120,7 @@ impl McpServerPage {
         format!("/mcp/{}", self.view.as_ref().map_or("new", |view| &view.server.name))
     }
 
-    /// Whether it is this control that is wrong.
+    /// Whether this control has an error.
     fn wrong(&self, field: &str) -> bool {
         self.wrong.at(field).is_some()
     }
@@ -219,7 +218,7 @@ async fn set(
     }
 }
 
-/// The field that an answer of the agent is about, as [`FormErrors`] reads it; nothing where the answer says so itself.
+/// The field that an agent's error is about, as [`FormErrors`] reads it; empty if the message names it.
 fn place_of(message: &str) -> &'static str {
     match message {
         _ if message.starts_with("an MCP server's name") => "name: ",
@@ -238,7 +237,7 @@ fn request(name: String, fields: &FormFields) -> Result<SetMcpServer, String> {
         }
     }
     let key = match fields.filled("key") {
-        // A Deskgate key opens Deskgate, and nothing else.
+        // A Deskgate key opens only Deskgate.
         Some(text) => match SecretKind::of(&text).filter(|kind| *kind != SecretKind::ModelProviderKey) {
             Some(other) => return Err(format!("key: this is {other}, not a key of an MCP server")),
             None => NewKey::Replace(text),
@@ -251,7 +250,7 @@ fn request(name: String, fields: &FormFields) -> Result<SetMcpServer, String> {
     Ok(SetMcpServer { name, url: fields.filled("url"), header, key, key_place })
 }
 
-/// `POST /mcp/{name}/look`: asks the server for its tools. Takes as long as it does.
+/// `POST /mcp/{name}/look`: queries the server's tools, without a timeout of its own.
 pub(super) async fn look(
     State(pages): State<Pages>,
     visitor: Visitor,
@@ -269,7 +268,7 @@ pub(super) async fn look(
     }
 }
 
-/// A tool that is not what it was, as a person reads it.
+/// A changed tool, for people.
 struct ToolChangeRow {
     tool: String,
     old: String,
@@ -293,15 +292,15 @@ struct AcceptQuestion {
     frame: Frame,
     name: String,
     tools_sha256: String,
-    /// What is different for the drafts that it is taken over into; the same for several is said once.
+    /// The differences for the drafts that accept it; the same one for several is shown once.
     changes: Vec<ToolChangeRow>,
-    /// Whether a list that was pinned is not known any more.
+    /// Whether a pinned list is no longer stored.
     unknown: bool,
     /// The services whose drafts change.
     services: Vec<String>,
 }
 
-/// `GET /mcp/{name}/accept`: the question before another list is taken over, with what is different in it.
+/// `GET /mcp/{name}/accept`: the question before another list is accepted, with its differences.
 pub(super) async fn ask_accept(
     State(pages): State<Pages>,
     visitor: Visitor,
@@ -336,7 +335,7 @@ pub(super) async fn ask_accept(
     Ok(super::html(StatusCode::OK, &question))
 }
 
-/// `POST /mcp/{name}/accept`: exactly the list that the question was about.
+/// `POST /mcp/{name}/accept`: accepts exactly the list that the question was about.
 pub(super) async fn accept(
     State(pages): State<Pages>,
     Path(name): Path<String>,

@@ -1,16 +1,16 @@
-//! The management pages: what the desktop's owner sees and does in a browser, on loopback.
+//! The management pages: the desktop owner's view in a browser, on loopback.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | here | the addresses of all pages |
-//! | `door`, `sign_in`, `sessions` | who gets in |
-//! | `frame`, `words`, `style` | what all pages share |
-//! | `live` | tells open pages what has changed |
-//! | one for each page | what it shows, and what its forms do |
+//! | here | the routes of all pages |
+//! | `auth`, `sign_in`, `sessions` | access control |
+//! | `frame`, `labels`, `style` | what all pages share |
+//! | `live` | notifies open pages of changes |
+//! | one for each page | its content and its forms |
 //!
-//! Pages are written by the server and work without their script, which only keeps them fresh and saves steps. They
-//! ask what the command line asks (`local`), so neither can do what the other cannot. A form that worked leads to a page by a
-//! redirect; one that failed comes back with everything that was in it.
+//! The server renders the pages, and they work without their script, which only keeps them fresh and saves steps. They
+//! use the command line's requests (`local`), so neither can do what the other cannot. A form that succeeded redirects
+//! to a page; one that failed is shown again with the submitted values.
 
 mod access;
 mod applications;
@@ -77,12 +77,12 @@ use frame::{Frame, Section};
 use live::LiveUpdates;
 use sessions::Sessions;
 
-/// Where pages are the first time, if nobody else is there.
+/// The first port that is tried.
 const DEFAULT_PORT: u16 = 7420;
-/// Ports that are tried one after the other.
+/// How many ports are tried, one after the other.
 const MAX_PORT_ATTEMPTS: u16 = 20;
 
-/// What every page is made from. Cloning is cheap.
+/// The state behind every page. Clones are cheap.
 #[derive(Clone)]
 pub struct Pages(Arc<PagesInner>);
 
@@ -95,14 +95,14 @@ struct PagesInner {
 }
 
 impl Pages {
-    /// Pages at an address, until `stop`.
+    /// The pages at an address, until `stop`.
     pub async fn new(
         desk: RequestHandler,
         address: SocketAddr,
         stop: CancellationToken,
     ) -> Result<Self, deskgate_store::Error> {
         let sessions = Sessions::load(desk.store.settings()).await?;
-        // Cookies do not know ports: two agents of one computer are told apart by their keys.
+        // Cookies ignore ports: the names of two agents' cookies differ by their keys.
         let own = Sha256Digest::of(desk.key.public_key().fingerprint().as_bytes()).to_string();
         let cookie = format!("ui_{}", &own[..8]);
         desk.launch.set_address(address);
@@ -132,7 +132,10 @@ impl Pages {
     }
 }
 
-/// A place on loopback: the port of the last time, or the first one that is free.
+/// Listens on loopback: on the last port, or the first free one.
+///
+/// # Errors
+/// No port is free.
 pub async fn listen(settings: &Settings) -> std::io::Result<TcpListener> {
     let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let known = settings.page_port().await.ok().flatten();
@@ -140,7 +143,7 @@ pub async fn listen(settings: &Settings) -> std::io::Result<TcpListener> {
         if let Ok(listener) = TcpListener::bind(at(port)).await {
             let port = listener.local_addr()?.port();
             match known {
-                // Whoever has the port today may be gone tomorrow.
+                // The process that has the port may end later, so the saved port stays.
                 Some(known) if known != port => {
                     tracing::warn!(known, port, "the pages' port of the last time is taken")
                 }
@@ -153,7 +156,7 @@ pub async fn listen(settings: &Settings) -> std::io::Result<TcpListener> {
     Err(std::io::ErrorKind::AddrInUse.into())
 }
 
-/// Every page.
+/// The router of all pages.
 pub fn router(pages: Pages) -> Router {
     Router::new()
         .route("/", get(overview::show))
@@ -254,7 +257,7 @@ fn html(status: StatusCode, page: &impl Template) -> Response {
     }
 }
 
-/// Why there is no page: the agent's own words.
+/// An error page, with the agent's own words.
 #[derive(Debug)]
 struct PageError(ErrorReply);
 
@@ -264,7 +267,7 @@ impl<E: Into<ErrorReply>> From<E> for PageError {
     }
 }
 
-/// What the door shows in the place of a page that there is not.
+/// The content of an error page.
 #[derive(Clone, Debug)]
 struct ErrorNotice {
     title: &'static str,
@@ -276,12 +279,12 @@ struct ErrorNotice {
 struct ErrorPage {
     frame: Frame,
     message: String,
-    /// Whether it may pass by itself.
+    /// Whether the error may pass by itself.
     passes: bool,
 }
 
 impl ErrorPage {
-    /// The answer in words, with what stands around every page.
+    /// The error page with its frame.
     async fn of(pages: &Pages, visitor: &Visitor, status: StatusCode, told: ErrorNotice) -> Response {
         let frame = Frame::new(pages, visitor, Section::Help, told.title).await;
         let passes = status == StatusCode::SERVICE_UNAVAILABLE;

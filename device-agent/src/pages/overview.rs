@@ -1,4 +1,4 @@
-//! The first page: the way of a request, what needs the owner, and the newest runs.
+//! The overview: a request's path, what waits for the owner, and the newest runs.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ use super::{PageError, Pages};
 use crate::local::ListServices;
 use crate::settings::Mode;
 
-/// Runs that are shown.
+/// How many runs are shown.
 const RUNS_SHOWN: u32 = 8;
 
 #[derive(Template)]
@@ -68,7 +68,7 @@ impl OverviewPage {
         Plot::new(sentence, &columns)
     }
 
-    /// How long runs of the last week took, day by day: the lower part is half of them, the whole 95 of 100.
+    /// How long runs of the last week took, day by day: the lower part is the median, the whole the 95th percentile.
     fn times(numbers: &Numbers) -> Plot {
         let of = |took: &DurationStats| format!(": {}", Self::took(took).trim_end_matches('.'));
         let sentence = format!(
@@ -90,7 +90,7 @@ impl OverviewPage {
         format!("Half of them took at most {half}, 95 of 100 at most {most}.")
     }
 
-    /// A length, short ones with tenths of a second.
+    /// A duration, short ones with tenths of a second.
     fn span(ms: u64) -> String {
         match ms {
             0..10_000 => format!("{:.1} s", ms as f64 / 1000.0),
@@ -98,7 +98,7 @@ impl OverviewPage {
         }
     }
 
-    /// How many health problems are open, if the agent knows.
+    /// How many health problems are open, if known.
     fn problems(&self) -> Option<u32> {
         self.frame.status.as_ref().map(|status| u32::try_from(status.problems.len()).unwrap_or(u32::MAX))
     }
@@ -108,7 +108,7 @@ impl OverviewPage {
     }
 }
 
-/// One station of a request's way.
+/// One station on a request's path.
 struct Hop {
     name: &'static str,
     /// The address of the page that is about it.
@@ -122,7 +122,7 @@ struct SetupStep {
     text: &'static str,
     done: bool,
     command: &'static str,
-    /// What leads to its page, as soon as there is one.
+    /// The button to its page, as soon as there is one.
     button: Option<(&'static str, String)>,
 }
 
@@ -135,14 +135,14 @@ pub(super) struct RunRow {
 }
 
 impl RunRow {
-    /// How long it took, or takes so far.
+    /// How long it took, or has taken so far.
     pub(super) fn took(&self) -> Option<DurationText> {
         let end = self.run.finished_at.unwrap_or_else(deskgate_protocol::Timestamp::now);
         Some(DurationText(end.0.as_second() - self.run.started_at?.0.as_second()))
     }
 }
 
-/// What the identifiers in runs are called here.
+/// The names of applications and services, for the identifiers in runs.
 #[derive(Default)]
 pub(super) struct Names {
     services: HashMap<EndpointId, (String, ApplicationId)>,
@@ -150,7 +150,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Those of today; what cannot be asked stays without a name.
+    /// The current names; those that cannot be queried are missing.
     pub(super) async fn new(pages: &Pages) -> Self {
         let (services, applications) =
             tokio::join!(pages.desk().request(ListServices {}), pages.desk().manage(ListApplications {}));
@@ -190,10 +190,10 @@ impl Names {
     }
 }
 
-/// What of the page was asked for.
+/// The query of the page.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct OverviewQuery {
-    /// The first steps, though they are done.
+    /// Whether to show the first steps although they are done.
     #[serde(default)]
     steps: bool,
 }
@@ -216,7 +216,7 @@ pub(super) async fn show(
     let services = services.unwrap_or_default();
     let rows: Option<Vec<_>> = listed.ok().map(|page| page.runs.into_iter().map(|run| names.row(run)).collect());
     let any_run = rows.as_ref().is_some_and(|rows| !rows.is_empty());
-    // Without the gateway nobody knows what is done.
+    // Without the gateway it is unknown which steps are done.
     let mut steps = applications.map(|applications| steps(&applications, &services, any_run)).unwrap_or_default();
     if !place.steps && steps.iter().all(|step| step.done) {
         steps.clear();
@@ -232,7 +232,7 @@ pub(super) async fn show(
     Ok(super::html(StatusCode::OK, &OverviewPage { frame, hops, steps, rows, unsettled, numbers: numbers.ok() }))
 }
 
-/// The list of the first visit, until all of it is done. Each step that is open and can be done leads to its page.
+/// The first steps, until all are done. Each open step that can be done leads to its page.
 fn steps(applications: &[Application], services: &[Service], any_run: bool) -> Vec<SetupStep> {
     let published = services.iter().find(|service| service.published.is_some());
     let active = applications.iter().find(|app| app.state == ApplicationState::Active);

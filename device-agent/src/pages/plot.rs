@@ -1,20 +1,20 @@
-//! Small plots, drawn by the server: bars in a row, each with its number in the table beside.
+//! Small plots, drawn by the server: bars in a row, whose numbers are in the table beside them.
 
 use super::labels::Shape;
 
-/// The measures of a plot, in its own units.
+/// The height of a plot, in its own units.
 const PLOT_HEIGHT: f64 = 60.0;
 const BAR_SPACING: f64 = 14.0;
 const BAR_WIDTH: f64 = 11.0;
 
-/// Bars in a row; each is made of parts that stand on one another.
+/// Bars in a row; each consists of stacked parts.
 pub(super) struct Plot {
-    /// What it shows, in a sentence.
+    /// The plot's description, in a sentence.
     pub(super) sentence: String,
     pub(super) bars: Vec<Bar>,
 }
 
-/// One part of a bar as it is drawn.
+/// One drawn part of a bar.
 pub(super) struct Bar {
     pub(super) class: &'static str,
     pub(super) x: f64,
@@ -24,7 +24,7 @@ pub(super) struct Bar {
 }
 
 impl Plot {
-    /// Of columns of numbers; the parts of a column from the bottom up.
+    /// From columns of numbers; the parts of a column from the bottom up.
     pub(super) fn new(sentence: String, columns: &[Vec<(Shape, u32)>]) -> Self {
         let sum = |column: &[(Shape, u32)]| column.iter().map(|(_, number)| f64::from(*number)).sum::<f64>();
         let most = columns.iter().map(|column| sum(column)).fold(1.0, f64::max);
@@ -32,7 +32,7 @@ impl Plot {
         for (place, column) in columns.iter().enumerate() {
             let mut top = PLOT_HEIGHT;
             for (shape, number) in column.iter().filter(|(_, number)| *number > 0) {
-                // What happened is seen, however little of it there was.
+                // Small values stay visible.
                 let height = (f64::from(*number) / most * PLOT_HEIGHT).max(1.5);
                 top -= height;
                 bars.push(Bar {
@@ -47,7 +47,7 @@ impl Plot {
         Self { sentence, bars }
     }
 
-    /// The width of a plot of so many columns.
+    /// The width of a plot with this many columns.
     pub(super) fn width(columns: usize) -> f64 {
         columns as f64 * BAR_SPACING
     }

@@ -1,4 +1,4 @@
-//! The model providers of this computer: what kind, where, and whether a key is saved. The key itself never comes back.
+//! The page of model providers: kind, address, and whether a key is saved. Keys are never shown.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -17,7 +17,7 @@ use crate::local::{
     RemoveProvider, SetProvider,
 };
 
-/// The kinds with what they are called.
+/// The kinds with their names.
 const KINDS: [(ProviderKind, &str, &str); 2] = [
     (ProviderKind::Anthropic, "anthropic", "Anthropic's Messages API"),
     (ProviderKind::Openai, "openai", "OpenAI's Chat Completions API, which most other servers speak too"),
@@ -61,7 +61,7 @@ struct ProviderPage {
     problem: Option<FormProblem>,
 }
 
-/// What is wrong, and the control it leads to.
+/// An error, and the control it leads to.
 struct FormProblem {
     place: &'static str,
     message: String,
@@ -73,7 +73,7 @@ impl ProviderPage {
         self.fields.get("kind") == name
     }
 
-    /// Whether it is this control that is wrong.
+    /// Whether this control has an error.
     fn wrong(&self, place: &str) -> bool {
         self.problem.as_ref().is_some_and(|problem| problem.place == place)
     }
@@ -176,7 +176,7 @@ async fn set(
     }
 }
 
-/// The form again, with everything that was in it but the key and whatever else may be one.
+/// The form again, with the submitted values except the key and other possible secrets.
 async fn refuse(
     pages: &Pages,
     visitor: &Visitor,
@@ -188,7 +188,7 @@ async fn refuse(
     form(pages, visitor, saved, fields, Some(problem)).await
 }
 
-/// The control that an answer of the agent is about.
+/// The control that an agent's error is about.
 fn place_of(message: &str) -> &'static str {
     match message {
         _ if message.starts_with("the base URL") => "base_url",

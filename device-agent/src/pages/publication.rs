@@ -1,4 +1,4 @@
-//! What follows a checked draft: its publication, and a run of what is published to see what it does.
+//! Publishing a checked draft, and starting a test run of the published version.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -41,7 +41,7 @@ pub(super) async fn ask_publish(
     Ok(super::html(StatusCode::OK, &PublishQuestion { frame, service, summary }))
 }
 
-/// `POST /services/{id}/publish`: exactly the draft that the question was about.
+/// `POST /services/{id}/publish`: publishes exactly the draft that the question was about.
 pub(super) async fn publish(
     State(pages): State<Pages>,
     visitor: Visitor,
@@ -65,7 +65,7 @@ pub(super) async fn publish(
     }
 }
 
-/// `POST /services/{id}/try`: starts a run of what is published, as a caller would.
+/// `POST /services/{id}/try`: starts a run of the published version, as a caller would.
 pub(super) async fn try_out(
     State(pages): State<Pages>,
     visitor: Visitor,

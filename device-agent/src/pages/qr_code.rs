@@ -2,14 +2,14 @@
 
 use qrcode::{Color, EcLevel, QrCode};
 
-/// The quiet zone that readers need around a code, in squares (ISO/IEC 18004).
+/// The quiet zone that readers need around a code, in modules (ISO/IEC 18004).
 const QUIET_ZONE_MODULES: usize = 4;
 
-/// A code in squares of one unit.
+/// A code of modules, each one unit wide.
 pub(super) struct QrImage {
-    /// How many squares wide and high, with the quiet zone.
+    /// The side length in modules, with the quiet zone.
     pub(super) side: usize,
-    /// The dark ones, as the `d` of an SVG path.
+    /// The dark modules, as the `d` of an SVG path.
     pub(super) path: String,
 }
 

@@ -12,7 +12,7 @@ use super::{Pages, html};
 #[template(path = "remove.html")]
 pub(super) struct RemovalQuestion {
     frame: Frame,
-    /// What it is: a provider, or a server.
+    /// The kind of thing: a provider, or a server.
     what: &'static str,
     /// The address of their list.
     list: &'static str,
@@ -22,7 +22,7 @@ pub(super) struct RemovalQuestion {
 }
 
 impl RemovalQuestion {
-    /// Asks about one, with the services that name it.
+    /// Asks before one is removed, with the services that name it.
     pub(super) async fn ask(
         pages: &Pages,
         visitor: &Visitor,

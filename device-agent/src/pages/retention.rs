@@ -1,4 +1,4 @@
-//! For how long what is over is kept on this computer; a question with numbers comes before anything is deleted.
+//! Retention times; a question with numbers comes before any deletion.
 
 use askama::Template;
 use axum::extract::{Query, State};
@@ -21,7 +21,7 @@ struct RetentionQuestion {
     kept: Retention,
 }
 
-/// One kind of what is kept: for how long now and then, how much there is, and how much of it goes.
+/// One kind of data: its retention time now and then, its amount, and how much is deleted.
 struct RetentionRow {
     what: &'static str,
     now: u32,
@@ -42,7 +42,7 @@ impl RetentionQuestion {
     }
 }
 
-/// What the form asks for, or one sentence for each field that is none.
+/// The retention times in the form, or one sentence for each wrong field.
 fn keep(fields: &FormFields) -> Result<RetentionSettings, ErrorReply> {
     let mut wrong = Vec::new();
     let mut days = |name: &str| {
@@ -65,7 +65,7 @@ fn keep(fields: &FormFields) -> Result<RetentionSettings, ErrorReply> {
     }
 }
 
-/// `GET /settings/retention`: what would go, before it does.
+/// `GET /settings/retention`: shows what would be deleted.
 pub(super) async fn ask(
     State(pages): State<Pages>,
     visitor: Visitor,

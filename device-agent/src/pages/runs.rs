@@ -1,4 +1,4 @@
-//! Runs: the list, one run, and what its owner can do with it.
+//! Runs: the list, one run, and its owner's actions.
 
 use askama::Template;
 use axum::extract::{Path, Query, State};
@@ -20,12 +20,12 @@ use super::{PageError, Pages};
 use crate::local::{ErrorReply, ErrorReplyCode, Evidence, OnDisk, OwnerFinding, ReconcileRun, ShowEvidence};
 use deskgate_program::visible;
 
-/// Runs on one page.
+/// How many runs one page shows.
 const RUNS_PER_PAGE: u32 = 50;
 
-/// What the list shows.
+/// The filter of the list.
 ///
-/// A form sends every field; an empty one narrows nothing down.
+/// A form sends every field; empty ones are ignored.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct RunsQuery {
     #[serde(default)]
@@ -41,7 +41,7 @@ pub(super) struct RunsQuery {
 }
 
 impl RunsQuery {
-    /// What is asked for; a field that nobody could have chosen counts as empty.
+    /// The request; an invalid value counts as empty.
     fn request(&self) -> ListRuns {
         ListRuns {
             limit: RUNS_PER_PAGE,
@@ -95,7 +95,7 @@ pub(super) async fn list(
     let (frame, names) = tokio::join!(Frame::new(&pages, &visitor, Section::Runs, "Runs"), Names::new(&pages));
     let (page, problem) = match pages.desk().manage(filter.request()).await {
         Ok(page) => (page, None),
-        // What was searched for is no identifier.
+        // The search text is no identifier.
         Err(no) if no.code == ErrorReplyCode::Invalid => {
             (RunPage { runs: Vec::new(), has_more: false, next: None }, Some(no.message))
         }
@@ -156,7 +156,7 @@ impl RunDetailPage {
     }
 }
 
-/// A writing call of a run that is not settled, in words.
+/// A writing call of an unsettled run, in words.
 struct UnsettledCallRow {
     tool: String,
     place: String,

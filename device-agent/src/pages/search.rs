@@ -1,4 +1,4 @@
-//! Search: one box on every page. What is meant for certain is shown itself; otherwise all that fits is listed.
+//! Search: one box on every page. A certain hit is opened; otherwise all hits are listed.
 
 use askama::Template;
 use axum::extract::{Query, State};
@@ -13,7 +13,7 @@ use super::{PageError, Pages};
 use crate::local::{ErrorReplyCode, Find, HitKind, SearchHit, SearchResults};
 use deskgate_program::visible;
 
-/// What is looked for.
+/// The search text.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct SearchQuery {
     #[serde(default)]
@@ -29,7 +29,7 @@ struct SearchPage {
 }
 
 impl SearchPage {
-    /// What was found, by kind.
+    /// The hits, by kind.
     fn kinds(&self) -> Vec<(&'static str, Vec<&SearchHit>)> {
         let all = [
             (HitKind::Application, "Applications"),

@@ -1,4 +1,4 @@
-//! Secrets for signatures: shown once, and the question before another one.
+//! Signing secrets: shown once, and the question before a new one.
 
 use askama::Template;
 use axum::http::StatusCode;
@@ -10,17 +10,17 @@ use super::frame::Frame;
 use super::labels::When;
 use super::webhook_kinds::WebhookKind;
 
-/// The page with a secret's text. It is an answer, not a page with an address: nobody can come back to it.
+/// The page with a secret's text. It is the answer to a form and has no address: it cannot be opened again.
 #[derive(Template)]
 #[template(path = "secret-shown.html")]
 pub(super) struct SecretPage {
     pub(super) frame: Frame,
-    /// Who needs it.
+    /// The text about where the secret is needed.
     pub(super) lead: String,
     pub(super) secret: String,
-    /// What a file with it is called.
+    /// The name of a file with the secret.
     pub(super) file: &'static str,
-    /// What the secret before it is good for, and until when.
+    /// What the old secret is still valid for, and until when.
     pub(super) old: Option<(&'static str, Timestamp)>,
     /// The address to register with it, and how.
     pub(super) register: Option<(String, &'static WebhookKind)>,
@@ -33,16 +33,16 @@ impl SecretPage {
     }
 }
 
-/// The question before another secret.
+/// The question before a new secret.
 #[derive(Template)]
 #[template(path = "secret-roll.html")]
 pub(super) struct RollQuestion {
     pub(super) frame: Frame,
-    /// What happens, up to the time until which the old one is good.
+    /// The consequences, up to the time until which the old one is valid.
     pub(super) lead: String,
-    /// Whose secret it is: the page that the question belongs to.
+    /// The page to which the question belongs.
     pub(super) back: String,
-    /// Whether the other side makes the secret always; absent if it never does.
+    /// Whether the other side always makes the secret; absent if it never does.
     pub(super) given: Option<bool>,
     pub(super) fields: FormFields,
     pub(super) problem: Option<String>,

@@ -1,7 +1,7 @@
-//! The form of a service: a definition as fields, and fields as a definition.
+//! The form of a service: conversion between a definition and form fields.
 //!
-//! A field has the name that it has in a definition where there is one, so that what is wrong with a definition leads to
-//! its field. Whatever cannot be read keeps the form as it was sent, save for a secret, which never comes back.
+//! A field has its name in the definition where there is one, so that a definition's errors lead to their fields. An
+//! unreadable form is kept as it was sent, except for secrets, which are never shown.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use deskgate_protocol::secret::SecretKind;
 use super::fields::FormFields;
 use crate::local::ConfiguredServer;
 
-/// The fields that hold text that a person may have pasted.
+/// The text fields into which a person may have pasted a secret.
 const TEXT_FIELDS: [&str; 8] =
     ["name", "description", "working_directory", "model", "instructions", "rules", "protected", "skills"];
 /// Units of time that the form offers, with their seconds.
@@ -22,7 +22,7 @@ pub(super) const UNITS: [(&str, u32); 4] = [("days", 86_400), ("hours", 3_600), 
 /// Tools whose calls ask first unless a rule says otherwise.
 const ASKING_TOOLS: [ToolName; 3] = [ToolName::Edit, ToolName::Write, ToolName::Bash];
 
-/// What a new service has before anybody wrote anything.
+/// The initial definition of a new service.
 pub(super) fn blank() -> Definition {
     Definition {
         name: String::new(),
@@ -41,7 +41,7 @@ pub(super) fn blank() -> Definition {
     }
 }
 
-/// A definition as the form shows it.
+/// A definition as form fields.
 pub(super) fn fields(definition: &Definition) -> FormFields {
     let mut fields = Vec::new();
     let mut set = |name: &str, value: String| fields.push((name.to_owned(), value));
@@ -82,7 +82,7 @@ pub(super) fn fields(definition: &Definition) -> FormFields {
     FormFields(fields)
 }
 
-/// What was sent as a definition, or everything that is wrong with it. `before` is what the draft was.
+/// The definition in a form, or all of its errors. `before` is the old draft.
 pub(super) async fn definition(
     fields: &FormFields,
     before: &Definition,
@@ -90,12 +90,12 @@ pub(super) async fn definition(
 ) -> Result<Definition, Vec<FieldError>> {
     let (fields, before, servers) = (fields.clone(), before.clone(), servers.to_vec());
     let read = move || FormReader { fields: &fields, before: &before, wrong: Vec::new() }.read(&servers);
-    // Folders and skills are looked at on the disk.
+    // Folders and skills are read from the disk.
     let read = tokio::task::spawn_blocking(read).await;
     read.unwrap_or_else(|_| Err(vec![wrong("name", "the form could not be read; send it again")]))
 }
 
-/// Takes secrets out of what was sent, and says where they were.
+/// Removes secrets from the submitted fields, and returns where they were.
 pub(super) fn take_out_secrets(fields: &mut FormFields) -> Vec<FieldError> {
     let mut found = Vec::new();
     for (name, value) in &mut fields.0 {
@@ -122,12 +122,12 @@ fn lines<T: ToString>(items: &[T]) -> String {
     items.iter().map(T::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// The largest unit that a time is a whole number of.
+/// The largest unit that divides a time evenly.
 fn unit_of(seconds: u32) -> (&'static str, u32) {
     UNITS.into_iter().find(|(_, unit)| seconds.is_multiple_of(*unit)).unwrap_or(("seconds", 1))
 }
 
-/// The same things in the order that they had: an order without a meaning makes no other definition.
+/// The same elements in their old order: a different order without meaning must not make another definition.
 fn in_order_of<T: PartialEq + Clone>(before: &[T], now: Vec<T>) -> Vec<T> {
     let same = before.len() == now.len() && before.iter().all(|item| now.contains(item));
     if same { before.to_vec() } else { now }
@@ -159,7 +159,7 @@ impl FormReader<'_> {
             mcp,
         };
         if let Err(InvalidDefinition(found)) = definition.validate() {
-            // What could not even be read was said.
+            // Unreadable fields were reported already.
             let new = |error: &FieldError| !self.wrong.iter().any(|known| known.field == error.field);
             let found: Vec<_> = found.into_iter().filter(new).collect();
             self.wrong.extend(found);
@@ -202,7 +202,7 @@ impl FormReader<'_> {
         in_order_of(&self.before.mcp, servers)
     }
 
-    /// One that was there keeps the text that was taken over, unless it is to be read again.
+    /// An existing skill keeps its copied text, unless it is to be read again.
     fn skills(&mut self) -> Vec<Skill> {
         let again = self.fields.get("skills_again") == "yes";
         let mut skills = Vec::new();
@@ -258,7 +258,7 @@ impl FormReader<'_> {
         self.fields.filled(name).map(|_| self.number("limits", what, name).into())
     }
 
-    /// A number; 0, which no limit may be, after one that is none.
+    /// A number; 0, which no limit may be, if it cannot be parsed.
     fn number(&mut self, field: &'static str, what: &str, name: &str) -> u32 {
         let text = self.fields.get(name).trim();
         text.parse().unwrap_or_else(|_| {

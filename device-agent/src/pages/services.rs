@@ -34,19 +34,19 @@ struct ServicePage {
     app: Application,
     /// `None` until it is saved for the first time.
     service: Option<Service>,
-    /// What stands in the field of the folder; absent while nothing does.
+    /// The folder in the form's field; absent while it is empty.
     folder: Option<Folder>,
-    /// The check of it that runs now.
+    /// Its running check.
     checking: Option<RunningCheck>,
     fields: FormFields,
     wrong: Vec<FieldError>,
-    /// What stood in the way of the last step.
+    /// The problem of the last step.
     problem: Option<String>,
     providers: Vec<ProviderConfig>,
     servers: Vec<ConfiguredServer>,
 }
 
-/// A tool with what it does, for its check box.
+/// The tools with descriptions, for their check boxes.
 const TOOLS: [(ToolName, &str); 5] = [
     (ToolName::Read, "reads text files"),
     (ToolName::Grep, "searches their contents"),
@@ -55,7 +55,7 @@ const TOOLS: [(ToolName, &str); 5] = [
     (ToolName::Write, "creates and replaces files"),
 ];
 
-/// The fields of a definition in the order of the page, with the control that each error leads to, and what people call it.
+/// The fields of a definition in page order, with each error's control, and their names for people.
 const FIELD_ANCHORS: [(&str, &str, &str); 13] = [
     ("name", "name", "Name"),
     ("description", "description", "Description"),
@@ -80,7 +80,7 @@ impl ServicePage {
         }
     }
 
-    /// What a control says of itself to those who do not see the page.
+    /// The accessibility attributes of a control.
     fn marks(&self, field: &'static str) -> FieldAttributes {
         FieldAttributes { field, wrong: self.error(field).is_some() }
     }
@@ -102,7 +102,7 @@ impl ServicePage {
         self.fields.all(name).any(|chosen| chosen == value)
     }
 
-    /// A provider or server that the draft names and this computer does not have any more.
+    /// A provider or server that the draft names and this computer no longer has.
     fn missing(&self, name: &'static str) -> Vec<&str> {
         let known = |value: &str| match name {
             "provider" => value == "scripted" || self.providers.iter().any(|provider| provider.name == value),
@@ -111,7 +111,7 @@ impl ServicePage {
         self.fields.all(name).filter(|value| !value.is_empty() && !known(value)).collect()
     }
 
-    /// How the folder looks, in shape and words.
+    /// The state of the folder, as shape and words.
     fn folder(&self) -> Option<(Shape, String)> {
         let folder = self.folder.as_ref()?;
         let shape = if matches!(folder, Folder::There { .. }) { Shape::Good } else { Shape::Bad };
@@ -126,14 +126,14 @@ impl ServicePage {
         self.service.as_ref().map(availability::servers).unwrap_or_default()
     }
 
-    /// Whether the draft was changed since its checks: they say nothing of it any more.
+    /// Whether the draft was changed since its checks, which are then outdated.
     fn outdated(&self) -> bool {
         let service = self.service.as_ref().filter(|_| self.checking.is_none());
         let report = service.and_then(|service| Some((service, service.checks.as_ref()?)));
         report.is_some_and(|(service, report)| report.definition_sha256 != service.draft.digest())
     }
 
-    /// How a check ended, in shape and word.
+    /// The result of a check, as shape and word.
     fn verdict(&self, check: &Check) -> (Shape, &'static str) {
         match check.verdict {
             CheckResult::Pass if self.outdated() => (Shape::Unknown, "was PASS"),
@@ -144,12 +144,12 @@ impl ServicePage {
         }
     }
 
-    /// What is wrong with a field.
+    /// The error of a field.
     fn error(&self, field: &str) -> Option<&str> {
         self.wrong.iter().find(|error| error.field == field).map(|error| error.message.as_str())
     }
 
-    /// Each error with the control it leads to and the name of that.
+    /// Each error with its control and the name of that.
     fn errors(&self) -> Vec<(&'static str, &'static str, &str)> {
         let place = |error: &FieldError| FIELD_ANCHORS.iter().position(|(field, ..)| *field == error.field);
         let mut errors: Vec<_> = self.wrong.iter().collect();
@@ -161,7 +161,7 @@ impl ServicePage {
     }
 }
 
-/// What an editor is shown with, beside what is asked for it.
+/// The content of the editor, beside what it queries itself.
 pub(super) struct ServiceEditor {
     pub(super) app_id: ApplicationId,
     pub(super) service: Option<Service>,
@@ -171,7 +171,7 @@ pub(super) struct ServiceEditor {
 }
 
 impl ServiceEditor {
-    /// As it is saved.
+    /// A saved service.
     pub(super) fn of(service: Service) -> Self {
         let fields = service_form::fields(&service.draft);
         Self { app_id: service.app_id, service: Some(service), fields, wrong: Vec::new(), problem: None }
@@ -229,7 +229,7 @@ pub(super) async fn create(
             return ServiceEditor { app_id, service: None, fields, wrong, problem: None }.show(&pages, &visitor).await;
         }
     };
-    // What has no application could never be published.
+    // Without an application it could never be published.
     pages.desk().manage(ShowApplication { app_id }).await?;
     let service = pages.desk().request(CreateService { app_id, definition }).await?;
     saved(&pages, service.draft_id, &fields).await
@@ -293,7 +293,7 @@ async fn saved(pages: &Pages, draft_id: DraftId, fields: &FormFields) -> Result<
     Ok(Redirect::to(&format!("/services/{draft_id}")).into_response())
 }
 
-/// `POST /services/{id}/check`: the draft as it is saved. Takes as long as the checks do.
+/// `POST /services/{id}/check`: checks the saved draft. Returns when the checks are done.
 pub(super) async fn check(State(pages): State<Pages>, Path(draft_id): Path<DraftId>) -> Result<Redirect, PageError> {
     pages.desk().request(CheckService { draft_id, follower: None }).await?;
     pages.live().changed(Topic::Status);

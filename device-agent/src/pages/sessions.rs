@@ -1,7 +1,7 @@
-//! Who is signed in: browsers that brought a good launch code.
+//! The sessions: browsers that presented a valid launch code.
 //!
-//! A session is a random value in a cookie; its digest outlives the agent, so that open pages go on working after a
-//! restart. The token that forms carry is made from the cookie and needs no memory.
+//! A session is a random value in a cookie; its digest outlives the agent, so that open pages keep working after a
+//! restart. The token in forms is derived from the cookie and is not stored.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,7 +11,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use tokio::sync::Mutex;
 
-/// Browsers that are signed in at once; the oldest gives way.
+/// At most this many browsers are signed in at once; the oldest is dropped.
 const MAX_SESSIONS: usize = 16;
 
 /// The sessions.
@@ -22,7 +22,7 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Those of the last time.
+    /// Loads the saved sessions.
     pub(super) async fn load(settings: Settings) -> Result<Self, deskgate_store::Error> {
         let known = Mutex::new(settings.page_sessions().await?);
         Ok(Self { settings, known })
@@ -40,7 +40,7 @@ impl Sessions {
         Ok(value)
     }
 
-    /// Whether a cookie's value is a session's.
+    /// Whether a cookie's value is that of a session.
     pub(super) async fn knows(&self, value: &str) -> bool {
         self.known.lock().await.contains(&Sha256Digest::of(value.as_bytes()))
     }
@@ -53,14 +53,14 @@ impl Sessions {
     }
 }
 
-/// The token that forms of a session carry.
+/// The token in the forms of a session.
 pub(super) fn form_token(session: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(session.as_bytes()).expect("any length is a key");
     mac.update(b"form");
     URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())
 }
 
-/// Whether a form's token is the session's. Compared without a hint of where they differ.
+/// Whether a form's token is the session's. Compared in constant time.
 pub(super) fn is_form_token(session: &str, token: &str) -> bool {
     let Ok(token) = URL_SAFE_NO_PAD.decode(token) else { return false };
     let mut mac = Hmac::<Sha256>::new_from_slice(session.as_bytes()).expect("any length is a key");

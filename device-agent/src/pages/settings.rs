@@ -1,4 +1,4 @@
-//! What is chosen about the agent itself, whether it starts at login, and where its things are.
+//! The agent's own settings, starting at login, and the paths of its files.
 
 use askama::Template;
 use axum::extract::{Query, State};
@@ -21,7 +21,7 @@ use crate::local::{
 use crate::settings::{KeepAwake, Notifications, Theme};
 use deskgate_program::visible;
 
-/// The form's fields, by the names that the agent calls them.
+/// The form's fields, by their names in the agent.
 const SETTINGS_FIELDS: &[&str] = &[
     "device-name",
     "slots",
@@ -50,7 +50,7 @@ struct SettingsPage {
     fields: FormFields,
     wrong: FormErrors,
     said: Option<&'static str>,
-    /// Or why that cannot be told.
+    /// The error, if the state is unknown.
     autostart: Result<autostart::AutostartState, String>,
     notifications: Notifications,
 }
@@ -115,7 +115,7 @@ impl SettingsPage {
         }
     }
 
-    /// Whether this version and the gateway's go together.
+    /// Whether this version and the gateway's are compatible.
     fn fits(&self) -> (Shape, String) {
         match self.frame.status.as_ref().map(|status| &status.line) {
             Some(LineView::Connected { gateway_version, .. }) => {
@@ -187,7 +187,7 @@ pub(super) async fn change(
     }
 }
 
-/// What the form asks for, or one sentence for each field that is none.
+/// The request in the form, or one sentence for each wrong field.
 fn request(fields: &FormFields) -> Result<ChangeSettings, String> {
     let text = |name| fields.get(name).trim();
     let slots = text("slots").parse().map_err(|_| format!("slots: {:?} is no number of runs", text("slots")));
@@ -210,7 +210,7 @@ fn request(fields: &FormFields) -> Result<ChangeSettings, String> {
     }
 }
 
-/// The page again, with what was wrong and everything that was sent; the fields of its other forms as they are saved.
+/// The page again, with the errors and the submitted values; the other forms show saved values.
 pub(super) async fn again(
     pages: &Pages,
     visitor: &Visitor,
@@ -241,7 +241,7 @@ pub(super) async fn set_autostart(
     }
 }
 
-/// `POST /settings/notifications`: a box that is not ticked is not sent.
+/// `POST /settings/notifications`: an unticked box is not sent.
 pub(super) async fn set_notifications(State(pages): State<Pages>, fields: FormFields) -> Result<Redirect, PageError> {
     let ticked = |name| Some(fields.get(name) == "yes");
     pages.desk().request(SetNotifications { on: ticked("approvals"), hide_details: ticked("hide-details") }).await?;

@@ -1,7 +1,7 @@
-//! Signing in: a launch code becomes a session.
+//! Signing in: exchanges a launch code for a session.
 //!
-//! Showing the link changes nothing, so that a browser that loads links ahead cannot use the code up; the page that it
-//! shows sends the code.
+//! Opening the link has no effect, so that a browser that preloads links cannot use the code up; the page that it shows
+//! sends the code.
 
 use axum::extract::{Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -19,7 +19,7 @@ use crate::local::launch::is_page;
 pub(super) struct LaunchQuery {
     #[serde(default)]
     code: String,
-    /// The page that it leads to.
+    /// The page it leads to.
     #[serde(default)]
     to: String,
 }
@@ -36,7 +36,8 @@ pub(super) async fn enter(State(pages): State<Pages>, fields: FormFields) -> Res
         return Ok(super::html(StatusCode::FORBIDDEN, &SignInPage { code: "", to: fields.get("to"), wrong: true }));
     }
     let session = pages.sessions().begin().await?;
-    // Without an end the cookie ends with the browser; other ports of this host get it too, which its name allows for.
+    // Without an expiry the cookie ends with the browser; other ports of this host get it too, so its name is specific
+    // to the agent.
     let cookie = format!("{}={session}; Path=/; HttpOnly; SameSite=Strict", pages.cookie());
     let cookie = HeaderValue::from_str(&cookie).expect("a name of ours and base64 are visible ASCII");
     tracing::info!("a browser signed in to the management pages");

@@ -12,7 +12,7 @@ pub(super) struct SignInPage<'a> {
     pub(super) wrong: bool,
 }
 
-/// The page for whoever comes without a link.
+/// The page for a browser without a session.
 pub(super) fn page() -> Response {
     super::html(StatusCode::UNAUTHORIZED, &SignInPage { code: "", to: "", wrong: false })
 }

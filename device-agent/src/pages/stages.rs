@@ -1,5 +1,5 @@
-//! What a service's page says beside its form: how far the service has come, what it may do once it is published, and
-//! what a new draft changes.
+//! The parts of a service's page beside its form: its stage, what it may do once published, and what a new draft
+//! changes.
 
 use deskgate_definition::approvals::RuleAction;
 use deskgate_definition::{CheckResult, Definition, Network, Provider, Service, ServiceStage, ToolName};
@@ -12,11 +12,11 @@ use super::labels::Shape;
 pub(super) struct StageStep {
     pub(super) name: &'static str,
     pub(super) shape: Shape,
-    /// What is to be known about it; empty when it is reached.
+    /// A note about it; empty when it is reached.
     pub(super) about: String,
 }
 
-/// The bar: Draft, Checked, Published, Enabled. `access` is unknown while the gateway cannot be asked.
+/// The bar: Draft, Checked, Published, Enabled. `access` is unknown while the gateway cannot be queried.
 pub(super) fn bar(service: &Service, access: Option<bool>) -> Vec<StageStep> {
     let step = |name, shape, about: &str| StageStep { name, shape, about: about.to_owned() };
     let checked = match (service.stage(), failures(service)) {
@@ -47,11 +47,11 @@ fn failures(service: &Service) -> usize {
     report.map_or(0, |report| report.checks.iter().filter(|check| check.verdict == CheckResult::Fail).count())
 }
 
-/// Why the draft cannot be published now; `None` when it can.
+/// Why the draft cannot be published now; `None` if it can.
 pub(super) fn unpublishable(service: &Service) -> Option<String> {
     let paused = service.published.as_ref().is_some_and(|version| version.paused.is_some());
     match (service.stage(), failures(service)) {
-        // Publishing again is what ends a pause.
+        // Publishing again ends a pause.
         (ServiceStage::Published, _) if paused => None,
         (ServiceStage::Published, _) => Some("This draft is what is published.".to_owned()),
         (ServiceStage::Checked, _) => None,
@@ -61,7 +61,7 @@ pub(super) fn unpublishable(service: &Service) -> Option<String> {
     }
 }
 
-/// What publishing allows, in plain words, for whoever decides about it.
+/// What publishing allows, in plain words, for the person who decides about it.
 pub(super) fn summary(definition: &Definition, application: &str) -> Vec<String> {
     let folder = definition.working_directory.display();
     let has = |tool| definition.tools.contains(&tool);
@@ -139,7 +139,7 @@ pub(super) fn differences(service: &Service) -> Vec<Difference> {
     changed.map(difference).collect()
 }
 
-/// A member of a definition as a person reads it.
+/// The value of a definition's member, for people.
 fn shown(value: Option<&Value>) -> String {
     let text = match value {
         None => "nothing".to_owned(),

@@ -1,5 +1,4 @@
-//! What pages are made with: the style sheet, the script, the picture in the tab. They hold no secret, so they need no
-//! session.
+//! The static files: style sheet, script, icon. They hold no secret, so they need no session.
 
 use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse;

@@ -1,4 +1,4 @@
-//! When a run waited, and when who was at work: spans from its events, for the picture and for the table below it.
+//! The timeline of a run: spans from its events, for the picture and for the table below it.
 
 use std::collections::HashMap;
 
@@ -8,18 +8,18 @@ use deskgate_protocol::run::{EventType, Run, RunEvent};
 use super::labels::DurationText;
 use deskgate_program::visible;
 
-/// Spans that are drawn; the table has them all.
+/// How many spans are drawn; the table has them all.
 const MAX_SPANS_DRAWN: usize = 40;
-/// The picture's measures, in its own units.
+/// The width of the labels, in the picture's units.
 const LABEL_WIDTH: f64 = 190.0;
 const TIMELINE_WIDTH: f64 = 1000.0;
 const ROW_HEIGHT: usize = 22;
 /// The key of the model's spans.
 const MODEL_SPAN: &str = "model";
-/// Of the model's spans, shorter ones are left out.
+/// Shorter model spans are left out.
 const MIN_SPAN_MS: i64 = 50;
 
-/// One stretch of time.
+/// One span of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) name: String,
@@ -31,25 +31,25 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// How long, or how long so far.
+    /// The span's duration so far.
     pub(super) fn length(&self) -> DurationText {
         let to = self.to.unwrap_or_else(Timestamp::now);
         DurationText(to.0.as_second() - self.from.0.as_second())
     }
 }
 
-/// The spans of a run, in the order in which they began.
+/// The spans of a run, in order of their start.
 pub(super) struct Timeline {
     pub(super) spans: Vec<Span>,
     from: Timestamp,
     to: Timestamp,
 }
 
-/// In whose hands the run was and is, event by event.
+/// Builds the spans, event by event.
 #[derive(Default)]
 struct TimelineBuilder {
     ended: Vec<Span>,
-    /// By what their end will name.
+    /// By the key that their end will name.
     open: HashMap<String, Span>,
 }
 
@@ -59,7 +59,7 @@ impl TimelineBuilder {
         let about = |member: &str| event.data.get(member).and_then(|value| value.as_str()).unwrap_or_default();
         match event.kind {
             EventType::RunStarted | EventType::RunRestarted => {
-                // What was under way when the device was restarted has no end of its own.
+                // Activities that a restart of the device cut off have no end event.
                 for key in self.open.keys().cloned().collect::<Vec<_>>() {
                     self.end(&key, at);
                 }
@@ -78,7 +78,7 @@ impl TimelineBuilder {
         }
     }
 
-    /// The model goes on when nobody else has anything in hand.
+    /// The model continues when no other party is active.
     fn lend(&mut self, key: &str, name: String, kind: &'static str, at: Timestamp) {
         self.end(MODEL_SPAN, at);
         self.begin(key, name, kind, at);
@@ -97,7 +97,7 @@ impl TimelineBuilder {
 
     fn end(&mut self, key: &str, at: Timestamp) {
         let span = self.open.remove(key).map(|span| Span { to: Some(at), ..span });
-        // Between two calls of one turn the model has nothing to do.
+        // Between two calls of one turn the model is idle.
         self.ended.extend(
             span.filter(|span| {
                 span.kind != "model" || at.0.as_millisecond() - span.from.0.as_millisecond() > MIN_SPAN_MS
@@ -115,7 +115,7 @@ pub(super) struct Bar<'a> {
 }
 
 impl Timeline {
-    /// Of a run and those of its events that are known.
+    /// From a run and its known events.
     pub(super) fn new(run: &Run, events: &[RunEvent]) -> Self {
         let mut hands = TimelineBuilder::default();
         let waited_until = run.started_at.or(run.finished_at);
@@ -132,7 +132,7 @@ impl Timeline {
         Self { spans, from: run.created_at, to: run.finished_at.unwrap_or_else(Timestamp::now) }
     }
 
-    /// What is drawn.
+    /// The drawn spans.
     pub(super) fn bars(&self) -> impl Iterator<Item = Bar<'_>> {
         let whole = (self.to.0.as_millisecond() - self.from.0.as_millisecond()).max(1) as f64;
         let place = move |at: Timestamp| {
@@ -155,7 +155,7 @@ impl Timeline {
         self.spans.len().saturating_sub(MAX_SPANS_DRAWN)
     }
 
-    /// The picture in a sentence.
+    /// The picture's description, in a sentence.
     pub(super) fn sentence(&self) -> String {
         let spans = self.spans.iter().map(|span| format!("{} {}", span.name, span.length()));
         format!(

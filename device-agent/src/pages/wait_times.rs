@@ -1,20 +1,20 @@
-//! How long requests waited for their answers.
+//! The waiting times of approval requests.
 
 use super::labels::{DurationText, Shape};
 use super::plot::Plot;
 use crate::local::{ApprovalState, ApprovalView, median};
 
-/// Answers that are drawn: the newest ones.
+/// How many of the newest answers are drawn.
 const MAX_WAITS_DRAWN: usize = 40;
 
-/// The newest answers, the oldest of them first.
+/// The newest answers, the oldest first.
 pub(super) struct WaitTimes {
     pub(super) plot: Plot,
     pub(super) rows: Vec<WaitTime>,
     pub(super) median: DurationText,
 }
 
-/// One answer.
+/// The waiting time of one answer.
 pub(super) struct WaitTime {
     pub(super) view: ApprovalView,
     seconds: i64,
@@ -34,7 +34,7 @@ impl WaitTime {
         }
     }
 
-    /// The answer, in a word.
+    /// The answer in a word.
     pub(super) fn word(&self) -> &'static str {
         match self.shape() {
             Shape::Good => "allowed",
@@ -58,7 +58,7 @@ impl WaitTimes {
         }
     }
 
-    /// Of requests; `None` if none of them was answered.
+    /// From approval requests; `None` if none of them was answered.
     pub(super) fn of(views: &[ApprovalView]) -> Option<Self> {
         let wait = |view: &ApprovalView| Some(WaitTime { seconds: view.waited_s()?, view: view.clone() });
         let mut rows: Vec<_> = views.iter().filter_map(wait).collect();
@@ -72,7 +72,7 @@ impl WaitTimes {
             rows.len()
         );
         let column = |wait: &WaitTime| vec![(wait.shape(), u32::try_from(wait.seconds.max(1)).unwrap_or(u32::MAX))];
-        // From the right, so that a few bars are as wide as many.
+        // Aligned to the right, so that a few bars are as wide as many.
         let empty = std::iter::repeat_n(Vec::new(), MAX_WAITS_DRAWN - rows.len());
         let plot = Plot::new(sentence, &empty.chain(rows.iter().map(column)).collect::<Vec<_>>());
         Some(Self { plot, rows, median })

@@ -1,4 +1,4 @@
-//! A webhook's settings as the fields of a form, and back. The fields are called as the options of `deskgate hook` are.
+//! Conversion between a webhook's settings and form fields, which are named as the options of `deskgate hook`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::fields::FormFields;
 use super::webhook_kinds::WebhookKind;
 use crate::local::{ErrorReply, ErrorReplyCode};
 
-/// The fields that a sentence can be about, each with what it is called on the page.
+/// The fields that an error can be about, each with its name on the page.
 const WEBHOOK_FIELD_LABELS: [(&str, &str); 20] = [
     ("name", "Name"),
     ("service", "Service"),
@@ -35,7 +35,7 @@ const WEBHOOK_FIELD_LABELS: [(&str, &str); 20] = [
     ("body", "Body"),
 ];
 
-/// The same without what they are called.
+/// The same without the names on the page.
 pub(super) const WEBHOOK_FIELDS: &[&str] = &{
     let mut fields = [""; WEBHOOK_FIELD_LABELS.len()];
     let mut place = 0;
@@ -46,7 +46,7 @@ pub(super) const WEBHOOK_FIELDS: &[&str] = &{
     fields
 };
 
-/// What a field is called on the page.
+/// The name of a field on the page.
 pub(super) fn label(field: &str) -> &'static str {
     WEBHOOK_FIELD_LABELS.iter().find(|(name, _)| *name == field).map_or("", |(_, label)| label)
 }
@@ -82,7 +82,7 @@ pub(super) fn fields(settings: &WebhookSettings) -> FormFields {
     FormFields(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-/// The settings in a form, or one sentence for each field that has none.
+/// The settings in a form, or one sentence for each wrong field.
 pub(super) fn settings(fields: &FormFields, kind: &WebhookKind) -> Result<WebhookSettings, ErrorReply> {
     let mut form = WebhookForm { fields, wrong: Vec::new() };
     let settings = form.settings(kind);
@@ -92,7 +92,7 @@ pub(super) fn settings(fields: &FormFields, kind: &WebhookKind) -> Result<Webhoo
         .ok_or_else(|| ErrorReply { code: ErrorReplyCode::Invalid, message: wrong.join("\n") })
 }
 
-/// The event in a form: one that was received, or the one that is written there.
+/// The event in a form: a received one, or one that is written there.
 pub(super) fn sample(fields: &FormFields) -> Result<WebhookSample, ErrorReply> {
     if let Ok(receipt_id) = fields.get("receipt").parse() {
         return Ok(WebhookSample::Receipt { receipt_id });
@@ -106,7 +106,7 @@ pub(super) fn sample(fields: &FormFields) -> Result<WebhookSample, ErrorReply> {
     }
 }
 
-/// A form that is read, and what is wrong with it.
+/// A form while it is parsed, with its errors.
 struct WebhookForm<'a> {
     fields: &'a FormFields,
     wrong: Vec<String>,
@@ -126,7 +126,7 @@ impl WebhookForm<'_> {
         let types = types.split([',', '\n']).map(str::trim).filter(|kind| !kind.is_empty());
         let condition = Some(self.text("condition")).filter(|text| !text.trim().is_empty());
         let filter = WebhookFilter { event_types: types.map(str::to_owned).collect(), condition };
-        // Each is read, so that all that is wrong is said at once.
+        // Every field is parsed, so that all errors are shown at once.
         let endpoint_id = self.parsed("service", "choose one");
         let requests_per_second = self.parsed("rate", "it is no whole number");
         let scheme = self.scheme(kind);
@@ -161,7 +161,7 @@ impl WebhookForm<'_> {
         })
     }
 
-    /// Only the field of the secret may hold one.
+    /// Only the secret's field may hold a secret.
     fn no_secrets(&mut self) {
         for (name, value) in
             self.fields.0.iter().filter(|(name, _)| name != "secret" && WEBHOOK_FIELDS.contains(&name.as_str()))
@@ -173,7 +173,7 @@ impl WebhookForm<'_> {
         }
     }
 
-    /// A text as it was written: a browser ends lines in its own way.
+    /// A text without the browser's line ends.
     fn text(&self, name: &str) -> String {
         self.fields.get(name).replace("\r\n", "\n")
     }
@@ -186,7 +186,7 @@ impl WebhookForm<'_> {
         parsed
     }
 
-    /// Names with values, one in a line.
+    /// Names with values, one per line.
     fn pairs(&mut self, name: &str, between: char, wrong: &str) -> BTreeMap<String, String> {
         let (mut pairs, text) = (BTreeMap::new(), self.text(name));
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {

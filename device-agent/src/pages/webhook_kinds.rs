@@ -1,29 +1,28 @@
-//! How other systems sign their events: for each way what a form begins with, an event to look at, and what is to be done on the
-//! other side.
+//! How other systems sign their events: the defaults of a form, a sample event, and the steps on the other side.
 
 use deskgate_protocol::management::WebhookScheme;
 
 use super::fields::FormFields;
 
-/// One way.
+/// One kind of webhook.
 #[derive(Debug)]
 pub(super) struct WebhookKind {
-    /// As `deskgate hook create --scheme` calls it.
+    /// The value of `deskgate hook create --scheme`.
     pub(super) word: &'static str,
     pub(super) name: &'static str,
-    /// For whom it is.
+    /// Which systems it is for.
     pub(super) about: &'static str,
-    /// What is to be done on the other side, once there is an address.
+    /// The steps on the other side, once there is an address.
     pub(super) steps: &'static [&'static str],
     /// Whether the other side makes the secret.
     pub(super) gives_secret: bool,
-    /// What a form begins with.
+    /// The defaults of a new form.
     begins: &'static [(&'static str, &'static str)],
-    /// An event to look at: its headers and its body.
+    /// A sample event: its headers and its body.
     sample: (&'static str, &'static str),
 }
 
-/// All of them, the best known first.
+/// Every kind, the best known first.
 pub(super) static ALL: [WebhookKind; 4] = [
     WebhookKind {
         word: "github",
@@ -145,12 +144,12 @@ pub(super) static ALL: [WebhookKind; 4] = [
     },
 ];
 
-/// The one that is called so.
+/// The kind of this name.
 pub(super) fn named(word: &str) -> Option<&'static WebhookKind> {
     ALL.iter().find(|kind| kind.word == word)
 }
 
-/// The one of a webhook.
+/// The kind of a webhook.
 pub(super) fn of(scheme: &WebhookScheme) -> &'static WebhookKind {
     let place = match scheme {
         WebhookScheme::Github {} => 0,
@@ -162,14 +161,14 @@ pub(super) fn of(scheme: &WebhookScheme) -> &'static WebhookKind {
 }
 
 impl WebhookKind {
-    /// What the form of a new webhook begins with.
+    /// The fields of a new webhook's form.
     pub(super) fn fresh(&self) -> FormFields {
         let own = self.begins.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let rate = [("rate".to_owned(), "10".to_owned())];
         FormFields(own.chain(rate).chain(self.sample()).collect())
     }
 
-    /// An event to look at.
+    /// The sample event.
     pub(super) fn sample(&self) -> [(String, String); 2] {
         [("with-header".to_owned(), self.sample.0.to_owned()), ("body".to_owned(), self.sample.1.to_owned())]
     }

@@ -1,4 +1,4 @@
-//! A webhook's page: what it received, its form, and what would become of an event if it were saved so.
+//! A webhook's page: its receipts, its form, and a preview of an event's result.
 
 use askama::Template;
 use axum::http::StatusCode;
@@ -39,7 +39,7 @@ pub(super) fn state(hook: &Webhook) -> (Shape, &'static str) {
     if hook.enabled { (Shape::Good, "On") } else { (Shape::Paused, "Off") }
 }
 
-/// Something that a webhook received, in the table.
+/// A receipt in the table.
 struct ReceiptRow {
     receipt: WebhookReceipt,
 }
@@ -75,10 +75,10 @@ impl ReceiptRow {
     }
 }
 
-/// What would become of the event in a form.
+/// The preview of the event in a form.
 enum Preview {
     Would(WebhookTrial),
-    /// Nobody can say, as something in the form cannot be read.
+    /// There is no preview, because the form has errors.
     Cannot(FormErrors),
 }
 
@@ -102,7 +102,7 @@ impl WebhookPage {
         self.app.state == ApplicationState::Active
     }
 
-    /// Where its form sends to.
+    /// The address of its form.
     fn step(&self) -> String {
         match &self.hook {
             Some(hook) => format!("/webhooks/{}", hook.hook_id),
@@ -114,7 +114,7 @@ impl WebhookPage {
         self.fields.get(name) == value.to_string()
     }
 
-    /// The services to choose from; the one that it has is among them, whatever became of it.
+    /// The services to choose from, always with the current one.
     fn services(&self) -> Vec<(String, String)> {
         let mut all: Vec<_> =
             self.targets.iter().map(|target| (target.endpoint_id.to_string(), target.name.clone())).collect();
@@ -127,7 +127,7 @@ impl WebhookPage {
         all
     }
 
-    /// Whether nothing with a good signature was received yet.
+    /// Whether no event with a valid signature was received yet.
     fn is_silent(&self) -> bool {
         self.received.iter().all(|received| received.receipt.outcome == ReceiptOutcome::Refused)
     }
@@ -137,7 +137,7 @@ impl WebhookPage {
         self.received.iter().any(|received| received.receipt.body.is_some())
     }
 
-    /// Whether only programs on this computer reach its address.
+    /// Whether only programs on this computer can reach its address.
     fn is_local(hook: &Webhook) -> bool {
         ["http://127.0.0.1", "http://localhost", "http://[::1]"].iter().any(|own| hook.address.starts_with(own))
     }
@@ -158,7 +158,7 @@ impl WebhookPage {
         webhook_form::label(field)
     }
 
-    /// What would happen, in shape, word and sentence.
+    /// The result, as shape, word and sentence.
     fn outcome(&self) -> (Shape, &'static str, String) {
         match &self.preview {
             Preview::Cannot(_) => (Shape::Unknown, "Not known", "Something cannot be read.".to_owned()),
@@ -174,7 +174,7 @@ impl WebhookPage {
     }
 }
 
-/// A webhook that is there, or the kind of a new one.
+/// An existing webhook, or the kind of a new one.
 pub(super) enum EditedWebhook {
     New(ApplicationId, &'static WebhookKind),
     Saved(Box<WebhookDetail>),
@@ -188,14 +188,14 @@ impl EditedWebhook {
         }
     }
 
-    /// What would become of the event in the form, if it were saved so.
+    /// The result of the form's event, if the form were saved.
     async fn preview(&self, pages: &Pages, fields: &FormFields) -> Result<Preview, ErrorReply> {
         let hook_id = match self {
             Self::New(..) => None,
             Self::Saved(detail) => Some(detail.webhook.hook_id),
         };
         let request = webhook_form::settings(fields, self.kind()).and_then(|settings| {
-            // What it is called does not matter for that.
+            // The name does not matter for that.
             let name = if settings.name.is_empty() { "new".to_owned() } else { settings.name };
             let settings = Some(Box::new(WebhookSettings { name, ..settings }));
             Ok(TestWebhook { hook_id, settings, sample: webhook_form::sample(fields)? })
@@ -237,7 +237,7 @@ impl EditedWebhook {
         Ok(super::html(status, &WebhookPage { frame, app, kind, hook, received, targets, fields, wrong, preview }))
     }
 
-    /// The form as it was sent, with what would become of its event.
+    /// The form as it was sent, with the preview of its event.
     pub(super) async fn tried(
         self,
         pages: &Pages,
@@ -247,7 +247,7 @@ impl EditedWebhook {
         self.page(pages, visitor, without_secrets(fields), (StatusCode::OK, FormErrors::default())).await
     }
 
-    /// The form as it was sent, with what is wrong, or what is in the way.
+    /// The form as it was sent, with its errors or the problem.
     pub(super) async fn again(
         self,
         pages: &Pages,

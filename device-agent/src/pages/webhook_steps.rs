@@ -1,4 +1,4 @@
-//! What is done with a webhook that is there: switched off and on, its secret rolled, removed.
+//! Actions on an existing webhook: switching it off and on, rolling its secret, removing it.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -18,7 +18,7 @@ use super::secret::{RollQuestion, SecretPage};
 use super::{PageError, Pages, webhook_kinds};
 use crate::local::{ErrorReply, ErrorReplyCode};
 
-/// A webhook's secret if one was made, and its page otherwise.
+/// A webhook's secret if a new one was made here, otherwise its page.
 pub(super) async fn with_secret(pages: &Pages, visitor: &Visitor, made: WebhookWithSecret) -> Response {
     let WebhookWithSecret { webhook, secret } = made;
     let back = format!("/webhooks/{}", webhook.hook_id);
@@ -77,7 +77,7 @@ async fn roll_question(
     RollQuestion { frame, lead, back, given: Some(always), fields, problem }.page()
 }
 
-/// `POST /webhooks/{id}/secret`: shows the new one if it was made here, this once.
+/// `POST /webhooks/{id}/secret`: shows the new secret if it was made here, once.
 pub(super) async fn roll(
     State(pages): State<Pages>,
     visitor: Visitor,
@@ -127,7 +127,7 @@ pub(super) async fn ask_remove(
     Ok(remove_question(&pages, &visitor, hook, None).await)
 }
 
-/// `POST /webhooks/{id}/remove`: only with the webhook's name, for it cannot be undone.
+/// `POST /webhooks/{id}/remove`: requires the webhook's name, because it cannot be undone.
 pub(super) async fn remove(
     State(pages): State<Pages>,
     visitor: Visitor,

@@ -1,4 +1,4 @@
-//! An application's webhooks: the list of them, and the forms of new and saved ones.
+//! An application's webhooks: their list, and the forms of new and saved ones.
 
 use askama::Template;
 use axum::extract::{Path, Query, State};
@@ -58,7 +58,7 @@ pub(super) async fn list(
     Ok(super::html(StatusCode::OK, &WebhooksPage { frame, app: app?, hooks: hooks?, targets: targets? }))
 }
 
-/// What a new webhook's page was asked for.
+/// The query of a new webhook's page.
 #[derive(Debug, Deserialize)]
 pub(super) struct NewWebhookQuery {
     #[serde(default)]
@@ -85,13 +85,13 @@ pub(super) async fn ask_new(
     let first = targets(&pages, app_id).await?.into_iter().next();
     match first {
         Some(target) => fields.0.push(("service".to_owned(), target.endpoint_id.to_string())),
-        // The list says what is missing.
+        // The list shows what is missing.
         None => return Ok(to_list(app_id)),
     }
     EditedWebhook::New(app_id, kind).page(&pages, &visitor, fields, (StatusCode::OK, FormErrors::default())).await
 }
 
-/// `POST /applications/{id}/webhooks/new`: tries it, or creates it and shows its secret, this once.
+/// `POST /applications/{id}/webhooks/new`: tries it, or creates it and shows its secret, once.
 pub(super) async fn create(
     State(pages): State<Pages>,
     visitor: Visitor,
@@ -144,7 +144,7 @@ pub(super) async fn show(
     EditedWebhook::Saved(detail.into()).page(&pages, &visitor, fields, (StatusCode::OK, FormErrors::default())).await
 }
 
-/// `POST /webhooks/{id}`: tries what is in the form, or saves it.
+/// `POST /webhooks/{id}`: tries the form's settings, or saves them.
 pub(super) async fn change(
     State(pages): State<Pages>,
     visitor: Visitor,

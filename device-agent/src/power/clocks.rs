@@ -1,25 +1,25 @@
-//! How long the computer slept, from two clocks of which one stands still during sleep.
+//! Measures how long the computer slept, by two clocks of which one stands still during sleep.
 //!
 //! Linux: `CLOCK_BOOTTIME` goes on, `CLOCK_MONOTONIC` does not (clock_gettime(2)).
 
 use std::time::Duration;
 
-/// The two clocks are not read in the same moment; less than this is no sleep.
+/// The two clocks are not read at the same moment; a smaller difference is no sleep.
 const MIN_SLEEP: Duration = Duration::from_millis(500);
 
-/// Tells how long the computer slept since it was last asked.
+/// Measures the sleep since the last call.
 #[derive(Debug)]
 pub(super) struct SleepClocks {
     apart: Duration,
 }
 
 impl SleepClocks {
-    /// Counts from now on.
+    /// Starts to measure.
     pub(super) fn now() -> Self {
         Self { apart: apart() }
     }
 
-    /// The sleep since the last time; zero if there was none.
+    /// The sleep since the last call; zero if there was none.
     pub(super) fn slept(&mut self) -> Duration {
         self.grown_to(apart())
     }
@@ -34,17 +34,17 @@ impl SleepClocks {
     }
 }
 
-/// How far the clocks are apart: all sleep since the computer started.
+/// The difference of the clocks: all sleep since the computer started.
 #[cfg(target_os = "linux")]
 fn apart() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
     let read = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
-    // In this order, so that a pause between the two readings is not taken for sleep.
+    // In this order, so that a pause between the two readings does not count as sleep.
     let whole = read(ClockId::Boottime);
     whole.saturating_sub(read(ClockId::Monotonic))
 }
 
-/// Other systems are not asked yet: their sleep shows when the line is found dead.
+/// Other systems are not supported yet: their sleep shows when the connection is found dead.
 #[cfg(not(target_os = "linux"))]
 fn apart() -> Duration {
     Duration::ZERO

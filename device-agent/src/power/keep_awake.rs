@@ -1,4 +1,4 @@
-//! When the owner wants the computer kept awake.
+//! The setting for keeping the computer awake.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub enum KeepAwake {
     Always,
     /// During runs as long as it is on mains.
     OnAc,
-    /// Not at all: sleep may interrupt runs.
+    /// Never: sleep may interrupt runs.
     Never,
 }
 
@@ -19,7 +19,7 @@ impl KeepAwake {
     /// Every choice.
     pub const ALL: [Self; 3] = [Self::Always, Self::OnAc, Self::Never];
 
-    /// Its name.
+    /// The value's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Always => "always",

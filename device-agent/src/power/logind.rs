@@ -1,7 +1,7 @@
-//! systemd-logind (or elogind) on the system bus: says when sleep begins and ends, and takes inhibitors.
+//! Client for systemd-logind (or elogind) on the system bus: sleep signals and inhibitors.
 //!
-//! The `delay` inhibitor is given up before each sleep and taken again after it, as
-//! <https://systemd.io/INHIBITOR_LOCKS/> wants it.
+//! The `delay` inhibitor is released before each sleep and taken again after it, as
+//! <https://systemd.io/INHIBITOR_LOCKS/> describes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use tokio::time::timeout;
 use zbus::zvariant::OwnedFd;
 
-/// A local service answers at once, or is broken.
+/// The timeout for the local service, which answers at once unless it is broken.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 const INHIBITOR_NAME: &str = "Deskgate";
 
@@ -20,7 +20,7 @@ const INHIBITOR_NAME: &str = "Deskgate";
     gen_blocking = false
 )]
 trait Manager {
-    /// Read anew each time: logind tells nobody when it changes.
+    /// Read anew each time: logind sends no change signal for it.
     #[zbus(property(emits_changed_signal = "false"))]
     fn on_external_power(&self) -> zbus::Result<bool>;
 
@@ -30,13 +30,13 @@ trait Manager {
     fn prepare_for_sleep(&self, start: bool) -> zbus::Result<()>;
 }
 
-/// An inhibitor; dropping it ends it.
+/// An inhibitor; dropping it releases it.
 #[derive(Debug)]
 pub(super) struct InhibitorLock {
     _descriptor: OwnedFd,
 }
 
-/// What logind says.
+/// A signal of logind.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SleepSignal {
     Sleep,
@@ -57,14 +57,14 @@ impl Logind {
         let connected = async {
             let bus = zbus::Connection::system().await?;
             let manager = ManagerProxy::new(&bus).await?;
-            // In this order no sleep comes that nobody hears of.
+            // In this order no sleep signal is missed.
             let signals = manager.receive_prepare_for_sleep().await?;
             Ok(Self { manager, signals, delay: None })
         };
         in_time(connected).await
     }
 
-    /// Makes the next sleep wait for us, for as long as logind's `InhibitDelayMaxSec` allows.
+    /// Delays the next sleep for the agent, for as long as logind's `InhibitDelayMaxSec` allows.
     pub(super) async fn hold_off_sleep(&mut self) -> Result<(), String> {
         if self.delay.is_none() {
             self.delay = Some(self.inhibit("sleep", "To tell the gateway that this computer sleeps", "delay").await?);
@@ -72,17 +72,17 @@ impl Logind {
         Ok(())
     }
 
-    /// The inhibitor that holds off the sleep which is about to begin.
+    /// The inhibitor that delays the sleep which is about to begin.
     pub(super) fn take_delay(&mut self) -> Option<InhibitorLock> {
         self.delay.take()
     }
 
-    /// Keeps the computer from sleeping because nobody touches it.
+    /// Prevents automatic sleep of an idle computer.
     pub(super) async fn keep_awake(&self) -> Result<InhibitorLock, String> {
         self.inhibit("idle", "A run is being executed", "block").await
     }
 
-    /// Whether the computer is on mains, as far as logind can tell: a computer without a battery is.
+    /// Whether the computer is on mains, as far as logind knows: a computer without a battery is.
     pub(super) async fn is_on_mains(&self) -> Result<bool, String> {
         in_time(self.manager.on_external_power()).await
     }

@@ -1,10 +1,10 @@
-//! When this computer sleeps and wakes, and what keeps it awake while it works.
+//! This computer's sleep and wake-up, and keeping it awake during work.
 //!
-//! | source | what it knows |
+//! | source | what it provides |
 //! |---|---|
-//! | `logind` | that sleep is about to begin, while it waits for us; that the computer woke; keeps it awake; mains or battery |
-//! | `wish` | when its owner wants it kept awake |
-//! | `clocks` | how long it slept, once it is awake again; on every Linux, without asking anybody |
+//! | `logind` | the start of sleep, delayed for the agent; the wake-up; an inhibitor; mains or battery |
+//! | `keep_awake` | the owner's setting |
+//! | `clocks` | how long it slept, after the wake-up; on every Linux, without a service |
 
 mod clocks;
 #[cfg(all(target_os = "linux", feature = "logind"))]
@@ -25,40 +25,41 @@ use clocks::SleepClocks;
 pub use keep_awake::KeepAwake;
 use logind::{Logind, SleepSignal};
 
-/// Between two looks at the clocks. They stand still during sleep, so wake is noticed this late at most.
+/// The interval between two readings of the clocks. They stand still during sleep, so a wake-up is noticed this late at
+/// most.
 const CLOCK_POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Until logind is looked for again after it was not there.
+/// The interval between two attempts to reach logind.
 const LOGIND_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What happened.
+/// A power event.
 #[derive(Debug)]
 pub enum PowerEvent {
-    /// The computer goes to sleep when this is dropped, or a few seconds after it was said.
+    /// The computer goes to sleep when this is dropped, or a few seconds after the signal.
     Sleep(SleepDelay),
     /// It is awake, or did not fall asleep after all.
     Wake {
-        /// How long it slept; zero if that cannot be told.
+        /// How long it slept; zero if unknown.
         slept: Duration,
     },
 }
 
-/// Holds sleep off for the moment it takes to prepare for it.
+/// Delays sleep for the moment it takes to prepare for it.
 #[derive(Debug)]
 pub struct SleepDelay {
     _held: Option<logind::InhibitorLock>,
 }
 
-/// Whether the computer is kept from falling asleep by itself.
+/// Whether the computer is kept from automatic sleep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum AwakeStatus {
-    /// Nothing is at work.
+    /// No run is active.
     NotNeeded,
     /// Its owner does not want it.
     NotWanted,
-    /// It does not fall asleep while idle.
+    /// Automatic sleep is prevented.
     Yes,
-    /// It may fall asleep at work.
+    /// It may fall asleep during work.
     No {
         /// Why, for a person.
         why: String,
@@ -72,9 +73,9 @@ pub struct Power {
     looked_at: Instant,
     awake: Option<logind::InhibitorLock>,
     busy: bool,
-    /// Between the two words of logind: sleep is not held off any more, and must not be.
+    /// Between logind's two signals: sleep is not delayed any more, and must not be.
     asleep: bool,
-    /// A failure to hold off sleep was told to the log, and not mended since.
+    /// A failure to delay sleep was logged, and is not resolved yet.
     complained: bool,
     clocks: SleepClocks,
     look: tokio::time::Interval,
@@ -83,8 +84,8 @@ pub struct Power {
 }
 
 impl Power {
-    /// Looks for logind; without it only wake is noticed. `shown` tells whether the computer is kept awake, now and
-    /// after each change; `wish` says when it is to be.
+    /// Connects to logind; without it only the wake-up is noticed. `shown` holds whether the computer is kept awake,
+    /// now and after each change; `wish` is the owner's setting.
     pub async fn new(shown: watch::Sender<AwakeStatus>, wish: watch::Receiver<KeepAwake>) -> Self {
         let mut look = interval(CLOCK_POLL_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -98,8 +99,7 @@ impl Power {
         Self { logind, looked_at, awake, busy, asleep, complained, clocks, look, shown, wish }
     }
 
-    /// Keeps the computer from falling asleep by itself while something is at work. A person who sends it to sleep
-    /// is not held up.
+    /// Prevents automatic sleep during work. A person can still send the computer to sleep.
     pub async fn keep_awake(&mut self, busy: bool) {
         self.busy = busy;
         let wish = *self.wish.borrow_and_update();
@@ -138,8 +138,8 @@ impl Power {
         Ok(())
     }
 
-    /// Waits for news. Cancel-safe: nothing is awaited between what happened and its return, and what a look did not
-    /// finish is done by the next one.
+    /// Waits for the next event. Cancel-safe: it does not await between an event and its return, and an unfinished
+    /// reading is repeated by the next call.
     pub async fn next(&mut self) -> PowerEvent {
         loop {
             tokio::select! {
@@ -148,7 +148,7 @@ impl Power {
                     Some(SleepSignal::Wake) => self.woke(),
                     None => {
                         self.lose("the system's login service went away".to_owned());
-                        // Nobody says any more that the computer woke, so nobody may wait for it.
+                        // Without logind no wake-up signal comes, so the sleep counts as over.
                         self.woke()
                     }
                 },
@@ -177,7 +177,7 @@ impl Power {
 
     fn woke(&mut self) -> PowerEvent {
         self.asleep = false;
-        // The next sleep is held off at once.
+        // The next sleep is delayed at once.
         self.look.reset_immediately();
         PowerEvent::Wake { slept: self.clocks.slept() }
     }
@@ -197,7 +197,7 @@ impl Power {
         }
     }
 
-    /// Whoever uses this asks again to be kept awake after each news, and is told then that it is not.
+    /// The caller requests to be kept awake again after each event, and then sees that it failed.
     fn lose(&mut self, why: String) {
         tracing::warn!(why, "sleep is noticed only afterwards from now on");
         self.logind = Err(why);

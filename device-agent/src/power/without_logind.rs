@@ -1,10 +1,10 @@
-//! Where logind is not, or was left out of this build: nothing is known before sleep, and nothing holds it off.
+//! Stands in for logind where it is missing, or was left out of the build: sleep is neither announced nor delayed.
 
-/// There is none to have.
+/// Has no values.
 #[derive(Debug)]
 pub(super) enum InhibitorLock {}
 
-/// What would be said.
+/// The signals that logind would send.
 #[derive(Clone, Copy, Debug)]
 #[allow(dead_code, reason = "the words of the real one")]
 pub(super) enum SleepSignal {
@@ -12,7 +12,7 @@ pub(super) enum SleepSignal {
     Wake,
 }
 
-/// Never made.
+/// Has no values.
 #[derive(Debug)]
 pub(super) enum Logind {}
 

@@ -1,4 +1,4 @@
-//! Capability checks: does a definition work on this machine, tried for real.
+//! Capability checks: whether a definition works on this machine, tested for real.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use deskgate_protocol::Timestamp;
 use super::CheckEnvironment;
 use super::probe::{try_provider, try_sandbox, try_tool};
 
-/// Who hears of each check as it ends.
+/// Is called with each check as it ends.
 pub type CheckObserver<'a> = dyn Fn(&Check) + Sync + 'a;
 
-/// Checks as they are made, each of which is told.
+/// Collects the checks, and reports each one.
 pub(super) struct Findings<'a> {
     pub(super) all: Vec<Check>,
     tell: &'a CheckObserver<'a>,
@@ -32,7 +32,7 @@ impl<'a> Findings<'a> {
     }
 }
 
-/// The checks of the folder, in their order.
+/// The checks of the folder, in order.
 const DIRECTORY_CHECKS: [&str; 4] =
     ["directory exists", "directory is a folder", "directory is narrow enough", "directory is readable"];
 const MODEL_CHECK: &str = "provider and model";
@@ -40,7 +40,7 @@ const INSTRUCTIONS_CHECK: &str = "instructions";
 const SANDBOX_CHECK: &str = "sandbox confines";
 const WRITABLE_CHECK: &str = "directory is writable";
 
-/// What [`check`] asks of a definition, in its order.
+/// The names of the checks that [`check`] makes for a definition, in order.
 pub(super) fn names(definition: &Definition) -> Vec<String> {
     let mut names = [&DIRECTORY_CHECKS[..], &[MODEL_CHECK, INSTRUCTIONS_CHECK]]
         .concat()
@@ -62,7 +62,7 @@ fn name_of_skill(skill: &Skill) -> String {
     format!("skill {}", skill.name)
 }
 
-/// Makes every check of a definition. `tell` hears of each as it ends.
+/// Makes every check of a definition. `tell` is called with each as it ends.
 pub async fn check(definition: &Definition, computer: &CheckEnvironment, tell: &CheckObserver<'_>) -> CheckReport {
     let CheckEnvironment { home, own_folder: own, accounts, .. } = computer;
     let directory = definition.working_directory.clone();
@@ -101,7 +101,7 @@ pub async fn check(definition: &Definition, computer: &CheckEnvironment, tell: &
     CheckReport { definition_sha256: definition.digest(), checked_at: Timestamp::now(), checks: checks.all }
 }
 
-/// Writing is tried where it is wanted only: a folder that is only read is left as it is.
+/// Writing is tested only where it is needed: a folder that is only read stays unchanged.
 async fn check_writable(definition: &Definition, usable: bool, own: &Path) -> Check {
     let name = WRITABLE_CHECK;
     if !definition.tools.iter().any(|tool| tool.writes()) {
@@ -116,7 +116,7 @@ async fn check_writable(definition: &Definition, usable: bool, own: &Path) -> Ch
     }
 }
 
-/// Whether commands can be kept in, tried by a command that wants out.
+/// Tests whether commands are confined, by a command that tries to escape.
 async fn check_sandbox(definition: &Definition, usable: bool, own: &Path) -> Check {
     let name = SANDBOX_CHECK;
     if !usable {
@@ -128,7 +128,7 @@ async fn check_sandbox(definition: &Definition, usable: bool, own: &Path) -> Che
     }
 }
 
-/// What is published is what was saved; a file that says something else by now is a draft that was forgotten.
+/// The saved copy is published; a file with other content means that the copy is outdated.
 fn check_skill(skill: &Skill) -> Check {
     let name = name_of_skill(skill);
     let source = skill.source.display();
@@ -149,7 +149,7 @@ fn next_for(provider: &Provider) -> &'static str {
     }
 }
 
-/// The checks of the folder, up to the first that fails: the rest would only repeat its cause.
+/// The checks of the folder, up to the first failure: the rest would only repeat its cause.
 fn check_directory(directory: &Path, home: Option<&Path>, own: &Path) -> Vec<Check> {
     let [exists, folder, narrow, readable] = DIRECTORY_CHECKS;
     let mut checks = Vec::new();
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// The report, each check of which was told by a name that was known before.
+    /// Makes the report, and checks that each check's name was known before.
     async fn made(definition: &Definition, computer: &CheckEnvironment) -> CheckReport {
         let told = std::sync::Mutex::new(Vec::new());
         let report = check(definition, computer, &|check| told.lock().expect("no panic").push(check.clone())).await;

@@ -1,4 +1,4 @@
-//! What a working directory looks like from outside, before anything is tried in it.
+//! Examines a working directory from outside, before anything is tested in it.
 
 use std::path::{Path, PathBuf};
 
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Folder {
-    /// It is there.
+    /// The folder exists.
     There {
-        /// The Git repository that it is in, or is; absent when there is none.
+        /// The Git repository that contains it, or that it is; absent if there is none.
         repository: Option<PathBuf>,
     },
-    /// There is something else.
+    /// It is no folder.
     NoFolder,
     /// It cannot be used.
     Unusable {
@@ -23,8 +23,8 @@ pub enum Folder {
 }
 
 impl Folder {
-    /// Looks at a folder. Blocks. Git itself is not asked: it would run what the repository's own configuration names,
-    /// so whether everything in it is committed is not known.
+    /// Examines a folder. Blocks. Git itself is not called: it would run programs from the repository's own
+    /// configuration, so uncommitted changes are unknown.
     pub fn look(path: &Path) -> Self {
         match path.metadata() {
             Err(error) => Self::Unusable { why: error.to_string() },
@@ -36,7 +36,7 @@ impl Folder {
         }
     }
 
-    /// In a few words.
+    /// The result in a few words.
     pub fn words(&self, path: &Path) -> String {
         match self {
             Self::There { repository: None } => "exists, no Git repository: changes have no history".to_owned(),
@@ -62,7 +62,7 @@ mod tests {
         std::fs::remove_file(&inner).expect("there");
         std::fs::create_dir(&inner).expect("made");
         assert!(Folder::look(&inner).words(&inner).contains("no Git repository"));
-        // A work tree of its own has a file there.
+        // In a linked work tree, `.git` is a file.
         std::fs::write(home.path().join(".git"), "gitdir: elsewhere").expect("written");
         assert_eq!(Folder::look(&inner), Folder::There { repository: Some(home.path().to_owned()) });
         assert_eq!(Folder::look(home.path()).words(home.path()), "exists, Git repository");

@@ -1,35 +1,35 @@
-//! What services need of the gateway: one typed call.
+//! The interface of services to the gateway: one typed call.
 
 use deskgate_protocol::management::{ManagementCall, ManagementError};
 
-/// Asks the gateway over the control channel.
+/// Sends requests to the gateway over the control channel.
 pub trait GatewayClient: Send + Sync {
-    /// Sends a request and waits for the reply that belongs to it.
+    /// Sends a request and waits for its reply.
     fn call<C: ManagementCall + Send>(&self, request: C) -> impl Future<Output = Result<C::Reply, CallError>> + Send;
 }
 
 /// Why a call has no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// There is no session; nothing was sent.
+    /// There is no session; no request was sent.
     #[error("not connected to the gateway; look at the connection with: deskgate status")]
     NotConnected,
-    /// Too many calls wait already; nothing was sent.
+    /// Too many calls wait already; no request was sent.
     #[error("too many requests to the gateway are under way; try again in a moment")]
     Busy,
-    /// The line was lost before the reply came.
+    /// The connection was lost before the reply came.
     #[error("the line to the gateway was lost before it answered; it may have been done: look before you repeat it")]
     LineLost,
-    /// No reply came in time.
+    /// The reply did not come in time.
     #[error("the gateway did not answer within {seconds} s; it may have been done: look before you repeat it")]
     TimedOut {
-        /// How long was waited.
+        /// The timeout.
         seconds: u64,
     },
-    /// The gateway said no, and why.
+    /// The gateway refused, and why.
     #[error(transparent)]
     Refused(#[from] ManagementError),
-    /// The reply has not the shape that belongs to the request.
+    /// The reply has the wrong form for the request.
     #[error("the gateway's answer cannot be read ({0}); compare the versions with: deskgate status")]
     Unreadable(String),
     /// The agent is stopping.

@@ -30,7 +30,7 @@ pub use folder::Folder;
 pub use gateway::{CallError, GatewayClient};
 pub use progress::{CheckProgress, RunningCheck};
 
-/// Why a step with a service was not done.
+/// Why a step with a service failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A field is wrong.
@@ -39,26 +39,26 @@ pub enum Error {
     /// There is no such service.
     #[error("there is no service {0}; list them with: deskgate service list")]
     NotFound(DraftId),
-    /// Not checked, or changed since.
+    /// The draft was not checked, or changed since.
     #[error("this draft has not been checked since it was last changed; run: deskgate service check {0}")]
     NotChecked(DraftId),
     /// A check failed.
     #[error("a check of this draft failed: {cause}; {next}, and then run: deskgate service check {draft_id}")]
     CheckFailed {
-        /// Which service.
+        /// The service.
         draft_id: DraftId,
-        /// Why.
+        /// The cause, for people.
         cause: String,
-        /// What to do.
+        /// What to do next.
         next: String,
     },
-    /// Somebody saved it while it was checked.
+    /// The draft was saved again during its check.
     #[error("this draft was changed while it was checked; run again: deskgate service check {0}")]
     Edited(DraftId),
-    /// A server gave another list of tools in the meantime.
+    /// A server sent another list of tools in the meantime.
     #[error("{0} offers other tools than those you were asked about. Nothing was taken over; look at them again")]
     OtherTools(String),
-    /// The gateway did not do it.
+    /// The gateway did not carry it out.
     #[error(transparent)]
     Gateway(#[from] CallError),
     /// The database failed.
@@ -66,12 +66,12 @@ pub enum Error {
     Store(#[from] deskgate_store::Error),
 }
 
-/// What checks look at on this computer.
+/// The environment of the checks on this computer.
 #[derive(Clone, Debug)]
 pub struct CheckEnvironment {
-    /// The folder of the person at the desktop, which no service may be given whole.
+    /// The person's home directory, which no service may have as a whole.
     pub home: Option<PathBuf>,
-    /// The agent's own folder, which no service may be given at all.
+    /// The agent's own folder, which no service may have at all.
     pub own_folder: PathBuf,
     /// The model providers.
     pub accounts: Providers,
@@ -79,7 +79,7 @@ pub struct CheckEnvironment {
     pub servers: McpServers,
 }
 
-/// What a person does with the services of this device.
+/// The actions on the services of this device.
 #[derive(Clone, Debug)]
 pub struct ServiceManager<G> {
     store: deskgate_store::Services,
@@ -89,17 +89,20 @@ pub struct ServiceManager<G> {
 }
 
 impl<G: GatewayClient> ServiceManager<G> {
-    /// A desk for the services in `store`.
+    /// A manager of the services in `store`.
     pub fn new(store: deskgate_store::Services, gateway: G, computer: CheckEnvironment) -> Self {
         Self { store, gateway, computer, progress: CheckProgress::default() }
     }
 
-    /// Shows there what its checks find.
+    /// Publishes the findings of its checks to `progress`.
     pub fn with_progress(self, progress: CheckProgress) -> Self {
         Self { progress, ..self }
     }
 
     /// Saves a new draft.
+    ///
+    /// # Errors
+    /// A field is wrong, or the database failed.
     pub async fn create(&self, app_id: ApplicationId, definition: Definition) -> Result<Service, Error> {
         definition.validate()?;
         let now = Timestamp::now();
@@ -117,7 +120,10 @@ impl<G: GatewayClient> ServiceManager<G> {
         Ok(service)
     }
 
-    /// Replaces the draft. A published version stays as it is until this draft is published too.
+    /// Replaces the draft. A published version stays the same until this draft is published too.
+    ///
+    /// # Errors
+    /// A field is wrong, there is no such service, or the database failed.
     pub async fn edit(&self, draft_id: DraftId, definition: Definition) -> Result<Service, Error> {
         definition.validate()?;
         match self.store.set_draft(draft_id, &definition).await? {
@@ -126,13 +132,16 @@ impl<G: GatewayClient> ServiceManager<G> {
         }
     }
 
-    /// Makes every check of the draft and keeps what they found. Lists of tools of other servers are pinned in the draft
-    /// as they are found: what is published next is what was looked at here.
+    /// Makes every check of the draft and stores the results. Lists of tools of MCP servers are pinned in the draft as
+    /// they are found: the checked lists are the ones that are published.
+    ///
+    /// # Errors
+    /// There is no such service, it was saved during the check, or the database failed.
     pub async fn check(&self, draft_id: DraftId) -> Result<CheckReport, Error> {
         self.check_for(None, draft_id).await
     }
 
-    /// The same, followed by whoever asked, under a number of their own.
+    /// The same, followed by the caller, under a number of its own.
     pub async fn check_for(&self, follower: Option<u64>, draft_id: DraftId) -> Result<CheckReport, Error> {
         let service = self.show(draft_id).await?;
         let mut draft = service.draft.clone();
@@ -150,6 +159,9 @@ impl<G: GatewayClient> ServiceManager<G> {
     }
 
     /// One service.
+    ///
+    /// # Errors
+    /// There is no such service, or the database failed.
     pub async fn show(&self, draft_id: DraftId) -> Result<Service, Error> {
         self.store.get(draft_id).await?.ok_or(Error::NotFound(draft_id))
     }

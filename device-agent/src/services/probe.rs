@@ -1,4 +1,4 @@
-//! Where the capability checks touch the real thing: one call of a tool, one look at a provider.
+//! Real tests for the capability checks: one call of a tool, one request to a provider.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use serde_json::json;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// How long a model may take for one word.
+/// The timeout of a model's test.
 const MODEL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Starts a sandbox as a run of this service would, and tries to get out of it. `Ok` says in a few words what was
-/// done; otherwise why no command may run there, and the one thing to do next.
+/// Starts a sandbox as a run of this service would, and tries to escape from it. `Ok` describes in a few words what was
+/// done; the error is why commands cannot run there, and the one thing to do next.
 pub async fn try_sandbox(definition: &Definition, own: &Path) -> Result<String, (String, String)> {
     let (definition, own) = (definition.clone(), own.to_owned());
     let tried = tokio::task::spawn_blocking(move || {
@@ -33,8 +33,8 @@ pub async fn try_sandbox(definition: &Definition, own: &Path) -> Result<String, 
     }
 }
 
-/// Calls `tool`, one that works on files, in `directory` as a run would. `own` is the agent's own folder. `Ok` says in a few words what it
-/// found.
+/// Calls `tool`, one that works on files, in `directory` as a run would. `own` is the agent's own folder. `Ok`
+/// describes in a few words what it found.
 pub async fn try_tool(tool: ToolName, directory: &Path, own: &Path) -> Result<String, String> {
     if tool.writes() {
         return try_writing(directory, own).await;
@@ -58,15 +58,14 @@ pub async fn try_tool(tool: ToolName, directory: &Path, own: &Path) -> Result<St
     };
     let output = call(tool, arguments).await?;
     match (tool, output.is_error) {
-        // Which file happens to stand first says nothing about the tool: one that it must refuse is
-        // an answer too.
+        // Which file comes first depends on the folder: a refusal of that file also shows that the tool works.
         (ToolName::Read, _) => Ok("opened a file of the folder as a run would".to_owned()),
         (_, false) => Ok("worked in the folder as in a run".to_owned()),
         (_, true) => Err(output.text),
     }
 }
 
-/// Makes a file, changes it, and takes it away.
+/// Creates a file, changes it, and removes it.
 async fn try_writing(directory: &Path, own: &Path) -> Result<String, String> {
     let toolbox = open(directory, own).await?;
     let name = format!("deskgate-check-{:016x}.tmp", rand::random::<u64>());
@@ -104,11 +103,11 @@ async fn open(directory: &Path, own: &Path) -> Result<Toolbox, String> {
     opened.map_err(|_| "the tools failed unexpectedly".to_owned())?.map_err(|error| error.to_string())
 }
 
-/// Asks the provider's model for a word, as a run would. `Ok` says in a few words what it found.
+/// Asks the provider's model for a word, as a run would. `Ok` describes in a few words what it found.
 ///
-/// Only a real call shows that the account may use the model; it costs a few tokens.
+/// Only a real call shows that the key may use the model; it costs a few tokens.
 ///
-/// It is asked with the service's own limit of output tokens, for some servers refuse one that their model cannot keep.
+/// The service's own limit of output tokens is used, because some servers refuse a limit above the model's.
 pub async fn try_provider(
     accounts: &Providers,
     provider: &Provider,

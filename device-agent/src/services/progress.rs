@@ -1,4 +1,4 @@
-//! What a check has found so far, for whoever watches it. In memory, and only while it runs.
+//! The findings of a running check, in memory, for pages and command lines that follow it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,29 +8,29 @@ use deskgate_definition::Check;
 use deskgate_protocol::ids::DraftId;
 use tokio::sync::watch;
 
-/// The checks that run now. Clones show the same ones.
+/// The running checks. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct CheckProgress {
     now: watch::Sender<HashMap<DraftId, RunningCheck>>,
-    /// How many there ever were.
+    /// How many checks were ever begun.
     begun: Arc<AtomicU64>,
 }
 
-/// A check that runs.
+/// A running check.
 #[derive(Clone, Debug, Default)]
 pub struct RunningCheck {
-    /// What it asks, as far as that is known before it begins, in the order of its report.
+    /// The names of its checks, as far as they are known beforehand, in the order of its report.
     pub names: Vec<String>,
-    /// What it has found, in the order that it was found in.
+    /// Its findings, in the order they were found.
     pub found: Vec<Check>,
-    /// The number that whoever asked for it follows it by.
+    /// The number by which its caller follows it.
     follower: Option<u64>,
-    /// Tells it from every other one.
+    /// Distinguishes it from every other one.
     number: u64,
 }
 
 impl RunningCheck {
-    /// What it has still to find.
+    /// The names of the outstanding checks.
     pub fn rest(&self) -> impl Iterator<Item = &str> {
         let missing = |name: &&String| !self.found.iter().any(|check| check.name == **name);
         self.names.iter().filter(missing).map(String::as_str)
@@ -38,7 +38,7 @@ impl RunningCheck {
 }
 
 impl CheckProgress {
-    /// The check of a draft; `None` while none runs.
+    /// The running check of a draft, if there is one.
     pub fn of(&self, draft_id: DraftId) -> Option<RunningCheck> {
         self.now.borrow().get(&draft_id).cloned()
     }
@@ -48,8 +48,8 @@ impl CheckProgress {
         self.now.subscribe()
     }
 
-    /// What the check of a draft that was asked for with this number has found beyond the first `known`, as soon as there is
-    /// something. Waits for a check that has not begun yet; cancel-safe.
+    /// The findings, beyond the first `known`, of the draft's check with this follower number, as soon as there are
+    /// some. Waits for a check that has not begun yet; cancel-safe.
     pub async fn wait_for_more(&self, draft_id: DraftId, follower: u64, known: usize) -> Vec<Check> {
         let mut changes = self.watch();
         let more = |all: &HashMap<DraftId, RunningCheck>| {
@@ -57,12 +57,12 @@ impl CheckProgress {
         };
         match changes.wait_for(more).await {
             Ok(all) => all.get(&draft_id).map(|it| it.found[known..].to_vec()).unwrap_or_default(),
-            // Not while this very handle holds the sender.
+            // Impossible while this handle holds the sender.
             Err(_) => Vec::new(),
         }
     }
 
-    /// Begins to show a check. A newer one of the same draft is shown in its place.
+    /// Begins to show a check. It replaces an older one of the same draft.
     pub(super) fn begin(&self, draft_id: DraftId, names: Vec<String>, follower: Option<u64>) -> ProgressGuard {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         self.now.send_modify(|all| {
@@ -81,7 +81,7 @@ pub(super) struct ProgressGuard {
 }
 
 impl ProgressGuard {
-    /// Shows what was found.
+    /// Adds a finding.
     pub(super) fn record(&self, check: &Check) {
         self.progress.now.send_if_modified(|all| {
             let own = all.get_mut(&self.draft_id).filter(|it| it.number == self.number);

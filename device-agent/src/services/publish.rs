@@ -1,8 +1,8 @@
 //! Publishing: freezing a checked draft as a numbered version that callers may use.
 //!
-//! The version is frozen on this device *before* the gateway is asked, under an endpoint that was
-//! chosen before too. So a request whose answer was lost is repeated as it was and publishes once,
-//! and an offer for a version whose confirmation is still under way finds its definition.
+//! The version is frozen on this device *before* the gateway is called, under an endpoint that was chosen before too.
+//! So a request whose answer was lost is repeated unchanged and publishes once, and an offer for a version with an
+//! outstanding confirmation finds its definition.
 
 use deskgate_definition::{CheckResult, Service};
 use deskgate_protocol::ids::DraftId;
@@ -12,8 +12,11 @@ use deskgate_store::services::{FreezeOutcome, FrozenVersion};
 use super::{CallError, Error, GatewayClient, ServiceManager};
 
 impl<G: GatewayClient> ServiceManager<G> {
-    /// Publishes the draft. Refused unless every check of exactly this definition passed. Doing it
-    /// again without a change publishes nothing new.
+    /// Publishes the draft, if every check of exactly this definition passed. Publishing an unchanged draft again has
+    /// no effect.
+    ///
+    /// # Errors
+    /// The draft is not checked, there is no such service, or the gateway or the database failed.
     pub async fn publish(&self, draft_id: DraftId) -> Result<Service, Error> {
         let service = self.show(draft_id).await?;
         let report = match &service.checks {
@@ -48,7 +51,7 @@ impl<G: GatewayClient> ServiceManager<G> {
         match self.gateway.call(request).await {
             Ok(published) => Ok(self.store.confirm(&frozen, published.published_at).await?),
             Err(CallError::Refused(refused)) if refused.code != ManagementErrorCode::Unavailable => {
-                // A clear no: nothing was published, so the number is free for another try.
+                // A definite refusal: the version was not published, so its number is free again.
                 self.store.thaw(&frozen).await?;
                 Err(CallError::Refused(refused).into())
             }
@@ -56,8 +59,7 @@ impl<G: GatewayClient> ServiceManager<G> {
         }
     }
 
-    /// An earlier publication of another content was never answered: the gateway knows whether it
-    /// happened.
+    /// Settles an earlier publication of another content without an answer: the gateway knows whether it happened.
     async fn settle(&self, frozen: FrozenVersion) -> Result<(), Error> {
         let endpoints = self.gateway.call(ListEndpoints {}).await?;
         let happened = endpoints.iter().find(|endpoint| {

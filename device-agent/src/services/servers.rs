@@ -11,7 +11,7 @@ use super::tool_pins;
 /// How many names of tools a check shows.
 const TOOL_NAMES_SHOWN: usize = 20;
 
-/// What [`pin`] asks of a definition.
+/// The names of the checks that [`pin`] makes for a definition.
 pub(super) fn names(definition: &Definition) -> Vec<String> {
     let of = |server: &McpServer| ["https", "answers", "tools are pinned"].map(|what| name(server, what));
     definition.mcp.iter().flat_map(of).collect()
@@ -21,7 +21,8 @@ fn name(server: &McpServer, what: &str) -> String {
     format!("mcp {}: {what}", server.name)
 }
 
-/// Looks at every server of a definition, and pins its list of tools there if none was. `tell` hears of each check.
+/// Queries every server of a definition, and pins its list of tools if none was pinned. `tell` is called with each
+/// check.
 pub(super) async fn pin(
     definition: &mut Definition,
     servers: &McpServers,
@@ -30,7 +31,7 @@ pub(super) async fn pin(
 ) -> Result<Vec<Check>, deskgate_store::Error> {
     let mut checks = Findings::new(tell);
     for server in &mut definition.mcp {
-        // That it is https:// was found when it was saved: nothing else is an address here.
+        // The address was checked for https:// when it was saved; others cannot be saved.
         checks.push(pass(&name(server, "https"), &server.url));
         checks.extend(look(server, servers, store).await?);
     }
@@ -58,7 +59,7 @@ async fn look(
     let shown = names.iter().take(TOOL_NAMES_SHOWN).copied().collect::<Vec<_>>().join(", ");
     let more = if names.len() > TOOL_NAMES_SHOWN { ", …" } else { "" };
     let answered = pass(&answers, &format!("it lists {} tools", names.len()));
-    // What tools say of themselves is read by the model: another list is the owner's to look at, not a check's.
+    // The model reads the tools' descriptions: the owner has to review another list, so a check must not accept it.
     if *server.tools_sha256.get_or_insert(listing.digest()) != listing.digest() {
         let next = format!("see what has changed, and take it over: deskgate mcp accept {}", server.name);
         return Ok([answered, fail(&pinned, "the list is another one than the draft is pinned to", &next)]);

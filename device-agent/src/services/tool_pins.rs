@@ -1,8 +1,7 @@
-//! What servers of tools offer, what of it services were pinned to, and what has changed since.
+//! Tool pins: the servers' current lists of tools, the lists that services are pinned to, and their differences.
 //!
-//! A pin is a digest. The lists behind the digests are kept beside it, so that whoever is asked to take over another
-//! list sees what is different in it. A version that was published keeps its pin: another list comes into force with
-//! the next publication only.
+//! A pin is a digest. The lists behind the digests are stored, so that the owner sees the differences before accepting
+//! another list. A published version keeps its pin: another list takes effect with the next publication only.
 
 use deskgate_assistant::mcp::connections::McpServerConfig;
 use deskgate_assistant::mcp::{ListedTool, Listing, McpServers};
@@ -15,15 +14,15 @@ use serde::{Deserialize, Serialize};
 
 use super::Error;
 
-/// A server, what it offered when it was last asked, and who uses it.
+/// A server, its last list of tools, and the services that use it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerView {
-    /// Where it is.
+    /// The server's configuration.
     #[serde(flatten)]
     pub server: McpServerConfig,
-    /// Its tools; absent until it gave a list for the first time.
+    /// Its tools; absent until it has sent a list.
     pub offer: Option<OfferedToolList>,
-    /// Why it gave none just now; absent when it was not asked.
+    /// Why it sent none just now; absent when it was not queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// The services that name it.
@@ -33,21 +32,21 @@ pub struct ServerView {
     pub others: Vec<OutdatedToolList>,
 }
 
-/// A list that services are pinned to and that is not offered any more.
+/// A list that services are pinned to and that the server no longer offers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutdatedToolList {
-    /// What it is pinned by.
+    /// The digest that pins the list.
     pub tools_sha256: Sha256Digest,
-    /// What is different in the offered list; absent when this one was not kept.
+    /// The differences from the offered list; absent when this one was not stored.
     pub changes: Option<Vec<ToolChange>>,
 }
 
 /// A list of tools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfferedToolList {
-    /// What it is pinned by.
+    /// The digest that pins the list.
     pub tools_sha256: Sha256Digest,
-    /// When it was last given.
+    /// When the server last sent it.
     pub seen_at: Timestamp,
     /// The tools, by name.
     pub tools: Vec<ListedTool>,
@@ -56,48 +55,48 @@ pub struct OfferedToolList {
 /// A service that names a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerUser {
-    /// Which.
+    /// The service's draft.
     pub draft_id: DraftId,
-    /// Its name.
+    /// The service's name.
     pub service: String,
-    /// How its draft stands; absent when the draft does not name the server.
+    /// The state of its draft's pin; absent when the draft does not name the server.
     pub draft: Option<PinState>,
-    /// How its published version stands, likewise.
+    /// The state of its published version's pin, likewise.
     pub published: Option<PinState>,
 }
 
-/// How a definition stands to what its server offers now.
+/// How a definition's pin relates to its server's current list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum PinState {
-    /// It was saved with another address.
+    /// The server has another address now.
     Moved,
-    /// Nothing is pinned yet: it was not checked.
+    /// There is no pin yet: the draft was not checked.
     Unpinned,
-    /// Pinned, and the server gave no list since that it could be compared with.
+    /// Pinned, and the server has sent no list for comparison since.
     NotCompared,
-    /// Pinned to what is offered.
+    /// Pinned to the current list.
     Same,
     /// Pinned to another list.
     Changed {
-        /// That one.
+        /// The digest of the pinned list.
         tools_sha256: Sha256Digest,
     },
 }
 
-/// A tool that is not what it was.
+/// A changed tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolChange {
-    /// Its name.
+    /// The tool's name.
     pub tool: String,
-    /// As it was pinned; absent when it is new.
+    /// The pinned tool; absent if it is new.
     pub old: Option<ListedTool>,
-    /// As it is offered; absent when it is gone.
+    /// The offered tool; absent if it is gone.
     pub new: Option<ListedTool>,
 }
 
 impl ToolChange {
-    /// The tool as it was and as it is: what it says of itself, and its schema where that is different too.
+    /// The tool before and after: its description, and its schema if that differs too.
     pub fn texts(&self) -> [Option<String>; 2] {
         let schema = |tool: &Option<ListedTool>| tool.as_ref().map(|tool| tool.schema.clone());
         let same = schema(&self.old) == schema(&self.new);
@@ -109,29 +108,29 @@ impl ToolChange {
 }
 
 impl ServerView {
-    /// Whether a service was pinned to another list than the one that is offered.
+    /// Whether a service is pinned to another list than the current one.
     pub fn has_changed(&self) -> bool {
         self.pins().any(|pin| matches!(pin, PinState::Changed { .. }))
     }
 
-    /// Whether there is a draft that another list could be taken over into.
+    /// Whether there is a draft that could accept another list.
     pub fn is_acceptable(&self) -> bool {
         self.users.iter().any(|user| matches!(user.draft, Some(PinState::Changed { .. })))
     }
 
-    /// What is different between what is offered and what a definition is pinned to, if that is known.
+    /// The differences between the current list and a definition's pin, if known.
     pub fn changes(&self, pin: &PinState) -> Option<&[ToolChange]> {
         let PinState::Changed { tools_sha256 } = pin else { return None };
         self.others.iter().find(|other| other.tools_sha256 == *tools_sha256)?.changes.as_deref()
     }
 
-    /// How all its users stand.
+    /// The pins of all its users.
     pub fn pins(&self) -> impl Iterator<Item = &PinState> {
         self.users.iter().flat_map(|user| [&user.draft, &user.published]).flatten()
     }
 }
 
-/// How servers stand, by what they offered when they were last asked. Asks none of them.
+/// The state of the servers, by their last lists. Connects to none of them.
 pub async fn review(
     store: &deskgate_store::Services,
     servers: Vec<McpServerConfig>,
@@ -145,7 +144,7 @@ pub async fn review(
     Ok(views)
 }
 
-/// Asks a server for its tools, keeps its list as the newest, and says how it stands. Pins nothing.
+/// Queries a server's tools, stores its list as the newest, and returns its state. Pins nothing.
 pub async fn look(
     store: &deskgate_store::Services,
     servers: &McpServers,
@@ -185,7 +184,7 @@ pub async fn accept(
     Ok(())
 }
 
-/// Keeps a list as the newest of a server at an address.
+/// Stores a list as the newest of a server at an address.
 pub(super) async fn remember(
     store: &deskgate_store::Services,
     server: &str,
@@ -240,7 +239,7 @@ fn pin(used: &McpServer, url: &str, lists: &[StoredToolList]) -> PinState {
     }
 }
 
-/// What is different between two lists, by name.
+/// The differences between two lists, by name.
 fn changes(old: &[ListedTool], new: &[ListedTool]) -> Vec<ToolChange> {
     let find = |list: &[ListedTool], name: &str| list.iter().find(|tool| tool.name == name).cloned();
     let mut names: Vec<_> = old.iter().chain(new).map(|tool| tool.name.as_str()).collect();
@@ -250,7 +249,7 @@ fn changes(old: &[ListedTool], new: &[ListedTool]) -> Vec<ToolChange> {
     names.into_iter().map(change).filter(|change| change.old != change.new).collect()
 }
 
-/// What cannot be read any more is as good as not kept.
+/// A stored list that cannot be parsed counts as missing.
 fn tools(list: &StoredToolList) -> Option<Vec<ListedTool>> {
     serde_json::from_str(&list.tools).ok()
 }

@@ -1,7 +1,7 @@
-//! The audit: every request for approval, every decision, every call that ran. It only grows.
+//! The audit: an append-only list of approval requests, decisions, and calls that ran.
 //!
-//! Nothing changes a row, not even this program: triggers of the database refuse it, and refuse to delete what is
-//! younger than [`AUDIT_RETENTION`]. It holds digests, never arguments: those leave the disk with their run.
+//! Rows never change, not even by this program: triggers of the database refuse it, and refuse to delete rows younger
+//! than [`AUDIT_RETENTION`]. The audit holds digests, never arguments: those leave the disk with their run.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::time::{NOW, text_time};
 use super::{Error, Store};
 
-/// How long the rows are kept, by the clock that no wrong date moves on; the triggers in `schema` say the same.
+/// How long the rows are kept, by the clock that a wrong date does not advance; the triggers in `schema` use the same
+/// value.
 pub const AUDIT_RETENTION: Duration = Duration::from_secs(400 * 24 * 3600);
 
 pub(super) const DELETE_OLD_ROWS_SQL: &str =
@@ -24,31 +25,31 @@ pub(super) const DELETE_OLD_REQUESTS_SQL: &str =
 /// One row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// Its number; no number is ever missing but the oldest.
+    /// The row's number; only the oldest numbers are ever missing.
     pub n: u64,
-    /// When, by the computer's clock.
+    /// When it happened, by the computer's clock.
     pub at: Timestamp,
-    /// What: `requested`, `decided`, `executed` or `reconciled`.
+    /// The kind of row: `requested`, `decided`, `executed` or `reconciled`.
     pub what: String,
-    /// Who or what brought it about: a local user, `rules`, `expiry`, `agent`, or the approval that a call ran by.
+    /// What caused it: a local user, `rules`, `expiry`, `agent`, or the approval that a call ran by.
     pub who: String,
-    /// Which run.
+    /// The run's identifier.
     pub run_id: RunId,
-    /// Which attempt.
+    /// The run's attempt.
     pub attempt: u32,
-    /// Which call of it; empty where the whole run was settled.
+    /// The call within the run; empty where the whole run was settled.
     pub call_id: String,
     /// The tool; empty likewise.
     pub tool: String,
     /// The digest of tool, exact arguments and plan; empty likewise.
     pub digest: String,
-    /// The request it belongs to.
+    /// The approval request it belongs to.
     pub approval_id: Option<String>,
-    /// What was answered.
+    /// The decision.
     pub answer: Option<String>,
 }
 
-/// What is added.
+/// A row to add.
 pub(super) struct NewAuditEntry<'a> {
     pub(super) what: &'static str,
     pub(super) who: &'a str,
@@ -61,7 +62,7 @@ pub(super) struct NewAuditEntry<'a> {
     pub(super) answer: Option<&'a str>,
 }
 
-/// Adds a row, in the transaction that does what it says.
+/// Adds a row, in the same transaction as the step it records.
 pub(super) fn add(tx: &Transaction<'_>, new: &NewAuditEntry<'_>) -> Result<(), Error> {
     tx.prepare_cached(&format!(
         "INSERT INTO audit (at, kept_from, what, who, run_id, attempt, call_id, tool, digest, approval_id, answer)
@@ -81,7 +82,7 @@ pub(super) fn add(tx: &Transaction<'_>, new: &NewAuditEntry<'_>) -> Result<(), E
     Ok(())
 }
 
-/// The newest rows: `?1` at most, of all runs or of the run `?2`.
+/// The newest rows, at most `?1`: of all runs, or of the run `?2`.
 pub(super) fn newest(of_one_run: bool) -> String {
     let filter = if of_one_run { "WHERE run_id = ?2" } else { "" };
     format!(
@@ -133,7 +134,7 @@ impl Audit {
             .await
     }
 
-    /// Deletes what is older than [`AUDIT_RETENTION`], and requests that were answered as long ago.
+    /// Deletes rows older than [`AUDIT_RETENTION`], and requests answered as long ago.
     pub async fn forget_old(&self) -> Result<(), Error> {
         self.store
             .lazily(|tx| {

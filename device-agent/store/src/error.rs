@@ -1,4 +1,4 @@
-//! Why the device's database could not do what was asked.
+//! Errors of the device's database.
 
 use std::path::PathBuf;
 
@@ -13,15 +13,15 @@ pub enum Error {
     /// The file or its directory cannot be used.
     #[error("cannot use the device's database {}: {source}", path.display())]
     File {
-        /// Which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Others on this machine can read it.
     #[error("{} is open to other users (mode {mode:04o}); run: chmod {wanted:o} '{}'", path.display(), path.display())]
     OpenToOthers {
-        /// Which file or directory.
+        /// The file or directory.
         path: PathBuf,
         /// The mode found.
         mode: u32,
@@ -31,7 +31,7 @@ pub enum Error {
     /// Another process has it open.
     #[error("another deskgate process uses the database {}; stop it first: deskgate stop", path.display())]
     InUse {
-        /// Which file.
+        /// The database file.
         path: PathBuf,
     },
     /// A later version of the program wrote it.
@@ -44,34 +44,34 @@ pub enum Error {
         /// The newest one this program knows.
         known: u32,
     },
-    /// An earlier version of the program wrote it, and it was opened for reading only.
+    /// An earlier version of the program wrote it, and it was opened read-only.
     #[error(
         "the database was written by an earlier version of deskgate; the agent brings it up to date when it starts"
     )]
     OlderSchema,
-    /// A row holds what this program never writes.
+    /// A row holds a value that this program never writes.
     #[error("the device's database is damaged: {what} cannot be read; restore it or move the file away")]
     Damaged {
-        /// What could not be read.
+        /// The value that could not be read.
         what: String,
     },
     /// The journal has no such entry, or it is not in the state that the step needs.
     #[error("the journal has no entry of {run_id} attempt {attempt} that could become {wanted}")]
     NoSuchEntry {
-        /// Which run.
+        /// The run.
         run_id: RunId,
-        /// Which attempt.
+        /// The attempt.
         attempt: u32,
-        /// What it was to become.
+        /// The state that was requested.
         wanted: &'static str,
     },
     /// A call was to begin by a request that was not approved for exactly this call.
     #[error("{approval_id} was not approved for this call")]
     NotApproved {
-        /// Which request.
+        /// The approval request.
         approval_id: ApprovalId,
     },
-    /// A call was to begin without a question, and the same one asked before, or began and nobody knows what came of it.
+    /// A call was to begin without a request, but an equal call asked before, or began and its effect is unknown.
     #[error("the same call asked before, or may have happened; only a person lets it begin")]
     AsksFirst,
     /// The database thread has ended.
@@ -80,7 +80,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// For reading a column that should hold JSON or an identifier.
+    /// For a column that should hold JSON or an identifier.
     pub(super) fn damaged(what: &str) -> impl FnOnce(String) -> Self {
         move |detail| Self::Damaged { what: format!("{what} ({detail})") }
     }

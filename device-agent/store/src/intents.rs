@@ -1,4 +1,4 @@
-//! Intents: each writing call that began, and what came of it. Recovery and reconciliation read them.
+//! Intents: each writing call that began, and its result. Recovery and reconciliation read them.
 
 use deskgate_definition::tool::{Plan, PlannedCall};
 use deskgate_protocol::Timestamp;
@@ -15,19 +15,19 @@ use super::time::{NOW, text_time};
 /// A writing call that began.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Intent {
-    /// In which attempt of the run.
+    /// The run's attempt.
     pub attempt: u32,
-    /// Which call.
+    /// The call's identifier.
     pub call_id: String,
     /// The tool.
     pub tool: String,
-    /// Exactly what the tool got.
+    /// The exact arguments of the tool.
     pub arguments: Value,
-    /// What it was to do.
+    /// The call's plan.
     pub plan: Plan,
     /// When it began.
     pub begun_at: Timestamp,
-    /// Whether it reported success; `None`: nobody knows what came of it.
+    /// Whether it reported success; `None`: the effect is unknown.
     pub ok: Option<bool>,
 }
 
@@ -66,12 +66,12 @@ pub(super) fn effects(tx: &Transaction<'_>, run_id: RunId) -> Result<Effects, Er
     count(tx, run_id, "1")
 }
 
-/// The same without the call under way: the last one, if it has no outcome.
+/// The same without the last call, if it has no result.
 pub(super) fn effects_before_the_last(tx: &Transaction<'_>, run_id: RunId) -> Result<Effects, Error> {
     count(tx, run_id, "(ok IS NOT NULL OR n < (SELECT max(n) FROM intent WHERE run_id = ?1))")
 }
 
-/// The digests of the writing calls of which nobody knows what came of them.
+/// The digests of the writing calls whose effect is unknown.
 pub(super) fn uncertain(tx: &Transaction<'_>, run_id: RunId) -> Result<Vec<Sha256Digest>, Error> {
     let mut statement = tx.prepare_cached("SELECT DISTINCT digest FROM intent WHERE run_id = ?1 AND ok IS NULL")?;
     let digests = statement.query_map([run_id.to_string()], |row| row.get::<_, String>(0))?;
@@ -89,7 +89,7 @@ fn count(tx: &Transaction<'_>, run_id: RunId, which: &str) -> Result<Effects, Er
     })
 }
 
-/// The writing calls of a run, in the order in which they began.
+/// The writing calls of a run, in order of their start.
 pub(super) fn list(tx: &Transaction<'_>, run_id: RunId) -> Result<Vec<Intent>, Error> {
     let mut statement = tx.prepare_cached(&format!(
         "SELECT attempt, call_id, tool, arguments, plan, {}, ok FROM intent WHERE run_id = ?1 ORDER BY n",

@@ -1,14 +1,14 @@
-//! What one execution writes down before it acts, and whom it asks.
+//! The ledger: what one execution records before it acts, and its approval requests.
 //!
 //! | step | on disk when it returns |
 //! |---|---|
-//! | [`Ledger::ask`] | the request, with its exact arguments; nobody has heard of it before |
+//! | [`Ledger::ask`] | the request, with its exact arguments, before it is shown to anybody |
 //! | [`Ledger::begin`] | the call that begins: a writing one durably, as an intent that recovery will find |
-//! | [`Ledger::note`] | what came of a writing call |
+//! | [`Ledger::note`] | the result of a writing call |
 //!
-//! A call begins only if the database agrees, in the transaction that writes it down: by a request, if that was approved
-//! for exactly these arguments; without one, if the same call never asked in this run, and none is under way or was
-//! lost of which nobody knows what came of it.
+//! A call begins only if the database agrees, in the transaction that records it. With a request: it was approved for
+//! exactly these arguments. Without one: no equal call asked in this run, and none is under way or ended with an
+//! unknown effect.
 
 use std::time::Duration;
 
@@ -24,23 +24,23 @@ use super::approvals::{self, Approval, ApprovalState, ExpiryCondition};
 use super::time::{NOW, text_time};
 use super::{Error, Store, audit, intents, transcripts};
 
-/// A change of the computer's clock shows within this time.
+/// How often the clock is checked for a change.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What a request says beside its call.
+/// The details of a request beside its call.
 #[derive(Clone, Debug)]
 pub struct RequestDetails {
     /// The service's endpoint ...
     pub endpoint_id: EndpointId,
     /// ... and its name.
     pub service: String,
-    /// For whom the run was submitted.
+    /// The subject for whom the run was submitted.
     pub subject: Option<String>,
     /// The assistant's own words.
     pub why: String,
-    /// It was approved before, and what it would do has changed since.
+    /// Whether the call was approved before and its plan has changed since.
     pub again: bool,
-    /// How long it waits.
+    /// How long the request waits.
     pub expiry: Duration,
 }
 
@@ -49,22 +49,21 @@ pub struct RequestDetails {
 pub struct PriorEffects {
     /// What they changed.
     pub effects: Effects,
-    /// The digests of their writing calls of which nobody knows what came of them. Only a person has such a call done
-    /// once more.
+    /// The digests of writing calls whose effect is unknown. Only a person can allow such a call again.
     pub uncertain: Vec<Sha256Digest>,
 }
 
 impl Default for PriorEffects {
-    /// Nothing.
+    /// No effects and no uncertain calls.
     fn default() -> Self {
         Self { effects: Effects::None, uncertain: Vec::new() }
     }
 }
 
-/// By what a call begins.
+/// The permission by which a call begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntentBasis {
-    /// The owner's rules.
+    /// The owner's rules allow it.
     Rules,
     /// A request that was approved for exactly this call.
     Approval(ApprovalId),
@@ -85,7 +84,7 @@ impl Ledger {
         Self { store, run_id, attempt }
     }
 
-    /// What earlier attempts of the run did.
+    /// The effects of the run's earlier attempts.
     pub async fn before(&self) -> Result<PriorEffects, Error> {
         let run_id = self.run_id;
         self.store
@@ -95,7 +94,7 @@ impl Ledger {
             .await
     }
 
-    /// Puts a request on disk. Returns when it expires.
+    /// Puts a request on disk. Returns its identifier and when it expires.
     pub async fn ask(&self, call: PlannedCall, asking: RequestDetails) -> Result<(ApprovalId, Timestamp), Error> {
         let (run_id, attempt, approval_id) = (self.run_id.to_string(), self.attempt, ApprovalId::new());
         self.store
@@ -133,7 +132,7 @@ impl Ledger {
             .await
     }
 
-    /// Waits for the answer, for `longest` at most by a clock that nobody sets. The state is never `Waiting`.
+    /// Waits for the answer, at most `longest` by a monotonic clock. The state is never `Waiting`.
     pub async fn answer(&self, approval_id: ApprovalId, longest: Duration) -> Result<Approval, Error> {
         let mut decisions = self.store.decisions();
         let end = transcripts::moment() + longest;
@@ -152,13 +151,13 @@ impl Ledger {
         }
     }
 
-    /// Takes a request back, unless it was answered. Returns how it ended.
+    /// Withdraws a request, unless it was answered. Returns how it ended.
     pub async fn withdraw(&self, approval_id: ApprovalId) -> Result<ApprovalState, Error> {
         self.end(approval_id, ApprovalState::Withdrawn, "agent").await
     }
 
-    /// Lets a request expire before its time, unless it was answered: nobody waits for its answer any more. Returns how
-    /// it ended.
+    /// Lets a request expire early, unless it was answered: no execution waits for its answer any more. Returns how it
+    /// ended.
     pub async fn expire(&self, approval_id: ApprovalId) -> Result<ApprovalState, Error> {
         self.end(approval_id, ApprovalState::Expired, "expiry").await
     }
@@ -172,8 +171,10 @@ impl Ledger {
             .await
     }
 
-    /// Writes down that a call begins. A writing one is on disk then. [`Error::AsksFirst`]: nothing was written, and only a
-    /// person has it done.
+    /// Records that a call begins. A writing call is on disk when this returns.
+    ///
+    /// # Errors
+    /// [`Error::AsksFirst`]: nothing was written, and the call needs a person's approval.
     pub async fn begin(&self, call: PlannedCall, by: IntentBasis) -> Result<(), Error> {
         let (run_id, attempt) = (self.run_id.to_string(), self.attempt);
         let writes = call.kind == ToolKind::Write;
@@ -188,27 +189,27 @@ impl Ledger {
         if writes { self.store.durably(work).await } else { self.store.lazily(work).await }
     }
 
-    /// Writes down what came of a writing call. Of one of which nobody knows, nothing is written.
+    /// Records the result of a writing call. For an unknown effect nothing is written.
     pub async fn note(&self, call_id: String, ok: bool) -> Result<(), Error> {
         let (run_id, attempt) = (self.run_id, self.attempt);
         self.store.durably(move |tx| intents::end(tx, run_id, attempt, &call_id, ok)).await
     }
 }
 
-/// The request as it stands, expired if its time is over, and how long it may still wait.
+/// The request now, expired if its time is over, and how long it may still wait.
 fn look(tx: &Transaction<'_>, approval_id: ApprovalId, is_over: bool) -> Result<(Approval, Duration), Error> {
     let when = if is_over { ExpiryCondition::Always } else { ExpiryCondition::AfterExpiry };
     approvals::end(tx, approval_id, ApprovalState::Expired, "expiry", None, when)?;
     let gone = || Error::damaged("a request for approval")("it is gone".to_owned());
     let approval = approvals::get(tx, approval_id)?.ok_or_else(gone)?;
     let sql = format!("SELECT max(0, expires_at - {NOW}) FROM approval WHERE approval_id = ?1");
-    // A clock that was set back says any number; nobody waits that long for it (see `answer`).
+    // After the clock was set back the number may be large; `answer` bounds the wait.
     let left: i64 = tx.query_row(&sql, [approval_id.to_string()], |row| row.get(0))?;
-    // One more, so that it is over when the pause is.
+    // One millisecond more, so that the request has expired when the pause ends.
     Ok((approval, Duration::from_millis(u64::try_from(left).unwrap_or(0).saturating_add(1))))
 }
 
-/// By what a call begins, in words for the audit; an error if the database does not agree.
+/// The permission of a call, in words for the audit; an error if the database does not agree.
 fn basis(
     tx: &Transaction<'_>,
     run_id: &str,
@@ -245,9 +246,9 @@ fn basis(
     }
 }
 
-/// An equal call that began in whatever attempt, and of which nobody knows what came of it.
+/// An equal call that began in any attempt and whose effect is unknown.
 pub(super) const UNCERTAIN_CALL_SQL: &str = "SELECT 1 FROM intent WHERE run_id = ?1 AND digest = ?2 AND ok IS NULL";
-/// An equal call that asked in whatever attempt. The rules say the same of equal calls, so it asks again.
+/// An equal call that asked in any attempt. The rules judge equal calls equally, so it asks again.
 pub(super) const ASKED_CALL_SQL: &str = "SELECT 1 FROM approval WHERE run_id = ?1 AND digest = ?2";
 
 fn row<'a>(

@@ -1,9 +1,8 @@
 //! The device's own SQLite database: journal, approvals, audit, transcripts, services, settings.
 //!
-//! One thread owns the connection; everybody else holds a cheap handle and awaits. A write that was
-//! awaited is on disk, not only handed to the system (WAL with `synchronous=FULL`), because the
-//! frames that follow it are promises to the gateway. One process at a time: the file is locked, so
-//! that two agents can never share a journal.
+//! One thread owns the connection; all other code holds a cheap handle and awaits. An awaited write is on disk, not
+//! only handed to the system (WAL with `synchronous=FULL`), because the frames that follow it are promises to the
+//! gateway. The file is locked: two agents can never share a journal.
 
 pub mod approvals;
 pub mod audit;
@@ -41,60 +40,65 @@ pub use settings::{Setting, Settings};
 pub use transcripts::Transcripts;
 use worker::{Durability, Worker};
 
-/// A handle to the open database. Cloning is cheap; the file is closed, and its lock released, when
-/// the last handle is dropped.
+/// A handle to the open database. Clones are cheap; the file is closed and unlocked when the last one is dropped.
 #[derive(Clone, Debug)]
 pub struct Store {
     worker: Arc<Worker>,
-    /// Changes with each decision about a request.
+    /// Changes with each approval decision.
     decisions: watch::Sender<()>,
 }
 
 impl Store {
-    /// Opens the database, creates it when it is not there, and brings its schema up to date.
+    /// Opens the database, creates it if it does not exist, and migrates its schema.
     ///
-    /// The file has mode 0600, and a missing directory is made with 0700. A file that others can
-    /// read, or a directory that others can write, is refused with the command that mends it.
+    /// The file has mode 0600, and a missing directory is created with 0700.
+    ///
+    /// # Errors
+    /// The file cannot be used, or another process has it open; others can read it or write its directory (the error
+    /// names the command that fixes it).
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
         Ok(Self { worker: Arc::new(Worker::open(path.into()).await?), decisions: watch::Sender::new(()) })
     }
 
-    /// Opens the database for reading only: nothing is made, brought up to date or written.
+    /// Opens the database read-only: it is neither created nor migrated.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; or an earlier version of the program wrote the file.
     pub async fn look(path: impl Into<PathBuf>) -> Result<Self, Error> {
         Ok(Self { worker: Arc::new(Worker::look(path.into()).await?), decisions: watch::Sender::new(()) })
     }
 
-    /// Requests for approval.
+    /// The approval requests.
     pub fn approvals(&self) -> Approvals {
         Approvals::new(self.clone())
     }
 
-    /// What was asked, decided and executed.
+    /// The audit of requests, decisions and calls.
     pub fn audit(&self) -> Audit {
         Audit::new(self.clone())
     }
 
-    /// What one attempt of a run writes down before it acts.
+    /// The ledger of one attempt of a run.
     pub fn ledger(&self, run_id: RunId, attempt: u32) -> Ledger {
         Ledger::new(self.clone(), run_id, attempt)
     }
 
-    /// What the device has taken and not got rid of.
+    /// The journal of runs that the device has taken and not settled.
     pub fn journal(&self) -> Journal {
         Journal::new(self.clone())
     }
 
-    /// What was said in conversations.
+    /// The transcripts of conversations.
     pub fn transcripts(&self) -> Transcripts {
         Transcripts::new(self.clone())
     }
 
-    /// Drafts and published versions.
+    /// The services: drafts and published versions.
     pub fn services(&self) -> Services {
         Services::new(self.clone())
     }
 
-    /// Small values that outlive the process.
+    /// Settings: small values that outlive the process.
     pub fn settings(&self) -> Settings {
         Settings::new(self.clone())
     }
@@ -103,7 +107,7 @@ impl Store {
         self.decisions.send_replace(());
     }
 
-    /// Changes with each decision about a request.
+    /// Changes with each approval decision.
     pub fn decisions(&self) -> watch::Receiver<()> {
         self.decisions.subscribe()
     }
@@ -116,8 +120,8 @@ impl Store {
         self.worker.run(Durability::Full, work).await
     }
 
-    /// Does `work` in one transaction that a power cut may undo, but nothing less. For reading, and
-    /// for what can be forgotten without harm.
+    /// Does `work` in one transaction that only a power cut may undo. For reading, and for data that can be lost
+    /// without harm.
     async fn lazily<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Error> + Send + 'static,
@@ -125,7 +129,7 @@ impl Store {
         self.worker.run(Durability::Normal, work).await
     }
 
-    /// Makes every version of a service unreadable, as a damaged file would.
+    /// Makes every version of a service unreadable, as damage to the file would.
     #[cfg(any(test, feature = "damage"))]
     pub async fn damage_versions(&self, of: deskgate_protocol::ids::EndpointId) {
         self.lazily(move |tx| {
@@ -136,21 +140,21 @@ impl Store {
         .expect("an open database");
     }
 
-    /// Makes a request unreadable, as a damaged file would.
+    /// Makes a request unreadable, as damage to the file would.
     #[cfg(any(test, feature = "damage"))]
     pub async fn damage_request(&self, id: deskgate_protocol::ids::ApprovalId) {
         let sql = "UPDATE approval SET plan = '?' WHERE approval_id = ?1";
         self.lazily(move |tx| Ok(tx.execute(sql, [id.to_string()])?)).await.expect("an open database");
     }
 
-    /// Makes everything that was said so many days older.
+    /// Makes all transcripts `days` days older.
     #[cfg(any(test, feature = "damage"))]
     pub async fn age_transcripts(&self, days: i64) {
         let sql = "UPDATE transcript SET said_at = said_at - ?1";
         self.lazily(move |tx| Ok(tx.execute(sql, [days * 24 * 3600])?)).await.expect("an open database");
     }
 
-    /// How many exchanges are kept, whether or not anybody sees them.
+    /// How many exchanges are stored, visible or not.
     #[cfg(any(test, feature = "damage"))]
     pub async fn transcripts_kept(&self) -> i64 {
         let sql = "SELECT count(*) FROM transcript";

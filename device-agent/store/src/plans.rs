@@ -1,9 +1,9 @@
-//! What a statement reads does not grow with the audit and the requests of a year, for whose sake one thread would
-//! keep everybody waiting.
+//! Query plans: statements must not read more as audit and requests grow over a year, because one thread serves all
+//! callers.
 
 use super::{Store, approvals, audit, ledger};
 
-/// How the database goes about a statement, as it says itself.
+/// The query plan of a statement, from SQLite.
 async fn steps(store: &Store, sql: String) -> Vec<String> {
     let explained = format!("EXPLAIN QUERY PLAN {sql}");
     store
@@ -24,7 +24,7 @@ async fn steps(store: &Store, sql: String) -> Vec<String> {
 async fn no_statement_about_requests_or_the_audit_reads_all_of_them() {
     let home = tempfile::tempdir().expect("temporary folder");
     let store = Store::open(home.path().join("deskgate.db")).await.expect("opens");
-    // The first two read the few that wait; the third the first rows of an index, in its order.
+    // The first two read the few waiting rows; the third reads the first rows of an index, in its order.
     for (sql, index) in [
         (approvals::WAITING_SQL.to_owned(), "approval_waiting"),
         (approvals::waiting(), "approval_waiting"),
@@ -48,6 +48,6 @@ async fn no_statement_about_requests_or_the_audit_reads_all_of_them() {
         let sorts = steps.iter().any(|step| step.contains("TEMP B-TREE"));
         assert!(!sorts || index == "approval_waiting", "{sql} sorts what may be many: {steps:?}");
     }
-    // All runs' newest rows are read in the order of the table itself, and no more than are asked for.
+    // All runs' newest rows are read in the order of the table itself, and no further than requested.
     assert_eq!(steps(&store, audit::newest(false)).await, ["SCAN audit"]);
 }

@@ -1,28 +1,28 @@
-//! For how long what is over is kept on this computer.
+//! How long data of ended work is kept on this computer.
 
 use serde::{Deserialize, Serialize};
 
-/// For how many days what is over is kept on this computer.
+/// For how many days data of ended work is kept on this computer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionSettings {
-    /// An ended run in the built-in gateway, after its end. A gateway on a server has its administrator's time.
+    /// An ended run in the built-in gateway. On a server's gateway its administrator decides.
     pub runs: u32,
     /// A conversation's transcript, after its last message.
     pub conversations: u32,
-    /// An ended run's answer in the journal. That the run ended here stays known, so that it never runs twice.
+    /// An ended run's answer in the journal. The fact that the run ended stays, so that it never runs twice.
     pub journal: u32,
     /// A line of the agent's log.
     pub log: u32,
 }
 
 impl RetentionSettings {
-    /// Until a person chooses.
+    /// The default until a person chooses.
     pub const DEFAULT: Self = Self { runs: 30, conversations: 90, journal: 90, log: 90 };
-    /// The most days.
+    /// The upper limit, in days.
     pub const MAX_DAYS: u32 = 365;
 
-    /// Each with the name that people choose it by.
+    /// Each value with its name for people.
     pub fn parts(&self) -> [(&'static str, u32); 4] {
         [
             ("keep-runs", self.runs),
@@ -32,7 +32,10 @@ impl RetentionSettings {
         ]
     }
 
-    /// Whether these days can be chosen: one sentence for each that cannot.
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// One sentence for each value that is out of range.
     pub fn check(&self) -> Result<(), Vec<String>> {
         let wrong = self.parts().into_iter().filter(|(_, days)| !(1..=Self::MAX_DAYS).contains(days));
         let wrong: Vec<_> =

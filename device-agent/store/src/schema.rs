@@ -1,4 +1,4 @@
-//! The tables, as numbered steps. Append only: a step that was ever released never changes.
+//! The database schema as numbered migrations. Append only: a released step never changes.
 
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -222,7 +222,7 @@ CREATE TABLE tool_list (
 ",
 ];
 
-/// Whether the file is as this program writes it. Changes nothing.
+/// Checks, without a change, that the file has this program's schema.
 pub(super) fn check(connection: &Connection) -> Result<(), Error> {
     let known = MIGRATIONS.len() as u32;
     match connection.query_row("PRAGMA user_version", [], |row| row.get(0))? {
@@ -232,7 +232,7 @@ pub(super) fn check(connection: &Connection) -> Result<(), Error> {
     }
 }
 
-/// Takes the steps that are missing, all or none. Refuses a file that a newer program wrote.
+/// Takes the missing steps, all or none. Refuses a file that a newer program wrote.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Error> {
     let known = MIGRATIONS.len() as u32;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

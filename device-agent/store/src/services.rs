@@ -1,4 +1,4 @@
-//! Drafts and published versions, as rows.
+//! Drafts and published versions of services, as rows.
 
 use deskgate_definition::{CheckReport, Definition, Service, Version};
 use deskgate_protocol::Timestamp;
@@ -16,23 +16,23 @@ pub struct Services {
     pub(super) store: Store,
 }
 
-/// A version with its number, perhaps not confirmed by the gateway yet.
+/// A frozen version with its number, which the gateway may not have confirmed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrozenVersion {
-    /// What callers know the service by.
+    /// The endpoint's identifier for callers.
     pub endpoint_id: EndpointId,
-    /// The number.
+    /// The version's number.
     pub version: u32,
     /// The definition's digest.
     pub digest: Sha256Digest,
 }
 
-/// What came of freezing a draft.
+/// The result of freezing a draft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreezeOutcome {
-    /// It is frozen, now or by an earlier try: ask the gateway.
+    /// The draft is frozen, now or by an earlier try: publish it at the gateway.
     Frozen(FrozenVersion),
-    /// Another content was frozen, and whether the gateway published it is not known.
+    /// Another content was frozen, and it is unknown whether the gateway published it.
     Unsettled(FrozenVersion),
     /// There is no such service.
     Gone,
@@ -59,7 +59,7 @@ impl Services {
             .await
     }
 
-    /// Replaces the draft; says whether there is such a service.
+    /// Replaces the draft; false if there is no such service.
     pub async fn set_draft(&self, draft_id: DraftId, definition: &Definition) -> Result<bool, Error> {
         let definition = text(definition);
         self.update(
@@ -69,7 +69,7 @@ impl Services {
         .await
     }
 
-    /// Replaces the draft if it still is what it was; says whether it was.
+    /// Replaces the draft if it is still `from`; true if it was.
     pub async fn replace_draft(&self, draft_id: DraftId, from: &Definition, to: &Definition) -> Result<bool, Error> {
         let (from, to) = (from.clone(), text(to));
         self.store
@@ -85,7 +85,7 @@ impl Services {
             .await
     }
 
-    /// Nothing of this version runs any more, and why, until it is published again.
+    /// Pauses a version for the given reason until it is published again: no run of it starts.
     pub async fn pause(&self, endpoint_id: EndpointId, version: u32, why: String) -> Result<(), Error> {
         let sql = "UPDATE service_version SET paused = ?3 WHERE endpoint_id = ?1 AND version = ?2";
         self.store
@@ -96,7 +96,7 @@ impl Services {
             .await
     }
 
-    /// Keeps what the checks found; says whether there is such a service.
+    /// Stores the results of the checks; false if there is no such service.
     pub async fn set_checks(&self, draft_id: DraftId, report: &CheckReport) -> Result<bool, Error> {
         self.update("UPDATE service SET checks = ?2 WHERE draft_id = ?1", vec![draft_id.to_string(), text(report)])
             .await
@@ -117,8 +117,8 @@ impl Services {
         self.store.lazily(|tx| services(tx, "?1 = ''", "")).await
     }
 
-    /// The definition behind a version that callers may have been promised, with its digest. A version that is paused
-    /// has none: nothing of it runs.
+    /// The definition of a version that callers may have been promised, with its digest. `None` for a paused version:
+    /// no run of it starts.
     pub async fn published(
         &self,
         endpoint_id: EndpointId,
@@ -135,14 +135,14 @@ impl Services {
                     .optional()?;
                 let Some(json) = row else { return Ok(None) };
                 let definition: Definition = read(&json, "a service version")?;
-                // Computed anew: the digest answers for what would be executed, not for a column.
+                // Computed anew: the digest must be that of the definition that would be executed, not of a column.
                 let digest = definition.digest();
                 Ok(Some((definition, digest)))
             })
             .await
     }
 
-    /// Freezes a draft under the next number, and chooses the endpoint when there is none yet.
+    /// Freezes a draft under the next number, and chooses the endpoint if there is none yet.
     pub async fn freeze(
         &self,
         draft_id: DraftId,
@@ -153,7 +153,7 @@ impl Services {
         self.store.durably(move |tx| freeze(tx, draft_id, digest, &definition, &checks)).await
     }
 
-    /// The gateway published a frozen version.
+    /// Records that the gateway published a frozen version.
     pub async fn confirm(&self, frozen: &FrozenVersion, published_at: Timestamp) -> Result<(), Error> {
         let FrozenVersion { endpoint_id, version, .. } = *frozen;
         self.store
@@ -168,7 +168,7 @@ impl Services {
             .await
     }
 
-    /// The gateway did not publish a frozen version: its number is free again.
+    /// Releases the number of a frozen version that the gateway did not publish.
     pub async fn thaw(&self, frozen: &FrozenVersion) -> Result<(), Error> {
         let FrozenVersion { endpoint_id, version, .. } = *frozen;
         self.store
@@ -216,7 +216,7 @@ fn freeze(
         .optional()?;
     let version = match newest {
         Some((version, same, _)) if same == digest.to_string() => {
-            // Published again as it is: whoever does that has looked at what it was paused for.
+            // Publishing the same definition again ends the pause: its owner has looked at the reason.
             tx.execute(
                 "UPDATE service_version SET paused = NULL WHERE endpoint_id = ?1 AND version = ?2",
                 params![endpoint_id.to_string(), version],

@@ -9,9 +9,9 @@ use serde::de::DeserializeOwned;
 use super::{Error, Store};
 use crate::RetentionSettings;
 
-/// A value that outlives the process, under a name of its own. Its default is what holds until a person chooses.
+/// A value that outlives the process, under its own name. The default holds until a person chooses.
 pub trait Setting: Default + Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// Its name in the database.
+    /// The setting's name in the database.
     const NAME: &'static str;
 }
 
@@ -23,7 +23,7 @@ impl Setting for RetentionSettings {
     const NAME: &'static str = "keep";
 }
 
-/// Reads and writes settings. Changing one never touches another.
+/// Reads and writes settings. Writing one never changes another.
 #[derive(Clone, Debug)]
 pub struct Settings {
     store: Store,
@@ -34,7 +34,7 @@ impl Settings {
         Self { store }
     }
 
-    /// The name that people know this device by; `None` until one was given.
+    /// The device's name for people; `None` until one is given.
     pub async fn device_name(&self) -> Result<Option<String>, Error> {
         self.read("device_name").await
     }
@@ -44,28 +44,27 @@ impl Settings {
         self.write("device_name", &name).await
     }
 
-    /// The runs that may execute at the same time; `None` until a person chose.
+    /// How many runs may execute at once; `None` until a person chooses.
     pub async fn slots(&self) -> Result<Option<u32>, Error> {
         self.read("slots").await
     }
 
-    /// Chooses how many runs may execute at the same time.
+    /// Sets how many runs may execute at once.
     pub async fn set_slots(&self, slots: u32) -> Result<(), Error> {
         self.write("slots", &slots).await
     }
 
-    /// A value as it was last written, or as it is before anybody chose.
+    /// A setting's value, or its default.
     pub async fn get<S: Setting>(&self) -> Result<S, Error> {
         Ok(self.read(S::NAME).await?.unwrap_or_default())
     }
 
-    /// Writes a value. Another one is never touched.
+    /// Writes a setting. Other settings stay unchanged.
     pub async fn set<S: Setting>(&self, value: &S) -> Result<(), Error> {
         self.write(S::NAME, value).await
     }
 
-    /// Changes a value as it is at this moment, in one transaction, so that two changes at once are both kept. Returns
-    /// what `change` returns.
+    /// Changes a setting in one transaction, so that concurrent changes are both kept. Returns the result of `change`.
     pub async fn update<S: Setting, R: Send + 'static>(
         &self,
         change: impl FnOnce(&mut S) -> R + Send + 'static,
@@ -80,27 +79,27 @@ impl Settings {
             .await
     }
 
-    /// The port that the built-in gateway took the last time.
+    /// The last port of the built-in gateway.
     pub async fn builtin_port(&self) -> Result<Option<u16>, Error> {
         self.read("builtin_port").await
     }
 
-    /// Remembers the built-in gateway's port, so that its address stays the same.
+    /// Stores the built-in gateway's port, so that its address stays the same.
     pub async fn set_builtin_port(&self, port: u16) -> Result<(), Error> {
         self.write("builtin_port", &port).await
     }
 
-    /// The port that the management pages took the first time.
+    /// The first port of the management pages.
     pub async fn page_port(&self) -> Result<Option<u16>, Error> {
         self.read("page_port").await
     }
 
-    /// Remembers the pages' port, so that bookmarks go on working.
+    /// Stores the pages' port, so that bookmarks keep working.
     pub async fn set_page_port(&self, port: u16) -> Result<(), Error> {
         self.write("page_port", &port).await
     }
 
-    /// The digests of the sessions of browsers, oldest first.
+    /// The digests of the browsers' sessions, oldest first.
     pub async fn page_sessions(&self) -> Result<Vec<Sha256Digest>, Error> {
         Ok(self.read("page_sessions").await?.unwrap_or_default())
     }
@@ -120,7 +119,7 @@ impl Settings {
     }
 }
 
-/// An expression of SQL: for how many seconds something is kept, by its name in [`RetentionSettings`].
+/// An SQL expression: for how many seconds data is kept, by its name in [`RetentionSettings`].
 pub(super) fn kept_seconds(part: &str, otherwise: u32) -> String {
     format!("coalesce((SELECT value ->> '$.{part}' FROM setting WHERE key = 'keep'), {otherwise}) * 86400")
 }

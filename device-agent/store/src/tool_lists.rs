@@ -1,5 +1,5 @@
-//! Lists of tools that servers gave: the newest of each server, and those that services were pinned to. A digest says
-//! that something has changed; the list says what. A server that moved to another address is another one.
+//! The tool lists of MCP servers: the newest of each server, and those that services are pinned to. A digest shows that
+//! a list changed; the stored list shows what changed. A server at another address is another server.
 
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
@@ -7,20 +7,20 @@ use rusqlite::params;
 
 use super::{Error, Services};
 
-/// A list as it was given.
+/// A stored tool list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredToolList {
-    /// What it is pinned by.
+    /// The digest that pins the list.
     pub digest: Sha256Digest,
     /// The tools, as JSON.
     pub tools: String,
-    /// When it was last given.
+    /// When the server last sent this list.
     pub seen_at: Timestamp,
 }
 
 impl Services {
-    /// Keeps a list as the newest of a server at an address, and forgets those of that name that are neither the newest nor
-    /// `pinned`, or come from another address.
+    /// Stores a list as the newest of a server at an address, and deletes those of that name that are neither the
+    /// newest nor `pinned`, or come from another address.
     pub async fn keep_tools(
         &self,
         server: &str,
@@ -72,7 +72,7 @@ impl Services {
             .await
     }
 
-    /// Forgets every list of a server.
+    /// Deletes every list of a server.
     pub async fn forget_tools(&self, server: &str) -> Result<(), Error> {
         let server = server.to_owned();
         self.store

@@ -1,13 +1,13 @@
-//! Answers that are taken out of the journal because their conversation was forgotten.
+//! Deletes answers from the journal because their conversation was forgotten.
 
 use rusqlite::{Transaction, params};
 
 use crate::Error;
 
-/// What stands in the place of the answer.
+/// The replacement for the answer.
 pub(crate) const FORGOTTEN_TEXT: &str = "[This answer was forgotten with its conversation.]";
 
-/// Takes away the answers of a conversation's settled runs, up to a generation.
+/// Deletes the answers of a conversation's settled runs, up to a generation.
 pub(crate) fn withdraw_answers(tx: &Transaction<'_>, conversation: &str, generation: u32) -> Result<(), Error> {
     tx.prepare_cached(
         "UPDATE past_run SET outcome = json_replace(outcome, '$.result.text', ?3),

@@ -1,4 +1,4 @@
-//! The one thread that owns the connection, and the queue in front of it.
+//! The thread that owns the connection, and the queue in front of it.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -12,17 +12,17 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{Error, schema};
 
-/// Work waiting for the thread. Beyond it the callers wait.
+/// How many jobs may wait in the queue. Further callers wait.
 const JOB_QUEUE_LEN: usize = 64;
 
 type DatabaseJob = Box<dyn FnOnce(&mut Connection) + Send>;
 
-/// How far a commit goes before it counts.
+/// How durable a commit is before it counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Durability {
     /// On disk.
     Full,
-    /// With the system: survives the end of this process, not a power cut.
+    /// Handed to the system: survives the end of this process, not a power cut.
     Normal,
 }
 
@@ -33,12 +33,12 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// For reading and writing: what is missing is made, and the schema brought up to date.
+    /// Opens for reading and writing: creates what is missing, and migrates the schema.
     pub(super) async fn open(path: PathBuf) -> Result<Self, Error> {
         Self::start(path, open).await
     }
 
-    /// For reading only: nothing is made, and nothing changes.
+    /// Opens read-only, and creates nothing.
     pub(super) async fn look(path: PathBuf) -> Result<Self, Error> {
         Self::start(path, look).await
     }
@@ -75,7 +75,7 @@ impl Worker {
     ) -> Result<R, Error> {
         let (answer, result) = oneshot::channel();
         let job: DatabaseJob = Box::new(move |connection| {
-            // Nobody may wait any more; the work is done all the same, as the caller was promised.
+            // The caller may be gone; the work is done all the same, as promised.
             let _ = answer.send(transact(connection, sync, work));
         });
         self.jobs.as_ref().ok_or(Error::Closed)?.send(job).await.map_err(|_| Error::Closed)?;
@@ -84,7 +84,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Waits for the thread, so that whoever opens the file next finds it closed and unlocked.
+    /// Waits for the thread, so that the next process finds the file closed and unlocked.
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
@@ -104,7 +104,7 @@ fn transact<R>(
         Durability::Normal => "NORMAL",
     };
     connection.pragma_update(None, "synchronous", level)?;
-    // Who may only read takes no lock for writing.
+    // A read-only connection takes no write lock.
     let reads: bool = connection.pragma_query_value(None, "query_only", |row| row.get(0))?;
     let behaviour = if reads { TransactionBehavior::Deferred } else { TransactionBehavior::Immediate };
     let name = if reads { String::new() } else { crash::function(&work) };
@@ -122,7 +122,7 @@ fn open(path: &Path) -> Result<Connection, Error> {
     let mut connection = Connection::open(path)?;
     take(path, &connection)?;
     connection.pragma_update(None, "foreign_keys", true)?;
-    // What was deleted of other people's business is overwritten. Costs a write for each page that becomes free.
+    // Overwrites deleted data, because it is other people's. Costs a write for each page that becomes free.
     connection.pragma_update(None, "secure_delete", true)?;
     schema::migrate(&mut connection)?;
     Ok(connection)
@@ -130,10 +130,10 @@ fn open(path: &Path) -> Result<Connection, Error> {
 
 fn look(path: &Path) -> Result<Connection, Error> {
     secure(path)?;
-    // Opened for writing all the same: a lock that keeps an agent out, and is kept out by one, cannot be had otherwise.
+    // Opened for writing even to read: otherwise no lock excludes a running agent.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    // What a crash left to be taken over stays to be taken over; otherwise closing removes what opening made.
+    // A write-ahead log that a crash left stays for recovery; without one, closing removes what opening created.
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     let left = Path::new(&log).metadata().is_ok_and(|log| log.len() > 0);
@@ -144,7 +144,7 @@ fn look(path: &Path) -> Result<Connection, Error> {
     Ok(connection)
 }
 
-/// Takes the file for this process alone.
+/// Locks the file for this process.
 fn take(path: &Path, connection: &Connection) -> Result<(), Error> {
     let in_use = |error| match error {
         rusqlite::Error::SqliteFailure(failure, _) if failure.code == ErrorCode::DatabaseBusy => {
@@ -152,10 +152,10 @@ fn take(path: &Path, connection: &Connection) -> Result<(), Error> {
         }
         other => Error::Sqlite(other),
     };
-    // A predecessor that is just ending gets a moment; a living one keeps its lock for good.
+    // A process that is just ending gets a moment; a running one keeps its lock.
     connection.busy_timeout(std::time::Duration::from_millis(500))?;
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
-    // Writes nothing where the mode is this one already.
+    // Writes nothing if the mode is set already.
     connection.pragma_update(None, "journal_mode", "WAL").map_err(in_use)
 }
 
@@ -168,7 +168,7 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes directory and file for their owner only. SQLite gives its side files the mode of the main one.
+/// Creates directory and file for their owner only. SQLite gives its side files the mode of the main one.
 fn make(path: &Path) -> Result<(), Error> {
     let directory = directory_of(path);
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed(directory))?;
@@ -177,7 +177,7 @@ fn make(path: &Path) -> Result<(), Error> {
     file.map(drop).map_err(failed(path))
 }
 
-/// Whether nobody else can read the file or put another one in its place.
+/// Checks that others can neither read the file nor replace it.
 fn secure(path: &Path) -> Result<(), Error> {
     let directory = directory_of(path);
     let open_to_others = |at: &Path, mode: u32, forbidden: u32, wanted: u32| match mode & forbidden {
@@ -185,7 +185,7 @@ fn secure(path: &Path) -> Result<(), Error> {
         _ => Err(Error::OpenToOthers { path: at.to_owned(), mode: mode & 0o7777, wanted }),
     };
     let found = directory.metadata().map_err(failed(directory))?;
-    // Names may be listed in a folder that a person made; another file must not be put in place.
+    // Others may list a folder that a person made, but must not be able to replace a file in it.
     open_to_others(directory, found.mode(), 0o022, 0o700)?;
     let found = path.metadata().map_err(failed(path))?;
     open_to_others(path, found.mode(), 0o077, 0o600)
@@ -246,7 +246,7 @@ mod tests {
         let store = Store::open(&path).await.expect("opens");
         assert!(matches!(Store::look(&path).await, Err(Error::InUse { .. })));
         store.settings().set_device_name("desk").await.expect("written");
-        // What lies there while it is open is what a kill leaves.
+        // The files as they are while the database is open: the state after a kill.
         let killed = home.path().join("killed");
         DirBuilder::new().mode(0o700).create(&killed).expect("ours");
         for name in ["deskgate.db", "deskgate.db-wal"] {

@@ -1,4 +1,4 @@
-//! A device: its process, with a journal that outlives it, and executions that are written down.
+//! A device: its process, its durable journal, and recorded executions.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::site::LineSite;
 
-/// Where executions happen, whichever process of the device they belong to.
+/// Records the executions, whichever process of the device they belong to.
 #[derive(Clone)]
 pub(crate) struct TestExecutor {
     executed: Arc<Mutex<Vec<(RunId, u32)>>>,
@@ -28,7 +28,7 @@ impl TestExecutor {
         Self { executed: Arc::default(), holds: watch::Sender::new(false), held: watch::Sender::new(None) }
     }
 
-    /// From now on, executions begin and do not end.
+    /// With `true`, later executions begin and do not end.
     pub(crate) fn hold(&self, hold: bool) {
         self.holds.send_replace(hold);
     }
@@ -54,7 +54,7 @@ impl TestExecutor {
                 stage.executed.lock().unwrap_or_else(PoisonError::into_inner).push((run_id, job.offer.attempt));
                 for n in 1..=3 {
                     let event = DeviceEvent::MessageCompleted { message_id: format!("m{n}"), text: "said".to_owned() };
-                    // A dispatcher that is gone needs no events.
+                    // A stopped dispatcher needs no events.
                     let _ = reports.send(Progress::Event(event)).await;
                 }
                 if *stage.holds.borrow() {
@@ -79,7 +79,7 @@ pub(crate) struct LineDevice {
 impl LineDevice {
     pub(crate) async fn boot(site: &LineSite) -> Self {
         let store = Store::open(site.home.path().join("device/deskgate.db")).await.expect("opens");
-        // A cut line is dialled again at once, however often.
+        // A cut connection is dialled again at once, however often.
         let pace =
             RetryPolicy { initial: Duration::from_millis(1), max: Duration::from_millis(5), ..RetryPolicy::default() };
         let link = Link::new(site.connector(), site.credentials()).with_retry_policy(pace);
@@ -88,7 +88,7 @@ impl LineDevice {
         Self { handle, store, task: tokio::spawn(dispatcher.run()) }
     }
 
-    /// As by kill -9: nothing is told, nothing is flushed.
+    /// As by kill -9: nothing is sent and nothing is flushed.
     pub(crate) async fn kill_and_boot(self, site: &LineSite) -> Self {
         let Self { handle, store, task } = self;
         task.abort();

@@ -1,5 +1,5 @@
-//! The whole line in one process: the real dispatcher and its journal against a real gateway and
-//! its cluster, over a pipe that is cut at every message in turn.
+//! The whole connection in one process: the real dispatcher and its journal against a real gateway and its cluster,
+//! over a pipe that is cut at every message in turn.
 
 mod device;
 mod pipe;
@@ -12,10 +12,10 @@ use deskgate_protocol::run::{EventType, Phase, RunState};
 use device::LineDevice;
 use site::LineSite;
 
-/// What happens while the line is cut.
+/// What happens while the connection is cut.
 #[derive(Clone, Copy, Debug)]
 enum Interruption {
-    /// Nothing: it is dialled again at once.
+    /// It is dialled again at once.
     Nothing,
     /// The device is killed and started again.
     Kill,
@@ -23,10 +23,10 @@ enum Interruption {
     Lapse,
 }
 
-/// Nothing here takes this long; a test that waits so long has failed.
+/// The time limit of a test; every test takes far less.
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// One run's life with the line cut at one message. False when the run ended before that message.
+/// One run's life with the connection cut at one message. False if the run ended before that message.
 async fn play(site: &LineSite, cut_at: u64, meanwhile: Interruption, killed_while_executing: bool) -> bool {
     let what = format!("cut at {cut_at}, meanwhile {meanwhile:?}, killed while executing: {killed_while_executing}");
     let run_id = site.submit().await;
@@ -72,14 +72,14 @@ async fn play(site: &LineSite, cut_at: u64, meanwhile: Interruption, killed_whil
     assert_eq!(endings, 1, "{story}");
     assert!((1..=2).contains(&executed.len()), "{story}");
     assert!(executed.len() == 1 || count(EventType::RunRestarted) > 0, "an unannounced second execution, {story}");
-    // Only who is killed twice while it executes gives up.
+    // Only a device that is killed twice during an execution gives up.
     let killed_twice = killed_while_executing && matches!(meanwhile, Interruption::Kill);
     assert!(run.state == RunState::Succeeded || killed_twice && run.state == RunState::Failed, "{story}");
     cutter.cuts_now() > 0
 }
 
 async fn at_every_message(meanwhile: Interruption, killed_while_executing: bool) {
-    // The start of a whole gateway is too much for a stack.
+    // The start of a whole gateway is too large for a stack.
     let site = Box::pin(LineSite::start()).await;
     let mut cut_at = 1;
     while play(&site, cut_at, meanwhile, killed_while_executing).await {

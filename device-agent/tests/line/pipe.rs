@@ -1,4 +1,4 @@
-//! A pipe that is cut after a given number of WebSocket messages, in whichever direction they go.
+//! A pipe that is cut after a given number of WebSocket messages, in either direction.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use deskgate_gateway::Pipes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
-/// Cuts, and keeps the line cut until it is mended.
+/// Cuts the connection, and keeps it cut until it is mended.
 #[derive(Clone)]
 pub(crate) struct Cutter {
     left: Arc<AtomicU64>,
@@ -22,7 +22,7 @@ impl Cutter {
         Self { left: Arc::new(AtomicU64::new(u64::MAX)), cuts: watch::Sender::new(0), whole: watch::Sender::new(true) }
     }
 
-    /// The line is cut once, behind so many messages from now.
+    /// Cuts the connection once, after this many further messages.
     pub(crate) fn arm(&self, after: u64) {
         self.left.store(after, Ordering::SeqCst);
         self.cuts.send_replace(0);
@@ -42,7 +42,7 @@ impl Cutter {
         *self.cuts.borrow()
     }
 
-    /// The way to a gateway, through this.
+    /// A connector to a gateway through this pipe.
     pub(crate) fn connector(&self, pipes: Pipes) -> Connector {
         let cutter = self.clone();
         Connector::BuiltIn(BuiltInConnector::new(move || {
@@ -61,7 +61,7 @@ impl Cutter {
     async fn relay(self, device: tokio::io::DuplexStream, gateway: tokio::io::DuplexStream) {
         let (from_device, to_device) = tokio::io::split(device);
         let (from_gateway, to_gateway) = tokio::io::split(gateway);
-        // Whoever is first drops the other, and with it both ends: what was passed on arrives.
+        // The first to end drops the other, and with it both ends: what was passed on arrives.
         tokio::select! {
             _ = self.pass(from_device, to_gateway) => {}
             _ = self.pass(from_gateway, to_device) => {}
@@ -92,8 +92,8 @@ impl Cutter {
     }
 }
 
-/// The length of the WebSocket frame that `bytes` begin with, once it is there whole, and whether it
-/// is a text. Neither side splits its messages.
+/// The length of the WebSocket frame at the beginning of `bytes`, once it is complete, and whether it is a text.
+/// Neither side splits its messages.
 fn message(bytes: &[u8]) -> Option<(usize, bool)> {
     let (first, second) = (*bytes.first()?, *bytes.get(1)?);
     let number = |range: std::ops::Range<usize>| {

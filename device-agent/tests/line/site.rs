@@ -26,7 +26,7 @@ use crate::pipe::Cutter;
 
 const SESSION_LEASE: Duration = Duration::from_millis(300);
 const OFFER_TIMEOUT: Duration = Duration::from_millis(300);
-/// Between two looks at a state that is waited for.
+/// The interval between two polls of a state.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 pub(crate) struct LineSite {
@@ -132,14 +132,14 @@ impl LineSite {
         events.into_iter().map(|event| event.kind).collect()
     }
 
-    /// Waits until the run has ended and the device knows that the gateway knows.
+    /// Waits until the run has ended and the device has the gateway's acknowledgement.
     pub(crate) async fn is_settled(&self, run_id: RunId, device: DispatcherHandle) {
         while !(self.run(run_id).await.phase == Phase::Final && device.status().runs.is_empty()) {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Waits until the device, which is away, has lost its lease and every offer with it.
+    /// Waits until the absent device has lost its lease and every offer with it.
     pub(crate) async fn lapse(&self, run_id: RunId) {
         loop {
             upkeep::run_once(self.gateway.store(), Duration::from_secs(3600)).await.expect("readable");

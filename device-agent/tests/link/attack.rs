@@ -10,7 +10,7 @@ use crate::support::{connect, soon};
 
 const SETTLE_TIME: Duration = Duration::from_millis(2500);
 
-/// An idle connection that was let in: the server has greeted it.
+/// An idle connection that was accepted: the server has greeted it.
 async fn idle(server: &SshServer) -> Result<TcpStream, ()> {
     let mut socket = TcpStream::connect(("127.0.0.1", server.port)).await.expect("the port is open");
     let mut greeting = [0; 8];
@@ -21,7 +21,7 @@ async fn idle(server: &SshServer) -> Result<TcpStream, ()> {
 
 async fn closed(mut socket: TcpStream) {
     let mut rest = Vec::new();
-    // Closed with or without a reset: either way it is over.
+    // Closed with or without a reset: the connection has ended.
     let _ = soon("the server closes it", socket.read_to_end(&mut rest)).await;
 }
 
@@ -76,7 +76,7 @@ async fn a_paired_peer_that_opens_no_channel_is_cut() {
 #[tokio::test]
 async fn attackers_that_fill_every_place_push_out_one_another_and_not_the_device() {
     let mut server = SshServer::start_with(|config| {
-        // Nobody is cut for being slow here.
+        // Slow peers are not cut off in this test.
         config.login_grace = Duration::from_secs(3600);
         config.max_unauthenticated = 3;
         config.max_unauthenticated_per_source = 100;

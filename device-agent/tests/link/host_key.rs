@@ -1,4 +1,4 @@
-//! The server's key decides, before anything is said.
+//! The server's key is checked before the device sends anything.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -58,8 +58,8 @@ async fn a_known_hosts_file_lets_in_whom_it_names_and_no_one_else() {
     }
 }
 
-/// SSH_MSG_NEWKEYS, unencrypted: five bytes of head, the message, ten bytes of padding. russh may have
-/// said it by the time it asks who the server is. It ends the key exchange and carries nothing.
+/// SSH_MSG_NEWKEYS, unencrypted: five bytes of head, the message, ten bytes of padding. russh may have sent it by the
+/// time it asks for a decision about the key. It ends the key exchange and carries no data.
 const NEW_KEYS: (usize, u8) = (16, 21);
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn an_unverified_server_hears_nothing_after_the_key_exchange() {
     assert!(trusting.len() > 500 && trusting[5] == NEW_KEYS.1, "the measure works: {trusting:?}");
 }
 
-/// Goes between device and server, and keeps what the device says after the server's proof.
+/// A relay between device and server that records what the device sends after the server's proof.
 async fn said_after_exchange(server: &SshServer, pin: HostPin) -> Vec<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("bound").port();
@@ -151,7 +151,7 @@ async fn relay(device: TcpStream, server: TcpStream) -> Vec<u8> {
     said
 }
 
-/// Whether the plain packets of the server include SSH_MSG_KEX_ECDH_REPLY (31).
+/// Whether the server's unencrypted packets include SSH_MSG_KEX_ECDH_REPLY (31).
 fn exchange_replied(bytes: &[u8]) -> bool {
     let Some(mut at) = bytes.windows(2).position(|pair| pair == b"\r\n").map(|end| end + 2) else { return false };
     while let Some(length) = bytes.get(at..at + 4) {
@@ -179,7 +179,7 @@ async fn a_key_is_followed_only_if_its_owner_signed_that_it_is_the_gateways() {
         // Somebody else's key, with a signature that is not its owner's.
         (vec![own.clone(), (PublicKey::of(&stolen), own.1.clone())], None),
         (vec![own.clone(), (PublicKey::of(&next), next.clone())], Some(vec![own.0, PublicKey::of(&next)])),
-        // Without the key that was shown, nothing is believed.
+        // Without the key that was shown, none is trusted.
         (vec![(PublicKey::of(&next), next.clone())], Some(vec![own.0, PublicKey::of(&next)])),
     ] {
         server.gateway.host_keys = announced;

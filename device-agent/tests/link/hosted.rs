@@ -1,4 +1,4 @@
-//! The upgrade to a hosted gateway's line, against somebody who is gateway and issuer and answers as a test says.
+//! The upgrade to a hosted gateway's control channel, against a gateway and issuer that answer as a test decides.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::{device_key, soon};
 
-/// What was asked for, with which authorization.
+/// The requested paths, with their authorization.
 type RequestLog = Arc<Mutex<Vec<(String, String)>>>;
 
 struct HostedSite {
@@ -118,7 +118,7 @@ async fn a_token_that_the_gateway_does_not_take_is_not_tried_twice() {
     );
     assert!(!error.is_blocked() && error.failed_at() == Some(ConnectStage::AccessToken));
     site.refused().await;
-    // By the code, and then for a newer one.
+    // By the code, and then for a newer token.
     assert_eq!(site.asked("/token").len(), 2);
 }
 

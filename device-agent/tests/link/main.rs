@@ -1,4 +1,4 @@
-//! The link against real servers: our own SSH listener, and OpenSSH's sshd.
+//! The link against real servers: the gateway's own SSH listener, and OpenSSH's sshd.
 
 #![allow(unreachable_pub)] // helpers of a test binary: nothing outside can reach them anyway
 

@@ -1,4 +1,4 @@
-//! What stock OpenSSH can and cannot do with our listener, with a paired key.
+//! What stock OpenSSH can and cannot do with the gateway's SSH listener, with a paired key.
 
 use std::process::{Command, Output, Stdio};
 

@@ -77,7 +77,7 @@ async fn the_setting_that_closes_the_socket_too_is_named() {
     assert!(text.contains("AllowTcpForwarding") && text.contains("permitopen"), "{text}");
 }
 
-/// As `deploy/sshd/deskgate-tunnel.conf` has it, but for the user who runs the test and with the test's keys.
+/// As in `deploy/sshd/deskgate-tunnel.conf`, but for the user who runs the test and with the test's keys.
 #[tokio::test]
 async fn the_settings_that_deploy_has_for_sshd_let_a_device_in_and_nothing_else() {
     let snippet = include_str!("../../../deploy/sshd/deskgate-tunnel.conf");
@@ -102,6 +102,6 @@ async fn the_settings_that_deploy_has_for_sshd_let_a_device_in_and_nothing_else(
     let output = soon("ssh ends", running).await.expect("no panic").expect("ssh runs");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(!output.status.success() && !said.contains("a shell"), "{said}");
-    // It got as far as being let in: what it asked for was refused, not its key.
+    // It was authenticated: its request was refused, not its key.
     assert!(!String::from_utf8_lossy(&output.stderr).contains("Permission denied"), "{output:?}");
 }

@@ -1,4 +1,4 @@
-//! The device against our own SSH listener.
+//! The device against the gateway's own SSH listener.
 
 use deskgate::link::{LinkError, Ssh};
 use deskgate_gateway::tunnel::KeyStatus;
@@ -86,7 +86,7 @@ async fn stopping_the_tunnel_ends_a_connection_whose_receiver_holds_on_without_r
     let (ssh, credentials, gateway) = (server.ssh(), server.credentials(), server.gateway.clone());
     let device = tokio::spawn(async move {
         let session = connect(ssh, &credentials).await.expect("welcomed");
-        // More than all the queues in between hold, so that SSH itself stands still.
+        // More than all the queues in between hold, so that SSH itself stalls.
         let sender = session.sender();
         let flood = tokio::spawn(async move {
             let message = "x".repeat(1024 * 1024);

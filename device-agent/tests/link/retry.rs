@@ -1,4 +1,4 @@
-//! Getting through again and again.
+//! Reconnecting again and again.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn nothing() -> Vec<deskgate_protocol::control::InFlightRun> {
 async fn after_a_cut_line_it_connects_again_at_once() {
     let mut server = SshServer::start().await;
     let gateway = server.gateway.clone();
-    // Any wait at all would be longer than this test may last.
+    // Any wait at all would exceed the time limit of this test.
     let pace =
         RetryPolicy { initial: Duration::from_secs(3600), max: Duration::from_secs(3600), ..RetryPolicy::default() };
     let mut link = Link::new(Connector::Ssh(server.ssh()), server.credentials()).with_retry_policy(pace);
@@ -163,7 +163,7 @@ async fn another_way_is_gone_at_once_whether_the_line_is_up_waiting_or_being_dia
     let (session, _other) = soon("welcomed there", async { tokio::join!(link.connect(nothing), dialled) }).await;
     drop(session);
 
-    // A gateway that never answers does not hold up another way.
+    // A gateway that never answers does not delay another route.
     let waiting = tokio::spawn(async move { link.connect(nothing).await });
     let _silent = soon("dialled again", other_streams.recv()).await;
     handle.redirect(connector, somebody(&old));
@@ -176,7 +176,7 @@ async fn another_way_is_gone_at_once_whether_the_line_is_up_waiting_or_being_dia
 async fn after_sleep_the_line_is_hung_up_and_dialled_anew_without_a_pause() {
     let gateway = FakeGateway::new();
     let (connector, mut streams) = pipe();
-    // Whoever waited after a lost line would wait for longer than this test.
+    // A wait after a lost connection would exceed the time limit of this test.
     let pace =
         RetryPolicy { initial: Duration::from_secs(3600), max: Duration::from_secs(3600), ..RetryPolicy::default() };
     let mut link = Link::new(connector, somebody(&gateway)).with_retry_policy(pace);
@@ -184,7 +184,7 @@ async fn after_sleep_the_line_is_hung_up_and_dialled_anew_without_a_pause() {
     for _ in 0..3 {
         let dialled = async { gateway.greet(streams.recv().await.expect("dialled")).await };
         let (mut session, _side) = soon("welcomed", async { tokio::join!(link.connect(nothing), dialled) }).await;
-        // The other side hears and says nothing: this side cannot know that the line is dead.
+        // The other side receives and sends nothing: this side cannot know that the connection is dead.
         handle.redial();
         assert_eq!(soon("the line is given up", session.next()).await, None);
         assert_eq!(session.lost(), Some(&DisconnectReason::Slept));

@@ -21,16 +21,16 @@ use tokio_util::task::AbortOnDropHandle;
 
 type RequestForm = Vec<(String, String)>;
 
-/// What the issuer says, and what it was asked.
+/// The issuer's answers, and the requests to it.
 #[derive(Default)]
 struct IssuerScript {
     /// Answers of the token endpoint, in turn; the last one stays.
     token: VecDeque<(u16, Value)>,
     asked: Vec<RequestForm>,
     revoked: Vec<RequestForm>,
-    /// What the metadata say otherwise.
+    /// Members that replace those of the default metadata.
     metadata: Value,
-    /// Whom the gateway wants tokens to be made for.
+    /// The audience that the gateway wants tokens for.
     audience: Option<String>,
     redirects: bool,
 }
@@ -115,7 +115,7 @@ impl SignInSite {
         self.keeper.standing(&self.gateway()).await.expect("known")
     }
 
-    /// Signs in and waits until something came of it.
+    /// Signs in and waits for the result.
     async fn sign_in(&self) -> AccountStatus {
         self.keeper.sign_in(&self.gateway()).await.expect("begun");
         let mut news = self.keeper.watch();
@@ -180,7 +180,7 @@ async fn a_user_who_enters_the_code_is_signed_in_and_only_the_refresh_token_is_o
     let [(path, text)] = files.as_slice() else { panic!("one file: {files:?}") };
     assert!(text.contains("refresh-1") && !text.contains("access-1"), "{text}");
     assert_eq!(path.metadata().expect("there").permissions().mode() & 0o777, 0o600);
-    // The agent was started again.
+    // The agent was restarted.
     world.answers([tokens("access-2", None, 3600)]);
     let again = TokenManager::new(world.folder.path().join("accounts"), KeyPreference::default());
     assert_eq!(again.token(&world.gateway()).await.expect("refreshed").reveal(), "access-2");
@@ -207,7 +207,7 @@ async fn a_sign_in_that_nobody_waits_for_any_more_asks_nothing_more() {
     world.keeper.sign_in(&world.gateway()).await.expect("begun");
     world.keeper.cancel(&world.gateway());
     assert_eq!(world.standing().await, AccountStatus::SignedOut { why: None });
-    // The next one takes longer than the first would have waited before it asks.
+    // The next one takes longer than the first would have waited before it polls.
     assert!(matches!(world.sign_in().await, AccountStatus::SignedIn { .. }));
     assert_eq!(world.script().asked.len(), 3, "all of them asked by the second");
 }
@@ -215,7 +215,7 @@ async fn a_sign_in_that_nobody_waits_for_any_more_asks_nothing_more() {
 #[tokio::test]
 async fn many_who_need_a_token_ask_once_and_each_refresh_token_is_used_once() {
     let world = SignInSite::new().await;
-    // Over at once, so that each use needs a newer one.
+    // Expires at once, so that each use needs a newer one.
     world.signed_in(tokens("old", Some("refresh-1"), 0)).await;
     world.answers([tokens("new", Some("refresh-2"), 3600)]);
     let all = futures_util::future::join_all((0..20).map(|_| world.token())).await;

@@ -1,4 +1,4 @@
-//! No stalls on the line: what Nagle's algorithm and delayed acknowledgements would cost is 40 ms.
+//! No stalls on the connection: Nagle's algorithm and delayed acknowledgements would cost 40 ms.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::support::{connect, credentials};
 
 const ROUND_TRIPS: usize = 1000;
 
-/// Sorted times of single echoes, and of two frames that leave apart and are answered apart.
+/// Sorted times of single echoes, and of two frames that are sent apart and answered apart.
 async fn round_trips(session: &mut Session) -> (Vec<Duration>, Vec<Duration>) {
     let sender = session.sender();
     let (mut single, mut double) = (Vec::new(), Vec::new());
@@ -53,7 +53,7 @@ async fn measure(name: &str, ssh: Ssh, credentials: &Credentials) {
             at(times, 1.0)
         );
     }
-    // Where stalls exist they hit at least one in a hundred, while a busy machine disturbs fewer.
+    // Stalls would hit at least one in a hundred, while a busy machine delays fewer.
     let usual = at(&single, 0.99).max(at(&double, 0.99));
     assert!(usual < Duration::from_millis(30), "{name}: frames stall, {usual:?}");
 }

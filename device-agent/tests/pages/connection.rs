@@ -7,7 +7,7 @@ use crate::fixture::PagesFixture;
 
 const PINNED_FINGERPRINT: &str = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
 
-/// A remote gateway where nobody is.
+/// A form for a remote gateway that does not exist.
 fn remote<'a>(button: &'a str, change: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let fields = [
         ("mode", "remote"),

@@ -1,4 +1,4 @@
-//! Pages on a port of their own, and a browser that is signed in.
+//! The pages on a port of their own, with a signed-in browser.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// An agent's pages. Nobody dials: an order to is counted, and answered as done.
+/// An agent's pages, without a link: dial commands are counted, and answered as done.
 pub(crate) struct PagesFixture {
     folder: TempDir,
     pub(crate) store: Store,
@@ -34,7 +34,7 @@ pub(crate) struct PagesFixture {
     _stop: DropGuard,
 }
 
-/// What a page answered.
+/// The answer of a page.
 pub(crate) struct PageResponse {
     pub(crate) status: u16,
     pub(crate) head: String,
@@ -42,18 +42,18 @@ pub(crate) struct PageResponse {
 }
 
 impl PageResponse {
-    /// Where it leads.
+    /// The target of a redirect.
     pub(crate) fn leads_to(&self) -> &str {
         self.header("location")
     }
 
-    /// A header; empty when there is none.
+    /// A header; empty if there is none.
     pub(crate) fn header(&self, name: &str) -> &str {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next().unwrap_or_default()
     }
 
-    /// What a field of a form holds.
+    /// The value of a form's field.
     pub(crate) fn field(&self, name: &str) -> &str {
         let input = self.body.split("<input ").find(|input| input.contains(&format!("name=\"{name}\"")));
         let value = input.and_then(|input| input.split('>').next()?.split_once("value=\""));
@@ -123,12 +123,12 @@ impl PagesFixture {
         self.folder.path().join("home")
     }
 
-    /// A file of the agent's folder; `None` when there is none.
+    /// A file of the agent's folder; `None` if there is none.
     pub(crate) fn file(&self, name: impl AsRef<Path>) -> Option<String> {
         std::fs::read_to_string(self.home().join(name)).ok()
     }
 
-    /// How often a line was asked for.
+    /// How often a connection was requested.
     pub(crate) fn dialled(&self) -> usize {
         self.dialled.load(Ordering::SeqCst)
     }
@@ -147,7 +147,7 @@ impl PagesFixture {
         self.post_without_token(path, &[&[token], fields].concat()).await
     }
 
-    /// Sends a form that does not say whose it is.
+    /// Sends a form without the session's token.
     pub(crate) async fn post_without_token(&self, path: &str, fields: &[(&str, &str)]) -> PageResponse {
         let encoded = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
         let form: Vec<_> = fields.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();

@@ -1,4 +1,4 @@
-//! The page of servers of tools.
+//! The page of MCP servers.
 
 use deskgate_definition::{ApprovalPolicy, Definition, McpServer, Network, Provider, RunLimits, Service};
 use deskgate_protocol::Timestamp;
@@ -87,7 +87,7 @@ async fn a_server_is_kept_on_its_page_and_its_key_never_comes_back() {
     assert_eq!(room.post("/mcp/new", &form(&[])).await.status, 422, "there is one already");
     assert!(room.file("mcp/crm.json").is_some_and(|file| file.contains("canary")), "the key is kept");
 
-    // Blank keeps the key, but not for another place.
+    // A blank field keeps the key, but not for another address.
     let blank = form(&[("key", "")]);
     assert_eq!(room.post("/mcp/crm", &blank).await.status, 303);
     let moved = room.post("/mcp/crm", &form(&[("key", ""), ("url", "https://elsewhere.example/mcp")])).await;
@@ -158,7 +158,7 @@ async fn removing_a_server_names_the_services_that_use_it_and_forgets_its_lists(
 #[tokio::test]
 async fn a_server_that_does_not_answer_says_so_and_keeps_what_it_offered_before() {
     let room = PagesFixture::new().await;
-    // Nobody listens on the port of a socket that was closed.
+    // No process listens on the port of a closed socket.
     let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
     let silent = format!("https://localhost:{port}/mcp");
     room.post("/mcp/new", &form(&[("url", &silent)])).await;

@@ -1,4 +1,4 @@
-//! What the pages say while there is no gateway.
+//! The pages while there is no gateway.
 
 use crate::fixture::PagesFixture;
 use crate::mcp::{list, pinned_to};

@@ -1,4 +1,4 @@
-//! Work on files, on a thread that may wait: from a call's arguments to its answer.
+//! Runs a call's file work on a thread that may block.
 
 use deskgate_definition::ToolName;
 use deskgate_definition::tool::{Plan, PlanPreview, ToolFailure, ToolOutput, ToolResult};
@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::access::AccessError;
 use crate::engine::change::ChangeError;
 
-/// Runs file work on a blocking thread. The work sees a token that is cancelled when the run stops
-/// and also when this future is dropped, so no thread works on for a call that nobody waits for.
+/// Runs file work on a blocking thread. Its token is cancelled when the run stops or this future is dropped, so no
+/// thread works on for an abandoned call.
 pub fn on_blocking_thread<A, W>(
     tool: ToolName,
     arguments: Value,
@@ -26,7 +26,7 @@ where
     blocking(tool, arguments, stop, |arguments, stop| told(work(arguments, stop)))
 }
 
-/// The same for work that says itself how the call ends.
+/// The same for work that returns the call's result itself.
 pub(crate) fn blocking<A, W>(
     tool: ToolName,
     arguments: Value,
@@ -49,7 +49,7 @@ where
         match outcome {
             Ok(result) => result,
             Err(error) => match error.try_into_panic() {
-                // A fault of ours: let the executor see it as the panic that it is.
+                // A fault of this program: the executor gets the panic.
                 Ok(panic) => std::panic::resume_unwind(panic),
                 Err(_) => Ok(ToolOutput::error("The call was not run because the agent is stopping.")),
             },
@@ -58,7 +58,7 @@ where
     .boxed()
 }
 
-/// Looks on a blocking thread at what a call would do.
+/// Works out on a blocking thread what a call would do.
 pub(crate) fn plan_on_blocking_thread<A, W>(
     tool: ToolName,
     arguments: Value,
@@ -87,7 +87,7 @@ where
     .boxed()
 }
 
-/// Arguments that do not fit are an answer to the model, not a failure of the run.
+/// Arguments that do not fit become a result for the model, and the run continues.
 pub(crate) fn parse<A: DeserializeOwned>(tool: &str, arguments: Value) -> Result<A, String> {
     if !arguments.is_object() {
         return Err(format!("The arguments of {tool} must be one JSON object."));

@@ -1,4 +1,4 @@
-//! Glob: finds files by the pattern of their path, newest first.
+//! Glob: finds files by a pattern of their path, newest first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,7 +20,7 @@ use crate::engine::output::OutputBuffer;
 use crate::engine::walk::{FileVisitor, FoundFile, walk};
 use crate::engine::workspace::Workspace;
 
-/// Files that one call lists.
+/// How many files one call lists.
 const MAX_FILES_LISTED: usize = 100;
 
 pub(super) struct GlobTool {
@@ -91,7 +91,7 @@ impl Tool for GlobTool {
     }
 }
 
-/// Models also write the directory into the pattern. `None`: an absolute pattern from elsewhere.
+/// Models also put the directory into the pattern. `None`: an absolute pattern from elsewhere.
 fn pattern_below(workspace: &Workspace, base: &Path, pattern: &str) -> Option<String> {
     let pattern = Path::new(pattern);
     let below = if pattern.is_absolute() { pattern.strip_prefix(workspace.path().join(base)).ok()? } else { pattern };
@@ -138,11 +138,11 @@ fn find(
 /// Seconds and nanoseconds.
 type ModifiedTime = (i64, i64);
 
-/// The newest files that one thread came to.
+/// The newest files that one thread has found.
 struct NewestFiles<'a> {
     base: &'a Path,
     matcher: &'a Override,
-    /// The oldest on top; of the same time the last by name.
+    /// The oldest on top; of the same time, the last by name.
     files: BinaryHeap<Reverse<(ModifiedTime, Reverse<PathBuf>)>>,
     found: usize,
 }
@@ -153,7 +153,7 @@ impl FileVisitor for NewestFiles<'_> {
         if !self.matcher.matched(below, false).is_whitelist() {
             return Ok(());
         }
-        // What has gone since it was listed is not listed.
+        // Skips a file that was removed since it was listed.
         if let Some(modified) = found.modified() {
             self.found += 1;
             self.files.push(Reverse((modified, Reverse(found.path.to_owned()))));

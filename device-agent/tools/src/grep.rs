@@ -26,17 +26,17 @@ use crate::engine::output::MAX_LINE_CHARS;
 use crate::engine::walk::{FileVisitor, FoundFile, WalkSummary, walk};
 use crate::engine::workspace::{LinkPolicy, Workspace};
 
-/// Lines of output unless `head_limit` is given; 0 asks for as many as fit.
+/// How many lines are returned unless `head_limit` is given; 0 means as many as fit.
 const DEFAULT_HEAD_LINES: usize = 250;
-/// Lines of context are kept in memory while a file is searched.
+/// The limit of context lines, which are kept in memory during the search.
 const MAX_CONTEXT_LINES: usize = 1000;
-/// Memory for a pattern that was read.
+/// The memory limit of a compiled pattern.
 const MAX_REGEX_BYTES: usize = 10 << 20;
-/// Bytes that one thread remembers of a pattern while it searches.
+/// The size limit of one thread's regex cache, in bytes.
 const MAX_REGEX_CACHE_BYTES: usize = 16 << 20;
-/// Memory for one line with its context, or for a whole file when matches may span lines.
+/// The memory limit for one line with its context, or for a whole file when matches may span lines.
 const MAX_HEAP_BYTES: usize = 32 * 1024 * 1024;
-/// Bytes of a line that are searched: no thread hears a stop while it tries a pattern on them.
+/// How many bytes of a line are searched: a thread does not notice a stop during a match.
 const MAX_SEARCHED_LINE_BYTES: usize = 1024 * 1024;
 
 pub(super) struct GrepTool {
@@ -138,7 +138,7 @@ impl Tool for GrepTool {
         async move {
             tokio::select! {
                 found = search => found,
-                // While a pattern is tried on a long line, its thread hears no stop. It changes nothing until it does.
+                // While a pattern is matched against a long line, its thread does not notice a stop. It only reads.
                 () = stop.cancelled() => Ok(ToolOutput::error(AccessError::Stopped.to_string())),
             }
         }
@@ -146,7 +146,7 @@ impl Tool for GrepTool {
     }
 }
 
-/// What one call searches for, and what it found so far.
+/// What one call searches for, and its results so far.
 struct Search<'a> {
     matcher: RegexMatcher,
     searcher: SearcherBuilder,
@@ -158,14 +158,14 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// The error is for the model: which argument is wrong, and how.
+    /// The error is for the model: which argument is wrong, and why.
     fn new(arguments: &GrepArguments, stop: &'a CancellationToken) -> Result<Self, String> {
         let matcher = RegexMatcherBuilder::new()
             .case_insensitive(arguments.ignore_case)
             .multi_line(true)
             .dot_matches_new_line(arguments.multiline)
             .line_terminator((!arguments.multiline).then_some(b'\n'))
-            // Each thread has such a cache of its own, and a pattern may be made to fill it.
+            // Each thread has its own cache, and a pattern may be crafted to fill it.
             .size_limit(MAX_REGEX_BYTES)
             .dfa_size_limit(MAX_REGEX_CACHE_BYTES)
             .build(&arguments.pattern)
@@ -252,14 +252,14 @@ impl<'a> Search<'a> {
     }
 }
 
-/// One of the threads that search.
+/// One of the search threads.
 struct SearchWorker<'a> {
     search: &'a Search<'a>,
     matcher: RegexMatcher,
     searcher: Searcher,
-    /// Files that could not be searched to their end.
+    /// How many files could not be searched to the end.
     failed: usize,
-    /// Files with lines of which only the beginning was searched.
+    /// How many files had lines of which only the beginning was searched.
     cut: usize,
 }
 
@@ -280,7 +280,7 @@ impl FileVisitor for SearchWorker<'_> {
                 self.failed += 1;
                 Ok(())
             }
-            // It was removed, or turned into something else, since it was listed.
+            // The file was removed, or became something else, since it was listed.
             Err(_) => Ok(()),
         }
     }
@@ -309,11 +309,11 @@ impl SearchWorker<'_> {
     }
 }
 
-/// Takes what the searcher finds in one file.
+/// Collects the matches in one file.
 struct MatchSink<'a> {
     search: &'a Search<'a>,
     path: &'a Path,
-    /// As it is shown; made when there is something to show.
+    /// The name as it is shown; made with the first match.
     name: Option<String>,
     lines: FileLines,
     matches: usize,

@@ -8,14 +8,14 @@
 //!    call(name, arguments)  runs it; what it says goes back to the model, also when it is an error
 //! ```
 //!
-//! | part | what it is |
+//! | part | contents |
 //! |---|---|
-//! | `deskgate_definition::tool` | the contract: what a tool is |
-//! | [`toolbox`] | which tools there are, and those of one run |
+//! | `deskgate_definition::tool` | the contract of a tool |
+//! | [`toolbox`] | the known tools, and those of one run |
 //! | `read`, `grep`, `glob`, `edit`, `write`, `bash`, `skill` | one file for each tool |
-//! | `reader`, `writer`, `blocking` | what tools that look, tools that change, and both have in common |
-//! | [`engine`] | files by handle: resolving paths, what is left alone, walking, searching, replacing |
-//! | [`sandbox`] | commands, kept in |
+//! | `reader`, `writer`, `blocking` | code shared by tools that read, tools that write, and both |
+//! | [`engine`] | files by handle: resolving paths, protected paths, walking, searching, replacing |
+//! | [`sandbox`] | confined commands |
 
 mod bash;
 pub mod blocking;

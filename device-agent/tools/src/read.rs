@@ -1,8 +1,8 @@
 //! Read: a text file with line numbers, as `cat -n` prints them.
 //!
-//! Lines are scanned until enough are shown, so the beginning of a file of any size can be read; what lies
-//! beyond the first [`MAX_SCANNED_BYTES`] bytes is for Grep. Of a file that Edit may change exactly the bytes that are
-//! shown are noted as seen; a larger one is never loaded whole.
+//! Lines are scanned until enough are shown, so the beginning of a file of any size can be read; text after the first
+//! [`MAX_SCANNED_BYTES`] bytes is for Grep. For a file that Edit may change, exactly the shown bytes are recorded as
+//! seen; a larger one is never loaded whole.
 
 use std::io::{BufRead, BufReader, Cursor, Read as _};
 use std::path::Path;
@@ -24,15 +24,15 @@ use crate::engine::seen_files::{MAX_CHANGED_FILE_BYTES, SeenFiles};
 use crate::engine::workspace::{LinkPolicy, Workspace};
 use crate::engine::{display, nearest, walk};
 
-/// Lines shown unless a limit is given.
+/// How many lines are shown unless a limit is given.
 const DEFAULT_LINES: usize = 2000;
-/// Bytes scanned for one call.
+/// How many bytes one call scans.
 const MAX_SCANNED_BYTES: usize = 50 * 1024 * 1024;
-/// Bytes that decide whether a file is text.
+/// How many bytes decide whether a file is text.
 const TEXT_PROBE_BYTES: usize = 8 * 1024;
-/// Bytes of a line that are kept: enough for [`MAX_LINE_CHARS`] characters of any kind, and one more.
+/// How many bytes of a line are kept: enough for [`MAX_LINE_CHARS`] characters of any kind, and one more.
 const MAX_LINE_BYTES: usize = (MAX_LINE_CHARS + 1) * 4;
-/// Names of a directory that are compared when a file is missing.
+/// How many names of a directory are compared when a file is missing.
 const MAX_COMPARED_NAMES: usize = 5000;
 
 pub(super) struct ReadTool {
@@ -174,7 +174,7 @@ fn show(lines: &mut LineReader<'_, impl BufRead>, offset: usize, limit: usize) -
     })
 }
 
-/// Lines of any length in bounded memory.
+/// Reads lines of any length in bounded memory.
 struct LineReader<'a, R> {
     reader: R,
     scanned: usize,
@@ -184,13 +184,13 @@ struct LineReader<'a, R> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LineStatus {
     Line,
-    /// A line, perhaps not its end, and nothing after it is scanned.
+    /// A line, perhaps incomplete; the rest of the file is not scanned.
     TooFar,
     End,
 }
 
 impl<R: BufRead> LineReader<'_, R> {
-    /// Puts the beginning of the next line into `kept`, without its line feed.
+    /// Reads the beginning of the next line into `kept`, without its line feed.
     fn next(&mut self, kept: &mut Vec<u8>) -> Result<LineStatus, AccessError> {
         kept.clear();
         let mut any = false;
@@ -224,7 +224,7 @@ fn is_binary(probe: &[u8]) -> bool {
     probe.contains(&0) || invalid * 10 > probe.len() * 3
 }
 
-/// What models ask for although no text is in it, by the ending of the name.
+/// Kinds of files without text that models ask for, by file extension.
 fn unreadable_kind(path: &Path) -> Option<&'static str> {
     match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
         "png" | "jpg" | "jpeg" | "gif" | "webp" | "bmp" | "ico" | "tif" | "tiff" | "avif" | "heic" => Some("an image"),

@@ -1,4 +1,4 @@
-//! What the tools that only look have in common: the plan of a call is the place that it looks at.
+//! Code shared by the tools that only read: the plan of a call is the path it reads.
 
 use deskgate_definition::tool::{Plan, PlanPreview};
 
@@ -7,9 +7,9 @@ use crate::engine::change::ChangeError;
 use crate::engine::resolved_path::ResolvedPath;
 use crate::engine::workspace::{LinkPolicy, Workspace};
 
-/// The plan of a call that only looks at the place that a path leads to.
+/// The plan of a call that only reads the given path.
 pub(crate) fn plan_of_looking(workspace: &Workspace, path: &str) -> Result<Plan, ChangeError> {
-    // Also of a place that the tool never sees: it is the rules that deny it.
+    // Also for a path that is hidden from the tool: the rules deny it.
     let spot = ResolvedPath::find(workspace, &workspace.relative(path)?, LinkPolicy::Inside)?;
     if !spot.missing().is_empty() {
         return Err(AccessError::Missing.into());

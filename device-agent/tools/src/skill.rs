@@ -1,4 +1,4 @@
-//! Skill: the instructions of a skill, when the assistant finds that it is of use.
+//! Skill: gives the assistant the instructions of a skill when it needs them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-/// Its name.
+/// The tool's name.
 pub(super) const SKILL_TOOL_NAME: &str = "Skill";
 
 pub(super) struct SkillTool {

@@ -1,4 +1,4 @@
-//! Which tools there are, and those of one run.
+//! The known tools, and those of one run.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::engine::workspace::{Workspace, WorkspaceError, WorkspaceOptions};
 use crate::sandbox::{CommandLimits, Sandbox, SandboxError};
 use crate::{bash, edit, glob, grep, read, skill, write};
 
-/// Why a run's tools cannot be had.
+/// Why a run's tools cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolboxError {
-    /// The working directory.
+    /// The working directory cannot be used.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
-    /// What commands need.
+    /// The sandbox for commands cannot be created.
     #[error("{}; to do: {}", .0, .0.next())]
     Sandbox(#[from] SandboxError),
 }
@@ -34,13 +34,19 @@ pub struct Toolbox {
 }
 
 impl Toolbox {
-    /// Opens the working directory, once, and puts `names` to work in it, and the skills beside them. Without
-    /// tools the directory is not touched. Blocks for a few system calls; with Bash for an empty command.
+    /// Opens the working directory once, for the tools `names`, with the skills beside them. Without tools the
+    /// directory is not touched. Blocks for a few system calls; with Bash for an empty command.
+    ///
+    /// # Errors
+    /// The working directory or the sandbox cannot be used.
     pub fn open(names: &[ToolName], skills: &[Skill], ground: WorkspaceOptions<'_>) -> Result<Self, ToolboxError> {
         Self::open_under(&Rulebook::default(), names, skills, ground)
     }
 
-    /// The same for a service with rules: what they keep a tool from, it never sees.
+    /// The same for a service with rules: paths that they deny are hidden from the tools.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
     pub fn open_under(
         rules: &Rulebook,
         names: &[ToolName],
@@ -54,7 +60,7 @@ impl Toolbox {
         let workspace = Arc::new(Workspace::open(ground)?);
         let known = Arc::new(SeenFiles::default());
         let seen_by = |name: &ToolName| match (name, rules.hidden_from(name.as_str())) {
-            // What changes a file is judged by its place, which no link can exchange.
+            // A tool that changes a file is judged by its path, which no link can exchange.
             (ToolName::Read | ToolName::Grep | ToolName::Glob, hidden) if !hidden.is_empty() => {
                 workspace.with_hidden(hidden).map(Arc::new)
             }
@@ -78,33 +84,33 @@ impl Toolbox {
         Ok(Self::with(names.iter().map(make).chain(skills.map(Ok)).collect::<Result<_, _>>()?))
     }
 
-    /// Puts tools that stand ready beside the others.
+    /// Adds tools that are ready.
     pub fn add(&mut self, tools: Vec<Box<dyn Tool>>) {
         self.tools.extend(Self::with(tools).tools);
     }
 
-    /// A toolbox of tools that stand ready.
+    /// A toolbox of tools that are ready.
     pub fn with(tools: Vec<Box<dyn Tool>>) -> Self {
         Self { tools: tools.into_iter().map(|tool| (tool.spec(), Arc::from(tool))).collect() }
     }
 
-    /// What the model is told it may call.
+    /// The specifications for the model.
     pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
         self.tools.iter().map(|(spec, _)| spec)
     }
 
-    /// What kind of effect a tool can have; `None` when the run has no tool of this name.
+    /// What kind of effect a tool can have; `None` if the run has no tool of this name.
     pub fn kind(&self, name: &str) -> Option<ToolKind> {
         self.find(name).map(|tool| tool.kind())
     }
 
-    /// What a call would do; `None` when the run has no tool of this name.
+    /// What a call would do; `None` if the run has no tool of this name.
     pub fn plan(&self, name: &str, arguments: &Value) -> Option<BoxFuture<'static, Result<Plan, ToolOutput>>> {
         self.find(name).map(|tool| tool.plan(arguments))
     }
 
-    /// Runs one call. A name that the run has no tool for is an error output, like any other
-    /// mistake of a model. Nothing begins before the future is polled, nor after `stop`.
+    /// Runs one call. An unknown tool name gives an error output, like any other mistake of a model. A call does not
+    /// begin before the future is polled, nor after `stop`.
     pub fn call(&self, name: &str, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
         let tool = self.find(name).cloned();
         async move {

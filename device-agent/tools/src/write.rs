@@ -1,4 +1,4 @@
-//! Write: creates a file, or replaces the whole of one that the run has read.
+//! Write: creates a file, or replaces the whole content of one that the run has read.
 
 use std::sync::Arc;
 

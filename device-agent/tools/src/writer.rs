@@ -1,4 +1,4 @@
-//! What the tools that change files have in common: a call is planned, and made from what was planned.
+//! Code shared by the tools that change files: a call is planned, and made from its plan.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::engine::display;
 use crate::engine::seen_files::SeenFiles;
 use crate::engine::workspace::Workspace;
 
-/// One such tool at work in one run.
+/// One tool that changes files, in one run.
 pub(super) struct FileChanger {
     tool: ToolName,
     workspace: Arc<Workspace>,
     known: Arc<SeenFiles>,
 }
 
-/// How a tool gets from its arguments to a change.
+/// Prepares a change from a tool's arguments.
 type PrepareFn<A> = for<'a> fn(&'a Workspace, &SeenFiles, &A) -> Result<FileChange<'a>, ChangeError>;
 
 impl FileChanger {

@@ -1,4 +1,4 @@
-//! What an authority that asks about a domain is shown: a certificate for nothing else (RFC 8737).
+//! Answers an authority's challenge for a domain, with a certificate made for nothing else (RFC 8737).
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -13,16 +13,16 @@ use super::single_flight::SingleFlight;
 use crate::store::Store;
 use crate::tls::{self, ChallengeSource};
 
-/// For so long it is believed what was found, also that nothing was ordered: anybody may ask, without a key. An order
-/// waits for so long before it lets the authority look.
+/// The time for which a look-up is cached, also one that found no order: anybody may ask, without a key. An order waits
+/// this long before it lets the authority look.
 pub(super) const LOOKUP_TTL: Duration = Duration::from_secs(1);
 
 type ChallengeConfig = Option<Arc<ServerConfig>>;
 
-/// Shows what some replica of this gateway was asked to show.
+/// Shows the challenge that any replica of this gateway has stored.
 pub(super) struct ChallengeResponder {
     store: Store,
-    /// For each domain. There is no place for a name that is not ours.
+    /// The challenge of each configured domain; other names have no entry.
     proofs: HashMap<String, SingleFlight<ChallengeConfig>>,
 }
 

@@ -2,10 +2,10 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `keeper` | shows the newest certificate, and orders another in time |
+//! | `renewer` | shows the newest certificate, and orders another in time |
 //! | `order` | one order at the authority; the only file that names its client |
-//! | `proof` | what the authority is shown when it asks about a domain |
-//! | `lately` | an answer that anybody may ask for, looked up once for many |
+//! | `challenge` | the answer to the authority's challenge for a domain |
+//! | `single_flight` | a result that anybody may ask for, looked up once for many callers |
 
 mod challenge;
 mod order;
@@ -14,22 +14,22 @@ mod single_flight;
 
 pub use renewer::CertificateRenewer;
 
-/// Why a certificate cannot be kept or shown.
+/// Why a certificate cannot be stored or shown.
 #[derive(Debug, thiserror::Error)]
 enum RenewalError {
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] crate::store::Error),
-    /// The private key cannot be opened.
+    /// The private key cannot be decrypted.
     #[error(transparent)]
     Seal(#[from] crate::encryption::EncryptionError),
-    /// What was issued is no certificate in PEM.
+    /// The issued text is not a certificate in PEM.
     #[error("what was issued cannot be read: {0}")]
     Pem(#[from] rustls_pki_types::pem::Error),
-    /// What was issued is no certificate.
+    /// The issued data is not a certificate.
     #[error("what was issued cannot be read: {0}")]
     Certificate(#[from] x509_cert::der::Error),
-    /// It cannot be served with.
+    /// The certificate cannot be used to serve.
     #[error("what was issued cannot be used: {0}")]
     Tls(#[from] rustls::Error),
 }

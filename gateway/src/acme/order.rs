@@ -12,14 +12,14 @@ use crate::config::AcmeSettings;
 use crate::encryption::{DataCipher, EncryptionError};
 use crate::store::{self, Store};
 
-/// Time for the whole of it.
+/// Time for the whole order.
 pub(super) const ORDER_TIMEOUT: Duration = Duration::from_secs(180);
-/// Time for one step of the authority's.
+/// Time for one step of the authority.
 const STEP_RETRY_POLICY: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(60));
 
 /// A fresh certificate.
 pub(super) struct FreshCertificate {
-    /// It and those between it and its root, PEM.
+    /// The certificate and those between it and its root, PEM.
     pub(super) chain: String,
     /// Its private key, PEM.
     pub(super) key: String,
@@ -31,24 +31,24 @@ pub(super) enum OrderError {
     /// The authority refuses, or cannot be reached.
     #[error("{}", causes(.0))]
     Authority(#[from] instant_acme::Error),
-    /// It found that this gateway does not speak for a domain.
+    /// The authority found that this gateway does not control a domain.
     #[error("{domain}: {problem}. The authority must reach this gateway at port 443 of that name")]
     NotOurs { domain: String, problem: String },
-    /// It does not know the one challenge that is answered here.
+    /// The authority does not offer the one challenge that is answered here.
     #[error("{domain}: the authority does not offer the challenge tls-alpn-01")]
     NoChallenge { domain: String },
     /// It took too long.
     #[error("the authority was not done within {} s", ORDER_TIMEOUT.as_secs())]
     Slow,
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] store::Error),
-    /// The account cannot be opened.
+    /// The account cannot be decrypted.
     #[error(transparent)]
     Seal(#[from] EncryptionError),
 }
 
-/// The text of an error of the client's with what is behind it: alone it says "client error (Connect)".
+/// The text of a client error with its causes: alone it says "client error (Connect)".
 fn causes(error: &instant_acme::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -62,7 +62,7 @@ fn causes(error: &instant_acme::Error) -> String {
     text
 }
 
-/// Orders a certificate. Nothing is retried here.
+/// Orders a certificate, without retries.
 pub(super) async fn order(
     settings: &AcmeSettings,
     store: &Store,
@@ -85,7 +85,7 @@ async fn ordered(settings: &AcmeSettings, store: &Store, seal: &DataCipher) -> R
         }
     };
     keep_challenges(&mut order, store).await?;
-    // Until then a replica may believe that nothing was ordered, and an authority seldom asks twice.
+    // A replica may have cached that there is no order, and an authority seldom asks twice.
     tokio::time::sleep(LOOKUP_TTL).await;
     have_it_look(&mut order).await?;
     match order.poll_ready(&STEP_RETRY_POLICY).await {
@@ -98,7 +98,7 @@ async fn ordered(settings: &AcmeSettings, store: &Store, seal: &DataCipher) -> R
     Ok(FreshCertificate { chain, key })
 }
 
-/// Every replica finds here what the authority is to be shown.
+/// Stores the challenges, where every replica finds them.
 async fn keep_challenges(order: &mut Order, store: &Store) -> Result<(), OrderError> {
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
@@ -152,7 +152,7 @@ async fn account(settings: &AcmeSettings, store: &Store, seal: &DataCipher) -> R
         return Ok(client(settings)?.from_credentials(credentials).await?);
     }
     let contacts: &[&str] = if contact.is_empty() { &[] } else { &[contact] };
-    // The configuration was refused without that.
+    // The configuration check has refused other settings.
     let wanted = NewAccount { contact: contacts, terms_of_service_agreed: true, only_return_existing: false };
     let (account, credentials) = client(settings)?.create(&wanted, directory_url.clone(), None).await?;
     let secret = serde_json::to_vec(&credentials).map_err(instant_acme::Error::from)?;

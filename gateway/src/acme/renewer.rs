@@ -1,8 +1,8 @@
-//! Keeps the certificate: shows the newest one, and orders another in time.
+//! Manages the certificate: shows the newest one, and orders another in time.
 //!
-//! Every replica looks into the database now and then. One that finds the certificate due takes the
-//! turn, orders and keeps what it gets there; the others find it. After a failure nobody has the turn
-//! for a while, and what was shown is shown on.
+//! Every replica polls the database. One that finds the certificate due takes the turn, orders, and stores the new
+//! certificate there; the others find it. After a failure the turn stays blocked for a while, and the old certificate
+//! stays in use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,19 +23,19 @@ use crate::store::Store;
 use crate::store::certificates::{CertificateScope, CertificateStatus, IssuedCertificate, NewCertificate};
 use crate::tls::{self, ServerTls};
 
-/// After so long beyond an order's time, in which what was issued is kept, whoever had the turn is gone.
+/// After so long beyond an order's time, in which the certificate is stored, the holder of the turn is gone.
 const TURN_MARGIN: Duration = Duration::from_secs(60);
-/// How often it is tried to keep what was issued, a look apart: an authority bears few orders.
+/// How often storing an issued certificate is tried, a poll apart: an authority accepts few orders.
 const MAX_SAVE_ATTEMPTS: usize = 3;
 
-/// Keeps the certificate of one gateway.
+/// Manages the certificate of one gateway.
 pub struct CertificateRenewer {
     settings: AcmeSettings,
     subject: CertificateScope,
     store: Store,
     seal: DataCipher,
     tls: ServerTls,
-    /// Of the chain that is shown. Not its number: rows may be deleted, and are then counted from the beginning.
+    /// The digest of the chain in use. Row numbers are no help: rows may be deleted, and the count then starts anew.
     shown: Option<Sha256Digest>,
     told: Option<String>,
     /// Whether this replica has the turn.
@@ -43,7 +43,10 @@ pub struct CertificateRenewer {
 }
 
 impl CertificateRenewer {
-    /// Shows the certificate that is kept, if there is one.
+    /// Shows the stored certificate, if there is one.
+    ///
+    /// # Errors
+    /// The database failed, or the stored certificate cannot be used.
     pub async fn new(settings: AcmeSettings, store: Store, seal: DataCipher) -> Self {
         let tls = ServerTls::issued(Arc::new(ChallengeResponder::new(store.clone(), &settings.domains)));
         let subject =
@@ -55,12 +58,12 @@ impl CertificateRenewer {
         keeper
     }
 
-    /// What is shown.
+    /// The certificate in use.
     pub fn tls(&self) -> &ServerTls {
         &self.tls
     }
 
-    /// Looks after it until `stop`.
+    /// Renews it until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
             match stop.run_until_cancelled(self.once()).await {
@@ -80,7 +83,7 @@ impl CertificateRenewer {
         }
     }
 
-    /// Whoever comes next need not wait until the turn has run out.
+    /// Gives the turn back, so that the next replica need not wait until it has expired.
     async fn leave(&self) {
         if self.ordering
             && let Err(error) = self.store.end_pause(&self.subject, true).await
@@ -107,7 +110,7 @@ impl CertificateRenewer {
         self.look().await.map(drop)
     }
 
-    /// Orders a certificate and keeps it, or says why there is none.
+    /// Orders a certificate and stores it, or returns the reason of the failure.
     async fn order(&self) -> Result<(), String> {
         let ordered = order::order(&self.settings, &self.store, &self.seal).await;
         let fresh = ordered.map_err(|error| error.to_string())?;
@@ -125,7 +128,7 @@ impl CertificateRenewer {
         }
     }
 
-    /// Shows the newest certificate, and says how it stands.
+    /// Shows the newest certificate, and returns its status.
     async fn look(&mut self) -> Result<CertificateStatus, RenewalError> {
         let standing = self.store.certificate(&self.subject).await?;
         if let Some(newest) = &standing.newest {
@@ -167,7 +170,7 @@ impl CertificateRenewer {
         Ok(self.store.note_failed_order(&self.subject, problem, pause).await?)
     }
 
-    /// Logs a failure once, not each time it is met again.
+    /// Logs a failure once, not in each round.
     fn complain(&mut self, problem: &str) {
         if self.told.as_deref() != Some(problem) {
             tracing::error!(problem, "the certificate cannot be looked after");
@@ -176,7 +179,7 @@ impl CertificateRenewer {
         }
     }
 
-    /// Where the private key is kept; it opens nowhere else.
+    /// The encryption context of the private key.
     fn place(&self) -> String {
         format!("key {} {}", self.subject.directory_url, self.subject.domains)
     }
@@ -186,7 +189,7 @@ fn certificates(chain: &str) -> Result<Vec<CertificateDer<'static>>, RenewalErro
     Ok(CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>()?)
 }
 
-/// From when until when a chain's first certificate is good, in seconds since 1970.
+/// The time from when until when a chain's first certificate is valid, in seconds since 1970.
 fn validity(chain: &str) -> Result<(i64, i64), RenewalError> {
     let first = CertificateDer::from_pem_slice(chain.as_bytes())?;
     let validity = Certificate::from_der(&first)?.tbs_certificate.validity;

@@ -1,24 +1,24 @@
-//! An answer that anybody may ask for, looked up once for all who ask at about the same time.
+//! A result that anybody may ask for, looked up once for all who ask at about the same time.
 
 use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// The last answer. Whoever has to wait, waits for the one look that is under way, or for the one behind it.
+/// The last result. A caller that has to wait waits for the current look-up, or for the one after it.
 pub(super) struct SingleFlight<T> {
     good_for: Duration,
-    /// When the look began that found it.
+    /// When the look-up that found it began.
     last: Mutex<Option<(Instant, T)>>,
 }
 
 impl<T: Clone> SingleFlight<T> {
-    /// Answers are believed for so long after their look began.
+    /// A cache whose results are valid for so long after their look-up began.
     pub(super) fn new(good_for: Duration) -> Self {
         Self { good_for, last: Mutex::new(None) }
     }
 
-    /// What the last look found, if it was short ago or began after this call, and otherwise what `look` finds.
+    /// The last result, if it is recent or its look-up began after this call; otherwise what `look` finds.
     pub(super) async fn get(&self, look: impl Future<Output = T>) -> T {
         let came = Instant::now();
         let mut last = self.last.lock().await;
@@ -42,11 +42,11 @@ mod tests {
 
     use super::*;
 
-    /// How many looks a hundred cost who ask while one is under way.
+    /// The number of look-ups for a hundred callers that ask while one is under way.
     async fn looks(lately: &SingleFlight<usize>) -> usize {
         let looks = AtomicUsize::new(0);
         let look = async || {
-            // Everybody else comes meanwhile.
+            // All other callers arrive meanwhile.
             tokio::task::yield_now().await;
             looks.fetch_add(1, Ordering::Relaxed)
         };
@@ -65,7 +65,7 @@ mod tests {
     async fn many_who_wait_for_a_slow_look_share_the_one_behind_it() {
         let lately = SingleFlight::new(Duration::ZERO);
         for _ in 0..2 {
-            // The first began before the others came, and what was found earlier is too old.
+            // The first look-up began before the others arrived, and its result is too old for them.
             let looks = looks(&lately).await;
             assert!((1..=2).contains(&looks), "{looks}");
         }

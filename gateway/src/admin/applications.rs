@@ -1,4 +1,4 @@
-//! Applications of all devices: what the administrator's commands ask, and what the running gateway answers.
+//! Applications of all devices: the administrator's commands, and the running gateway's answers.
 
 use std::path::Path;
 use std::time::Duration;
@@ -69,11 +69,11 @@ pub enum AppCommand {
     },
 }
 
-/// What is asked about applications.
+/// A request about applications.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum AdminAppRequest {
-    /// Those of all devices, newest first.
+    /// List those of all devices, newest first.
     List {
         /// At most so many, 1 to 100.
         limit: u32,
@@ -86,24 +86,24 @@ pub enum AdminAppRequest {
         /// Only of this name.
         name: Option<String>,
     },
-    /// What disabling one would end.
+    /// Preview what disabling one would end.
     Preview(PreviewDisabling),
     /// Disable it.
     Disable(DisableApplication),
-    /// Complete that.
+    /// Complete disabling it.
     Complete(CompleteDisabling),
     /// Take it off the list.
     Remove(RemoveApplication),
 }
 
-/// An application, and whose it is.
+/// An application and its device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AppView {
     /// Its device.
     pub device_id: DeviceId,
-    /// That device's name.
+    /// The device's name.
     pub device_name: String,
-    /// It.
+    /// The application.
     #[serde(flatten)]
     pub application: Application,
 }
@@ -111,9 +111,9 @@ pub struct AppView {
 /// A page of applications, newest first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AppPage {
-    /// They.
+    /// The applications of the page.
     pub applications: Vec<AppView>,
-    /// Where the page after this one begins: its `before`.
+    /// The `before` of the next page.
     pub next: Option<ApplicationId>,
 }
 
@@ -222,7 +222,7 @@ pub(super) async fn find(socket: &Path, wanted: &str) -> Result<ApplicationId, F
     }
 }
 
-/// Answers what is asked about applications.
+/// Answers a request about applications.
 pub(super) async fn answer(office: &AdminService, asked: AdminAppRequest) -> Result<AdminReply, AdminReply> {
     let store = &office.store;
     let desk = async |app_id: ApplicationId| {

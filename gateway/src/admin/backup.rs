@@ -1,8 +1,7 @@
-//! `backup create|verify|restore`: a folder with a dump of the database, and a page that says what is in it and what is
-//! not.
+//! `backup create|verify|restore`: a folder with a dump of the database, and a manifest of what it contains and lacks.
 //!
-//! The sealing key, the control token and the host key are not in it: who has both the database and the key can open what
-//! the database keeps sealed, so they are kept apart, and where they are is said each time.
+//! The encryption key, the control token and the host key are excluded: with both the database and the key, all
+//! encrypted values can be read, so they are kept apart. Each command says where they are.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -60,11 +59,11 @@ pub enum BackupCommand {
 const MANIFEST_FILE: &str = "backup.json";
 const DUMP_FILE: &str = "database.dump";
 
-/// What a backup says of itself.
+/// The manifest of a backup.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct BackupManifest {
     schema: String,
-    /// The version of the program that made it.
+    /// The version of the program that created it.
     version: String,
     #[serde(flatten)]
     contents: BackupContents,
@@ -100,7 +99,7 @@ struct BackupDatabase {
 }
 
 impl BackupDatabase {
-    /// The configured database, or the private cluster: of the running gateway, or started for this.
+    /// The configured database, or the private cluster: of the running gateway, or started for this command.
     async fn find(socket: &Path, config: &Config) -> Result<Self, Failure> {
         if let Some(url) = config.database_url().map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))? {
             return Ok(Self { database: opened(&url, config)?, cluster: None });
@@ -115,7 +114,7 @@ impl BackupDatabase {
         }
     }
 
-    /// Starts the private cluster, which must not run.
+    /// Starts the private cluster, which must not be running.
     async fn start(config: &Config) -> Result<Self, Failure> {
         let cluster =
             Cluster::start(cluster::ClusterConfig::new(config.state_dir())).await.map_err(|error| match error {
@@ -158,7 +157,7 @@ async fn create(socket: &Path, config: &Config, folder: &Path, out: Output) -> R
         return Err(Failure::new(Exit::Failed, format!("{} is there already; name a new folder", folder.display())));
     }
     let reached = BackupDatabase::find(socket, config).await?;
-    // Under another name first: what has the right one is whole.
+    // Under another name first: a file with the right name is complete.
     let partial = folder.with_extension(format!("{}.partial", std::process::id()));
     let written = write(&reached.database, config, &partial).await;
     reached.leave().await;
@@ -249,7 +248,7 @@ fn in_it(page: &BackupManifest) -> String {
     )
 }
 
-/// Reads what a backup says of itself, and whether its dump is what was written.
+/// Reads the manifest, and checks that the dump is the one it describes.
 fn read(folder: &Path) -> Result<BackupManifest, Failure> {
     let (page, dump) = (folder.join(MANIFEST_FILE), folder.join(DUMP_FILE));
     let text = std::fs::read_to_string(&page).map_err(at(&page))?;
@@ -268,7 +267,7 @@ fn read(folder: &Path) -> Result<BackupManifest, Failure> {
     Ok(read)
 }
 
-/// A folder that is gone when this is dropped.
+/// A folder that is deleted when this is dropped.
 struct TemporaryFolder(PathBuf);
 
 impl Drop for TemporaryFolder {
@@ -296,7 +295,7 @@ async fn verify(config: &Config, folder: &Path, on_server: bool, out: Output) ->
     }
 }
 
-/// What is in it by a cluster of its own, which is thrown away.
+/// The dump's contents, read with a temporary cluster.
 async fn tried_apart(config: &Config, folder: &Path, page: &BackupManifest) -> Result<TableCounts, Failure> {
     let place = TemporaryFolder(std::env::temp_dir().join(format!("deskgate-verify-{:032x}", rand::random::<u128>())));
     let cluster = Cluster::start(cluster::ClusterConfig::new(&place.0)).await.map_err(|error| {
@@ -317,12 +316,12 @@ async fn tried_apart(config: &Config, folder: &Path, page: &BackupManifest) -> R
         Err(error) => Err(Failure::new(Exit::Failed, error.to_string())),
     };
     cluster.stop().await;
-    // Nobody starts it again.
+    // It is never started again.
     let _ = std::fs::remove_dir_all(sockets);
     counted
 }
 
-/// What is in it by a database of its own beside the gateway's, which is dropped.
+/// The dump's contents, read with a temporary database beside the gateway's.
 async fn tried_on_server(config: &Config, folder: &Path, page: &BackupManifest) -> Result<TableCounts, Failure> {
     let url = config.database_url().map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))?;
     let url = url.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! `bundle`: one text file for whoever helps; what is in it is listed before it is written.
+//! `bundle`: one text file for support; its contents are listed before it is written.
 
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -32,10 +32,10 @@ pub struct BundleArgs {
     consent: Confirmation,
 }
 
-/// Lines of the log that go along.
+/// Lines of the log that are included.
 const MAX_LOG_LINES: usize = 2000;
 
-/// Gathers, asks, and writes. `ask_ops` is what the operations listener says about itself.
+/// Collects the parts, asks for confirmation, and writes the file. `ask_ops` asks the operations listener.
 pub async fn run(
     make: BundleArgs,
     socket: &Path,

@@ -1,4 +1,4 @@
-//! Configuration and surroundings, looked at before anything runs.
+//! Checks of configuration and surroundings before the gateway starts.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -18,7 +18,7 @@ use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::table;
 use deskgate_program::token;
 
-/// How a look at one thing ended.
+/// How one check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum CheckStatus {
@@ -28,20 +28,20 @@ pub enum CheckStatus {
     Warn,
     /// Not good; the finding says what to do.
     Fail,
-    /// Not looked at, and why.
+    /// Skipped; the finding says why.
     Skip,
 }
 
-/// One look.
+/// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// At what.
+    /// The name of the check.
     pub name: &'static str,
-    /// How it ended.
+    /// How the check ended.
     pub verdict: CheckStatus,
     /// What was found, and what to do next.
     pub detail: String,
-    /// With what a gateway that fails at it would end.
+    /// The exit code of a gateway that fails at it.
     #[serde(skip)]
     pub exit: Exit,
 }
@@ -63,7 +63,7 @@ impl Finding {
     }
 }
 
-/// Looks at everything; `descriptors` are those of a gateway that was started here.
+/// Runs every check; `descriptors` are those of a gateway that was started here.
 pub async fn run(config: &Config, descriptors: DescriptorLimit) -> Vec<Finding> {
     let mut findings = vec![
         Finding::of("configuration", config.check(), |()| "every setting can be used".to_owned()),
@@ -80,8 +80,8 @@ pub async fn run(config: &Config, descriptors: DescriptorLimit) -> Vec<Finding> 
     findings
 }
 
-/// What keeps a gateway from starting: the worst of it, as the start itself would end. A database that does not answer
-/// yet is no reason.
+/// What keeps a gateway from starting: the worst finding, as the start itself would end. A database that does not
+/// answer yet is no reason.
 pub fn at_startup(findings: &[Finding]) -> Result<(), Failure> {
     let hopeless = |finding: &&Finding| finding.verdict == CheckStatus::Fail && finding.exit != Exit::CannotReach;
     let found: Vec<_> = findings.iter().filter(hopeless).collect();
@@ -92,7 +92,7 @@ pub fn at_startup(findings: &[Finding]) -> Result<(), Failure> {
     Err(Failure::new(exit, lines.join("\n")))
 }
 
-/// Fails with 10 if anything did.
+/// Fails with 10 if any check failed.
 pub fn verdict(findings: &[Finding]) -> Result<(), Failure> {
     match findings.iter().filter(|finding| finding.verdict == CheckStatus::Fail).count() {
         0 => Ok(()),
@@ -100,7 +100,7 @@ pub fn verdict(findings: &[Finding]) -> Result<(), Failure> {
     }
 }
 
-/// For people.
+/// The findings as text for people.
 pub fn show(findings: &[Finding]) -> String {
     let row = |f: &Finding| vec![format!("{:?}", f.verdict).to_uppercase(), f.name.to_owned(), f.detail.clone()];
     table(&["", "", ""], &findings.iter().map(row).collect::<Vec<_>>()).trim_start().to_owned()
@@ -113,7 +113,7 @@ fn writable(path: &Path) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}. The gateway must be able to write there", path.display()))
 }
 
-/// It is gone after each boot, and there again with the service.
+/// The folder is gone after each boot, and the service creates it again.
 fn run_directory(config: &Config) -> Finding {
     let (name, path) = ("run directory", config.run_dir());
     match path.exists() {
@@ -127,7 +127,7 @@ fn open_files(descriptors: DescriptorLimit) -> Finding {
         let allowed = allowed.map_or("any number".to_owned(), |allowed| allowed.to_string());
         format!("{allowed} allowed, {needed} needed at most")
     })
-    // Callers are turned away, and everything else works.
+    // Callers are refused, and everything else works.
     .ending(Exit::CannotReach)
 }
 
@@ -149,7 +149,7 @@ fn sealing_key(config: &Config) -> Finding {
     }
 }
 
-/// Whom the mode of a socket's file lets in.
+/// Which users the mode of a socket's file lets in.
 fn socket(name: &'static str, path: &Path) -> Finding {
     let Ok(file) = std::fs::symlink_metadata(path) else {
         return Finding::new(name, CheckStatus::Skip, format!("{} is made when the gateway starts", path.display()));
@@ -179,17 +179,17 @@ fn certificate(config: &Config) -> Finding {
     }
 }
 
-/// A certificate that is over keeps no gateway from starting.
+/// An expired certificate keeps no gateway from starting.
 fn expiry(name: &'static str, path: &Path) -> Finding {
     let first = CertificateDer::pem_file_iter(path).ok().and_then(|mut chain| chain.next()?.ok());
     let until = first.and_then(|certificate| tls::not_after(&certificate));
     judge_expiry(name, &path.display().to_string(), until).ending(Exit::CannotReach)
 }
 
-/// Days in which somebody should have noticed that nobody renews it.
+/// Days before the end in which a missing renewal should be noticed.
 const EXPIRY_WARNING_DAYS: i64 = 14;
 
-/// How long `what` is still good.
+/// How long `what` is still valid.
 pub(super) fn judge_expiry(name: &'static str, what: &str, until: Option<Timestamp>) -> Finding {
     let Some(until) = until else { return Finding::new(name, CheckStatus::Pass, what) };
     let days = until.duration_since(Timestamp::now()).as_hours().div_euclid(24);
@@ -200,7 +200,7 @@ pub(super) fn judge_expiry(name: &'static str, what: &str, until: Option<Timesta
     }
 }
 
-/// Whether it issues anything shows in the running gateway: `status`, or `ready`.
+/// Whether the authority issues anything shows in the running gateway: `status`, or `ready`.
 fn authority(config: &Config) -> Finding {
     let name = "TLS";
     match config.acme() {

@@ -1,4 +1,4 @@
-//! What each administrator's command asks the running gateway, and prints.
+//! The administrator's commands: what each asks the running gateway, and prints.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -227,7 +227,7 @@ pub(super) async fn done(socket: &Path, request: AdminRequest) -> Result<(), Fai
 }
 
 pub(super) fn unexpected(answer: &AdminReply) -> Failure {
-    // An answer of another kind holds no secret but a token, which is not shown.
+    // Of the other answers only a token holds a secret, which is not shown.
     let kind = match answer {
         AdminReply::Token { .. } => "a token",
         _ => "an answer of another kind",
@@ -246,7 +246,7 @@ pub(super) async fn devices(socket: &Path) -> Result<Vec<DeviceView>, Failure> {
 pub(super) async fn find(socket: &Path, wanted: &str) -> Result<DeviceView, Failure> {
     let mut matching: Vec<_> = devices(socket).await?;
     let id: Option<DeviceId> = wanted.parse().ok();
-    // An identifier means one device, whatever another one calls itself.
+    // An identifier means one device, whatever name another one has.
     matching.retain(|device| id.map_or(device.name == wanted, |id| device.device_id == id));
     match (matching.pop(), matching.is_empty()) {
         (Some(device), true) => Ok(device),
@@ -340,7 +340,7 @@ fn show(device: &DeviceView) -> String {
 }
 
 async fn rotate(socket: &Path, to: Option<&Path>, overlap_hours: u64, out: Output) -> Result<(), Failure> {
-    // The file is made first: a token that cannot be written down must not be made.
+    // The file is created first: a token that cannot be stored must not be created.
     let file = to.map(|path| {
         let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         made.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}. No changes were made", path.display())))

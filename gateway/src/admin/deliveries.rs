@@ -1,4 +1,4 @@
-//! Hosts that callbacks may go to, and deliveries: what the commands ask, and what the running gateway answers.
+//! Hosts that callbacks may go to, and deliveries: the commands, and the running gateway's answers.
 
 use std::path::Path;
 
@@ -124,7 +124,7 @@ pub(super) async fn delivery(socket: &Path, command: DeliveryCommand, out: Outpu
     Ok(())
 }
 
-/// Answers what is asked about hosts and deliveries.
+/// Answers requests about hosts and deliveries.
 pub(super) async fn answer(store: &Store, asked: AdminRequest) -> Result<AdminReply, AdminReply> {
     let unknown = |id: DeliveryId| no(AdminErrorCode::NotFound, format!("there is no delivery {id}"));
     match asked {

@@ -1,4 +1,4 @@
-//! `doctor`: what `check` looks at, then how the running gateway is, and how its public address looks from outside.
+//! `doctor`: the checks of `check`, then the running gateway's state, and its public address as seen from outside.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::domain::health::Severity;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 
-/// Looks at everything, says what was found, and ends with 10 if something fails. `url`: the address to call from here;
+/// Runs every check, prints the findings, and ends with 10 if one fails. `url`: the address to call from here;
 /// otherwise the one that the gateway names.
 pub async fn run(
     socket: &Path,
@@ -82,7 +82,7 @@ fn live(status: &GatewayStatus) -> Vec<Finding> {
     findings
 }
 
-/// The parts of an address that a look needs.
+/// Host and port of an address.
 pub(super) fn host_and_port(address: &Url) -> Option<(&str, u16)> {
     Some((address.host_str()?, address.port_or_known_default()?))
 }

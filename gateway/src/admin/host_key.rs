@@ -1,4 +1,4 @@
-//! `deskgate-gateway admin host-key …`: the keys of the SSH listener, and replacing the one that is shown.
+//! `deskgate-gateway admin host-key …`: shows and replaces the keys of the SSH listener.
 
 use std::path::Path;
 
@@ -26,17 +26,17 @@ pub enum HostKeyCommand {
     },
 }
 
-/// What the running gateway is asked about its host keys.
+/// A request about the gateway's host keys.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AdminHostKeyRequest {
-    /// What they are.
+    /// Show the keys.
     Show,
     /// Announce the next one.
     Announce,
-    /// Let it take the place of the current one.
+    /// Replace the current key with the announced one.
     Rotate {
-        /// Also if devices do not know it yet.
+        /// Even if devices do not know it yet.
         even_if_unknown: bool,
     },
 }
@@ -44,10 +44,10 @@ pub enum AdminHostKeyRequest {
 /// The host keys of a gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostKeysView {
-    /// The one that is shown.
+    /// The key in use.
     #[serde(flatten)]
     pub current: HostKeyView,
-    /// The one that is announced.
+    /// The announced key.
     pub next: Option<NextHostKey>,
 }
 
@@ -56,7 +56,7 @@ pub struct HostKeysView {
 pub struct HostKeyView {
     /// `SHA256:…`
     pub fingerprint: String,
-    /// As a known-hosts file has it.
+    /// The key as a line of a known-hosts file.
     pub public_key: String,
 }
 
@@ -66,9 +66,9 @@ pub struct NextHostKey {
     /// The key.
     #[serde(flatten)]
     pub key: HostKeyView,
-    /// Names of the paired devices that were told of it.
+    /// Names of the paired devices that have received it.
     pub told: Vec<String>,
-    /// Names of the paired devices that were not.
+    /// Names of the paired devices that have not.
     pub not_told: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ fn view(key: &HostKey) -> HostKeyView {
     HostKeyView { fingerprint: key.fingerprint(), public_key: key.public_key().to_string() }
 }
 
-/// What the gateway answers.
+/// The gateway's answer.
 pub(super) async fn answer(office: &AdminService, ask: AdminHostKeyRequest) -> Result<AdminReply, AdminReply> {
     let Some(keys) = &office.host_keys else { return Ok(AdminReply::HostKeys { keys: None }) };
     match ask {

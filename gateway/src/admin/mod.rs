@@ -1,16 +1,16 @@
-//! The server administrator's door: a private Unix socket, and the command line that speaks to it.
+//! The administrator's service: a private Unix socket, and the command line that uses it.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | [`applications`] [`runs`] | of all devices: both sides of those commands |
-//! | `sendings` | hosts that callbacks may go to, and deliveries: both sides of those commands |
+//! | `deliveries` | hosts that callbacks may go to, and deliveries: both sides of those commands |
 //! | [`service`] | answers on the socket, inside the running gateway |
 //! | [`commands`] | what each command asks and prints |
 //! | [`status`] | how the running gateway is |
 //! | [`upgrade`] | whether this program may take the running one's place |
-//! | [`doctor`] `public` | the running gateway, and how its address looks from outside |
-//! | [`backup`] | a dump of the database: made, tried, put back |
-//! | [`bundle`] | what helps others to help |
+//! | [`doctor`] `public_probe` | the running gateway, and its address as seen from outside |
+//! | [`backup`] | a dump of the database: created, verified, restored |
+//! | [`bundle`] | a file for support |
 //! | [`check`] | configuration and surroundings, before anything runs |
 
 pub mod applications;
@@ -36,18 +36,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::health::GatewayProblem;
 
-/// What the command line asks the running gateway.
+/// A request of the command line to the running gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum AdminRequest {
-    /// How it is.
+    /// Report the gateway's status.
     Status,
     /// Pair the device of an identity file.
     DeviceAdd {
         /// The file's text.
         file: String,
     },
-    /// Devices: all, oldest first, or a page of them, newest first.
+    /// List devices: all, oldest first, or a page of them, newest first.
     DeviceList {
         /// At most so many, 1 to 100; absent: all.
         #[serde(default)]
@@ -58,7 +58,7 @@ pub enum AdminRequest {
     },
     /// End a device.
     DeviceRevoke {
-        /// Which.
+        /// The device to revoke.
         device_id: DeviceId,
         /// Whether its applications are disabled too.
         #[serde(default)]
@@ -66,63 +66,63 @@ pub enum AdminRequest {
     },
     /// Give a device another name.
     DeviceRename {
-        /// Which.
+        /// The device to rename.
         device_id: DeviceId,
         /// Its new name.
         name: String,
     },
-    /// A new control token; older ones end after the overlap.
+    /// Create a control token; older ones end after the overlap.
     TokenRotate {
-        /// Seconds.
+        /// The overlap in seconds.
         overlap_s: u64,
-        /// Whether whoever asks writes it into a file.
+        /// Whether the client writes it into a file.
         to_file: bool,
     },
-    /// About the SSH host keys.
+    /// A request about the SSH host keys.
     HostKey(host_key::AdminHostKeyRequest),
-    /// Read again what can change without a restart.
+    /// Reload what can change without a restart.
     Reload,
-    /// The hosts that callbacks may go to.
+    /// List the hosts that callbacks may go to.
     Allowlist,
-    /// Allow one more.
+    /// Allow one more host.
     AllowlistAdd {
         /// Its exact name.
         host: String,
     },
-    /// Allow one no more.
+    /// Remove a host from the list.
     AllowlistRemove {
         /// Its exact name.
         host: String,
     },
-    /// Deliveries of all applications, newest first.
+    /// List deliveries of all applications, newest first.
     DeliveryList(ListDeliveries),
-    /// One delivery with its attempts.
+    /// Show one delivery with its attempts.
     DeliveryShow {
-        /// Which.
+        /// The delivery to show.
         delivery_id: DeliveryId,
     },
-    /// Send one again.
+    /// Send a delivery again.
     DeliveryResend {
-        /// Which.
+        /// The delivery to send.
         delivery_id: DeliveryId,
     },
     /// Send again what failed since a time.
     DeliveryRecover(RecoverDeliveries),
-    /// A ticket for a trial stream.
+    /// Create a ticket for a trial stream.
     TrialTicket,
-    /// Where its private cluster is.
+    /// Name the address of the gateway's private cluster.
     PrivateCluster,
-    /// About applications.
+    /// A request about applications.
     App(applications::AdminAppRequest),
-    /// About runs.
+    /// A request about runs.
     Run(runs::AdminRunRequest),
 }
 
-/// What the running gateway answers.
+/// The running gateway's answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum AdminReply {
-    /// How it is.
+    /// The gateway's status.
     Status(Box<GatewayStatus>),
     /// A paired device with what its user needs.
     Paired(Box<PairedDevice>),
@@ -130,27 +130,27 @@ pub enum AdminReply {
     Devices {
         /// The devices.
         devices: Vec<DeviceView>,
-        /// Where the page after this one begins: its `before`.
+        /// The `before` of the next page.
         #[serde(default)]
         next: Option<DeviceId>,
     },
     /// The device is revoked.
     Revoked {
-        /// Its applications that were disabled with it.
+        /// The applications that were disabled with it.
         applications: Vec<Application>,
     },
-    /// Done.
+    /// The request was carried out.
     Done,
-    /// What was read again, in words.
+    /// What was reloaded, in words.
     Reloaded {
-        /// What.
+        /// The reloaded parts.
         what: String,
     },
     /// A new control token. Written to a file, never to the screen.
     Token {
-        /// The text.
+        /// The token.
         text: String,
-        /// Where the gateway keeps it.
+        /// Where the gateway stores it.
         kept_in: Option<String>,
     },
     /// The SSH host keys; absent when there is no SSH listener.
@@ -167,16 +167,16 @@ pub enum AdminReply {
     Deliveries(DeliveryPage),
     /// One delivery with its attempts.
     Delivery(Box<DeliveryDetail>),
-    /// How much is sent again, or would be.
+    /// How many are sent again, or would be.
     Recovered(Recovery),
-    /// Where its private cluster is; absent when its database is another one.
+    /// The address of the private cluster; absent when the database is another one.
     PrivateCluster {
-        /// Its address, which holds no secret.
+        /// The address, which holds no secret.
         url: Option<String>,
     },
     /// A ticket for a trial stream.
     TrialTicket {
-        /// What follows in the path.
+        /// The last part of the path.
         ticket: String,
     },
     /// Applications, newest first.
@@ -189,13 +189,13 @@ pub enum AdminReply {
     Runs(runs::RunList),
     /// One run, and what happened to it.
     Run(Box<runs::RunHistory>),
-    /// How it stands with a stop.
+    /// The state of a stop.
     Operation(Box<ControlOperation>),
-    /// Not done, and why.
+    /// The request failed.
     No {
-        /// For programs.
+        /// The reason, for programs.
         code: AdminErrorCode,
-        /// For people.
+        /// The reason, for people.
         message: String,
     },
 }
@@ -209,30 +209,30 @@ pub struct PairedDevice {
     pub invitation: Invitation,
 }
 
-/// Why something was not done.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AdminErrorCode {
     /// A value is not acceptable.
     Invalid,
-    /// There is no such thing.
+    /// The object does not exist.
     NotFound,
-    /// Not in this state.
+    /// The request is not possible in this state.
     Refused,
     /// The database does not work at the moment.
     Unavailable,
 }
 
-/// How a gateway is.
+/// The status of a gateway.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GatewayStatus {
     /// Its version.
     pub version: String,
-    /// What backends use, including `/api/v1`.
+    /// The address that backends use, including `/api/v1`.
     pub address: String,
     /// The SSH listener.
     pub ssh: Option<String>,
-    /// How it stands with the public listener's certificate; absent for plain HTTP.
+    /// The status of the public listener's certificate; absent for plain HTTP.
     #[serde(default)]
     pub certificate: Option<String>,
     /// Whether the database answers.
@@ -280,27 +280,27 @@ pub struct DeviceView {
     pub note: Option<String>,
     /// The version it last said hello with.
     pub version: Option<String>,
-    /// Whose account paired it: who it is at which issuer. Absent: the administrator did.
+    /// The account that paired it: the subject and its issuer. Absent: the administrator did.
     #[serde(default)]
     pub account: Option<String>,
     /// When it was paired.
     pub paired_at: Timestamp,
-    /// When it was last heard of.
+    /// When it was last seen.
     pub last_seen_at: Option<Timestamp>,
 }
 
 /// What a desktop user needs to connect.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Invitation {
-    /// What to dial over SSH.
+    /// The SSH address to dial.
     pub ssh_address: Option<String>,
-    /// What the host key's fingerprint must be.
+    /// The expected fingerprint of the host key.
     pub host_key_fingerprint: Option<String>,
     /// The name of the control socket that the forward asks for.
     pub control_socket: Option<String>,
-    /// What backends use, including `/api/v1`.
+    /// The address that backends use, including `/api/v1`.
     pub address: String,
-    /// Where the control token is on this server.
+    /// The control token's file on this server.
     pub token_file: Option<String>,
 }
 

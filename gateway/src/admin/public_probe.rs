@@ -1,7 +1,7 @@
-//! The public address as a caller sees it: name, certificate, who answers, plain HTTP, and whether events arrive when
-//! they are sent.
+//! The public address as a caller sees it: name, certificate, responding server, plain HTTP, and whether events arrive
+//! when they are sent.
 //!
-//! Written by hand, for it is about when bytes arrive, which clients hide.
+//! It uses no HTTP client, for it measures when bytes arrive, which clients hide.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use super::doctor::host_and_port;
 use crate::domain::trial::{EVENT_INTERVAL, TRIAL_EVENTS};
 use crate::tls;
 
-/// For an answer, and for a whole trial with a proxy that holds it back to its end.
+/// For an answer, and for a whole trial through a proxy that buffers it to its end.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// More than the head and a refusal.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
@@ -30,7 +30,8 @@ type BoxedProbeStream = Box<dyn ProbeStream>;
 trait ProbeStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ProbeStream for T {}
 
-/// Looks; `ticket` is for one trial stream. Whom this system trusts is trusted, or `SSL_CERT_FILE` if that is set.
+/// Runs the probe; `ticket` is for one trial stream. It trusts the system's authorities, or `SSL_CERT_FILE` if that is
+/// set.
 pub(super) async fn look(address: &Url, ticket: &str) -> Vec<Finding> {
     let is_tls = address.scheme() == "https";
     let mut findings = Vec::new();
@@ -66,7 +67,7 @@ pub(super) async fn look(address: &Url, ticket: &str) -> Vec<Finding> {
     findings
 }
 
-/// A connection, and until when the other side's certificate is good.
+/// A connection, and until when the server's certificate is valid.
 async fn open(address: &Url) -> Result<(BoxedProbeStream, Option<jiff::Timestamp>), String> {
     let (host, port) = host_and_port(address).ok_or("it names no host")?;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -99,7 +100,7 @@ fn late() -> String {
     format!("no answer within {} s", PROBE_TIMEOUT.as_secs())
 }
 
-/// Nobody without a key is let in, and it is this version that says so.
+/// Requests without a key are refused, and the refusal names this version.
 async fn answers(address: &Url) -> Finding {
     let name = "public API";
     let head = match whole(address, "/api/v1/agent-endpoints").await {
@@ -123,7 +124,7 @@ async fn answers(address: &Url) -> Finding {
     }
 }
 
-/// When the first and the last event of a trial came, from the request on.
+/// When the first and the last event of a trial arrived, from the request on.
 struct ArrivalTimes {
     first: Duration,
     last: Duration,
@@ -175,7 +176,7 @@ async fn follow(address: &Url, ticket: &str) -> Result<ArrivalTimes, String> {
     }
 }
 
-/// Plain HTTP must lead nowhere, or to HTTPS.
+/// Plain HTTP must be unreachable, or redirect to HTTPS.
 async fn plain(address: &Url) -> Finding {
     let name = "plain HTTP";
     let mut bare = address.clone();
@@ -210,7 +211,7 @@ async fn whole(address: &Url, path: &str) -> Result<String, String> {
         request(&mut line, address, path, "application/json").await?;
         let mut answer = Vec::new();
         let read = line.take(MAX_RESPONSE_BYTES as u64).read_to_end(&mut answer).await;
-        // Some close a connection without a word, which is an error only if nothing came.
+        // Some servers close a connection without an answer; that is an error only if no byte came.
         match read {
             Err(error) if answer.is_empty() => Err(error.to_string()),
             _ if answer.is_empty() => Err("it hung up without an answer".to_owned()),

@@ -1,6 +1,6 @@
-//! Runs of all devices: what the administrator's commands ask, and what the running gateway answers.
+//! Runs of all devices: the administrator's commands, and the running gateway's answers.
 //!
-//! Inputs and results stay out of it: they are the callers' and the desktop user's.
+//! Inputs and results are left out: they belong to the callers and the desktop user.
 
 use std::path::Path;
 
@@ -61,17 +61,17 @@ pub enum RunCommand {
     },
 }
 
-/// Whole seconds that the gateway waits within one question.
+/// Whole seconds that the gateway waits within one request.
 fn up_to_a_minute(text: &str) -> Result<u32, String> {
     let seconds = u32::try_from(duration::parse(text)?.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
     if seconds > 60 { Err("at most 60s".to_owned()) } else { Ok(seconds) }
 }
 
-/// What is asked about runs.
+/// A request about runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum AdminRunRequest {
-    /// Those of all devices, newest first.
+    /// List those of all devices, newest first.
     List {
         /// At most so many, 1 to 100.
         limit: u32,
@@ -84,30 +84,30 @@ pub enum AdminRunRequest {
         /// Only in one of these states; empty: in any.
         states: Vec<RunState>,
     },
-    /// One, and what happened to it.
+    /// Show one, and what happened to it.
     Show {
-        /// Which.
+        /// The run to show.
         run_id: RunId,
     },
     /// Cancel it.
     Cancel {
-        /// Which.
+        /// The run to cancel.
         run_id: RunId,
-        /// Whether also if it has started.
+        /// Whether to cancel it even if it has started.
         interrupt: bool,
         /// Seconds to wait for its end, at most 60.
         wait_s: u32,
     },
 }
 
-/// A run, and whose it is.
+/// A run, its application and its device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunView {
     /// Its application.
     pub app_id: ApplicationId,
     /// Its device.
     pub device_id: DeviceId,
-    /// That device's name.
+    /// The device's name.
     pub device_name: String,
     /// Its record, without input and result.
     #[serde(flatten)]
@@ -117,18 +117,18 @@ pub struct RunView {
 /// A page of runs, newest first. It may be short, or empty, and go on all the same.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunList {
-    /// They.
+    /// The runs of the page.
     pub runs: Vec<RunView>,
-    /// Where the page after this one begins: its `before`.
+    /// The `before` of the next page.
     pub next: Option<RunId>,
 }
 
-/// A run, and what happened to it.
+/// A run and its history.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunHistory {
     /// Its record, without input and result.
     pub run: Run,
-    /// When what happened, oldest first; at most 1,000.
+    /// Each event's time and text, oldest first; at most 1,000.
     pub events: Vec<(Timestamp, String)>,
 }
 
@@ -167,7 +167,7 @@ pub(super) async fn run(socket: &Path, command: RunCommand, out: Output) -> Resu
     Ok(())
 }
 
-/// Answers what is asked about runs.
+/// Answers a request about runs.
 pub(super) async fn answer(office: &AdminService, asked: AdminRunRequest) -> Result<AdminReply, AdminReply> {
     match asked {
         AdminRunRequest::List { limit, before, device_id, app_id, states } => {
@@ -210,7 +210,7 @@ pub(super) async fn answer(office: &AdminService, asked: AdminRunRequest) -> Res
     }
 }
 
-/// The desk of the device that a run is for.
+/// The desktop service of the device that a run is for.
 async fn desk_of(office: &AdminService, run_id: RunId) -> Result<Desktop, AdminReply> {
     let device_id = office.store.device_of_run(run_id).await?;
     device_id
@@ -224,7 +224,7 @@ async fn story(desk: &Desktop, run_id: RunId) -> Result<RunHistory, AdminReply> 
     Ok(RunHistory { run: private(detail.run), events })
 }
 
-/// Without what a caller sent and was answered.
+/// A run without its input and result.
 fn private(run: Run) -> Run {
     Run { input: None, result: None, metadata: Default::default(), ..run }
 }
@@ -266,7 +266,7 @@ fn show(story: &RunHistory) -> String {
     text
 }
 
-/// A code as programs read it.
+/// A code as it is serialized for programs.
 fn word(code: &impl Serialize) -> String {
     serde_json::to_value(code).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
 }

@@ -31,37 +31,37 @@ use crate::tls::{ServerTls, TlsError};
 use crate::tunnel::HostKeys;
 use deskgate_program::{socket, token};
 
-/// What the answers are made from.
+/// What the service needs for its answers.
 #[derive(Clone)]
 pub struct AdminService {
     /// The database.
     pub store: Store,
-    /// Where the gateway can be reached.
+    /// The gateway's addresses.
     pub addresses: Addresses,
     /// The keys of its own SSH listener.
     pub host_keys: Option<HostKeys>,
     /// The private control socket.
     pub control_socket: Option<PathBuf>,
-    /// The file of the gateway's own control token; `None` when it was given from outside.
+    /// The file of the gateway's own control token; `None` when the token was configured.
     pub token_file: Option<PathBuf>,
-    /// How long ended runs are kept.
+    /// The retention of ended runs.
     pub retention: Duration,
     /// The public listener's certificate.
     pub tls: Option<ServerTls>,
-    /// Reads again what can change without a restart.
+    /// Reloads what can change without a restart.
     pub reload: Arc<dyn Fn() -> Result<&'static str, TlsError> + Send + Sync>,
-    /// Makes tickets for trial streams.
+    /// Creates tickets for trial streams.
     pub trials: TrialTickets,
-    /// The loop that looks after the queue.
+    /// The heartbeat of the queue's upkeep.
     pub queue: Heartbeat,
-    /// Where the private cluster is, if the database is one.
+    /// The address of the private cluster, if the database is one.
     pub private_cluster: Option<String>,
-    /// What is one device's, as its user manages it.
+    /// The management service of one device.
     pub desks: Arc<dyn Fn(DeviceId) -> Desktop + Send + Sync>,
 }
 
-/// Answers until `stop`. Root and the gateway's own user may ask, and whom the socket's mode lets in
-/// when it belongs to a group of its own (`group_may`).
+/// Answers until `stop`. Root and the gateway's own user have access, and when the socket belongs to a group of its own
+/// (`group_may`), the users whom its mode lets in.
 pub async fn serve(listener: UnixListener, group_may: bool, office: AdminService, stop: CancellationToken) {
     socket::serve(listener, group_may, stop, move |ask: AdminRequest, _| {
         let office = office.clone();
@@ -110,7 +110,7 @@ impl AdminService {
         }
     }
 
-    /// What is one device's, managed by the administrator.
+    /// The management service of one device, used by the administrator.
     pub(super) fn desktop_of(&self, device_id: DeviceId) -> Desktop {
         (self.desks)(device_id).asked_by(Actor::Administrator)
     }
@@ -162,13 +162,13 @@ impl AdminService {
         tracing::info!(%device_id, "device revoked");
         let mut applications = Vec::new();
         if disable_applications {
-            // Nobody is left who could acknowledge them.
+            // A revoked device cannot acknowledge them.
             self.store.fail_resets_of_revoked_devices().await?;
             for application in self.store.applications(device_id).await? {
                 let ask = DisableApplication { app_id: application.app_id };
                 let mut ended = self.desktop_of(device_id).disable_application(ask).await?;
                 if ended.state == ApplicationState::Disabling {
-                    // It was being disabled before, and waited for the device. What it waits for yet, upkeep ends.
+                    // It was being disabled before, and waited for the device. Upkeep ends what it still waits for.
                     let ask = CompleteDisabling { app_id: ended.app_id };
                     ended = self.desktop_of(device_id).complete_disabling(ask).await.unwrap_or(ended);
                 }

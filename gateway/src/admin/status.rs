@@ -1,4 +1,4 @@
-//! `status`: how the running gateway is, and what it says is wrong.
+//! `status`: the running gateway's state and its problems.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub async fn status(socket: &Path, out: Output) -> Result<(), Failure> {
     if status.database { Ok(()) } else { Err(Failure::new(Exit::CannotReach, "the database does not answer")) }
 }
 
-/// How the running gateway is.
+/// Asks the running gateway for its status.
 pub(super) async fn fetch_status(socket: &Path) -> Result<GatewayStatus, Failure> {
     match send_request(socket, AdminRequest::Status).await? {
         AdminReply::Status(status) => Ok(*status),

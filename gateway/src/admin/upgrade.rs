@@ -1,4 +1,4 @@
-//! `upgrade-check`: what this program would refuse, or be refused by, if it took the running gateway's place.
+//! `upgrade-check`: what would not fit if this program replaced the running gateway.
 
 use std::path::Path;
 
@@ -15,27 +15,27 @@ use crate::store::migrate::{self, SchemaStatus};
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::{Output, table};
 
-/// A device as this program would meet it.
+/// A device's compatibility with this program.
 #[derive(Clone, Debug, Serialize)]
 struct DeviceCompatibility {
     name: String,
     version: Option<String>,
-    /// Absent for a device that was never met.
+    /// Absent for a device that never connected.
     fits: Option<bool>,
-    /// Which half is the older one.
+    /// The half that is older.
     upgrade: Option<Half>,
 }
 
-/// What the running gateway and its database say.
+/// The state of the running gateway and its database.
 struct RunningGateway {
     running: Option<String>,
     devices: Vec<DeviceVersion>,
     applied: Option<i32>,
-    /// A private cluster is migrated by the gateway's start.
+    /// A private cluster is migrated when the gateway starts.
     by_itself: bool,
 }
 
-/// Looks, says what was found, and ends with 7 if something would not match.
+/// Checks, prints the result, and ends with 7 if something does not match.
 pub async fn check(socket: &Path, config: &Config, out: Output) -> Result<(), Failure> {
     let found = look(socket, config).await?;
     let devices: Vec<_> = found.devices.iter().map(judge).collect();
@@ -70,7 +70,7 @@ async fn look(socket: &Path, config: &Config) -> Result<RunningGateway, Failure>
     let status = fetch_status(socket).await;
     let url = config.database_url().map_err(|error| Failure::new(Exit::NotSetUp, error.to_string()))?;
     let Some(url) = url else {
-        // Nobody but the gateway can ask its private cluster.
+        // Only the gateway can query its private cluster.
         let status = status?;
         let known = devices(socket).await?.into_iter().filter(|device| device.state != "revoked");
         return Ok(RunningGateway {

@@ -1,4 +1,4 @@
-//! One attempt, from the letter to what came of it.
+//! One delivery attempt, from the signed request to its outcome.
 
 use bytes::Bytes;
 use deskgate_protocol::delivery::DeliveryErrorCode;
@@ -9,7 +9,7 @@ use crate::domain::deliveries::{AttemptResponse, SignedRequest, judge, refused};
 use crate::domain::destinations::Destination;
 use crate::store::deliveries::outcomes::AttemptOutcome;
 
-/// Posts to callbacks. [`CallbackSender`] does.
+/// Posts to callbacks; implemented by [`CallbackSender`].
 pub trait DeliveryTransport: Clone + Send + Sync + 'static {
     /// Posts once.
     fn post(&self, to: &Destination, headers: HeaderMap, body: Bytes) -> impl Future<Output = SendResult> + Send;
@@ -21,7 +21,7 @@ impl DeliveryTransport for CallbackSender {
     }
 }
 
-/// Posts a letter, if it may go where it is addressed.
+/// Posts a signed request, if its destination is allowed.
 pub(super) async fn attempt(post: impl DeliveryTransport, letter: SignedRequest) -> AttemptOutcome {
     let SignedRequest { claimed, headers, body } = letter;
     if !claimed.allowed {

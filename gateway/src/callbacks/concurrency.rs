@@ -1,5 +1,5 @@
-//! How much of one destination is under way at once: more for one that answers well, one at a time for one that fails.
-//! So a receiver that never answers holds one place, and nobody else waits for it.
+//! Limits on attempts under way per destination: more for one that answers well, one at a time for one that fails. So a
+//! receiver that never answers holds one slot, and other destinations do not wait for it.
 
 use std::collections::HashMap;
 
@@ -7,11 +7,11 @@ use deskgate_protocol::DestinationId;
 
 use crate::store::deliveries::claims::DestinationCapacity;
 
-/// At once to a destination of which nothing is known.
+/// Concurrent attempts for an unknown destination.
 pub(super) const INITIAL_CONCURRENCY: u32 = 2;
-/// At once to one that answers well.
+/// Concurrent attempts for a destination that answers well.
 const MAX_CONCURRENCY: u32 = 16;
-/// Destinations that are remembered while nothing of them is under way.
+/// Destinations that are remembered without attempts under way.
 const MAX_REMEMBERED_DESTINATIONS: usize = 4096;
 
 /// One destination.
@@ -21,17 +21,17 @@ struct DestinationConcurrency {
     under_way: u32,
 }
 
-/// Every destination of which this gateway knows something.
+/// Every destination that this gateway remembers.
 #[derive(Debug, Default)]
 pub(super) struct ConcurrencyLimits(HashMap<DestinationId, DestinationConcurrency>);
 
 impl ConcurrencyLimits {
-    /// An attempt begins.
+    /// Records the start of an attempt.
     pub(super) fn begin(&mut self, to: DestinationId) {
         self.0.entry(to).or_insert(DestinationConcurrency { width: INITIAL_CONCURRENCY, under_way: 0 }).under_way += 1;
     }
 
-    /// An attempt ended; `good`: with 2xx.
+    /// Records the end of an attempt; `good`: with 2xx.
     pub(super) fn end(&mut self, to: DestinationId, good: bool) {
         let Some(lane) = self.0.get_mut(&to) else { return };
         lane.under_way = lane.under_way.saturating_sub(1);
@@ -41,7 +41,7 @@ impl ConcurrencyLimits {
         }
     }
 
-    /// How much more each may have.
+    /// The remaining capacity of each destination.
     pub(super) fn rooms(&self) -> Vec<DestinationCapacity> {
         let room = |(id, lane): (&DestinationId, &DestinationConcurrency)| DestinationCapacity {
             destination_id: *id,

@@ -1,7 +1,7 @@
-//! Connections to receivers that answered, kept a moment for the next callback that goes there.
+//! Idle connections to receivers, kept a moment for the next callback to the same host.
 //!
-//! One is used again only for the host that it was made for, and only if the guard has just found, and checked, its address
-//! among those of that host. So a kept connection leads nowhere that a new one could not lead.
+//! A connection is reused only for the host that it was made for, and only if the guard has just found, and checked,
+//! its address among those of that host. So a reused connection leads nowhere that a new one could not lead.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -16,22 +16,22 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::domain::destinations::HostName;
 
-/// How long. Receivers keep an idle connection for five seconds at least, as a rule.
+/// How long a connection stays idle. Receivers usually keep an idle connection for five seconds at least.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
-/// At once, of all hosts.
+/// The most idle connections, of all hosts.
 const MAX_IDLE_CONNECTIONS: usize = 256;
 
-/// A connection in HTTP/1.1, which ends with this.
+/// An HTTP/1.1 connection, which ends with this.
 pub(super) struct PooledConnection {
-    /// Where it leads.
+    /// The remote address.
     pub(super) at: SocketAddr,
-    /// Sends on it.
+    /// Sends requests on it.
     pub(super) sender: SendRequest<Full<Bytes>>,
     _driver: AbortOnDropHandle<hyper::Result<()>>,
 }
 
 impl PooledConnection {
-    /// Drives it as long as this lives.
+    /// Drives the connection as long as this lives.
     pub(super) fn new(
         at: SocketAddr,
         sender: SendRequest<Full<Bytes>>,
@@ -41,13 +41,13 @@ impl PooledConnection {
     }
 }
 
-/// The connections that nobody uses. Clones share them.
+/// The idle connections. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct ConnectionPool(Arc<Mutex<IdleConnections>>);
 
 #[derive(Default)]
 struct IdleConnections {
-    /// Of each host, the newest last, each with its number.
+    /// The connections of each host, the newest last, each with its number.
     of: HashMap<HostName, Vec<(u64, PooledConnection)>>,
     count: usize,
     next: u64,
@@ -71,7 +71,7 @@ impl ConnectionPool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One to this host at one of these addresses, the last that was used.
+    /// A connection to this host at one of these addresses, the last one used.
     pub(super) fn take(&self, host: &HostName, addresses: &[SocketAddr]) -> Option<PooledConnection> {
         let mut idle = self.idle();
         while let Some(connection) = idle.take(host, |_, connection| addresses.contains(&connection.at)) {
@@ -82,7 +82,7 @@ impl ConnectionPool {
         None
     }
 
-    /// Keeps one for a moment. It must have nothing more to say.
+    /// Keeps a connection for a moment. It must be idle.
     pub(super) fn keep(&self, host: &HostName, connection: PooledConnection) {
         let mut idle = self.idle();
         if idle.count == MAX_IDLE_CONNECTIONS {

@@ -1,8 +1,8 @@
-//! The destination guard: where a host name leads, and only if all of that is public.
+//! The destination guard: resolves a host name, and refuses it unless all its addresses are public.
 //!
-//! The name is looked up once for each attempt, and what was found and checked is what is connected to,
-//! so nothing can change in between. A name with even one address that is not public is refused whole:
-//! an attacker who answers with two would only have to be lucky.
+//! The name is looked up once for each attempt, and the checked addresses are the ones that are connected to, so
+//! nothing can change in between. One address that is not public refuses the whole name: an attacker who answers with
+//! two would only have to be lucky.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use tokio::sync::Semaphore;
 
 use crate::domain::destinations::HostName;
 
-/// The only port.
+/// The only allowed port.
 const HTTPS_PORT: u16 = 443;
-/// Look-ups at a time. Each has a thread, and the system's resolver may keep it long after nobody waits any more.
+/// Concurrent look-ups. Each has a thread, and the system's resolver may keep it long after the caller gave up.
 const MAX_CONCURRENT_LOOKUPS: usize = 32;
-/// More addresses of one name are not tried.
+/// The most addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 8;
 
 /// What the registry of special IPv4 addresses names, and multicast
@@ -42,8 +42,8 @@ const SPECIAL_V4: [(Ipv4Addr, u32); 18] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4),     // reserved, and broadcast
 ];
 
-/// The only part of IPv6 that is given out to the public (RFC 4291, section 2.4). All that embeds an IPv4 address
-/// lies outside (mapped, compatible, NAT64) or among what follows.
+/// The only part of IPv6 that is assigned to the public (RFC 4291, section 2.4). All that embeds an IPv4 address lies
+/// outside (mapped, compatible, NAT64) or among what follows.
 const GLOBAL_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 /// What the registry of special IPv6 addresses names inside of it (IANA, RFC 6890 with its updates).
 const SPECIAL_V6: [(Ipv6Addr, u32); 5] = [
@@ -83,7 +83,7 @@ pub fn public_addresses(found: impl IntoIterator<Item = SocketAddr>) -> Result<V
     Ok(found.into_iter().take(MAX_ADDRESSES).collect())
 }
 
-/// Looks names up. Clones share the bound.
+/// Looks names up. Clones share the limit.
 #[derive(Clone)]
 pub(super) struct Guard(Arc<Semaphore>);
 
@@ -92,13 +92,13 @@ impl Guard {
         Self(Arc::new(Semaphore::new(MAX_CONCURRENT_LOOKUPS)))
     }
 
-    /// Where a host may be connected to. Whoever calls bounds the time.
+    /// The addresses that a host may be connected at. The caller limits the time.
     pub(super) async fn addresses(&self, host: &HostName) -> Result<Vec<SocketAddr>, DeliveryErrorCode> {
         let place = self.0.clone().acquire_owned().await.map_err(|_| DeliveryErrorCode::DnsFailed)?;
         let name = host.as_str().to_owned();
         let looking_up = tokio::task::spawn_blocking(move || {
             let found = (name.as_str(), HTTPS_PORT).to_socket_addrs();
-            // Free when the thread is, not when nobody waits any more.
+            // Released with the thread, not when the caller gives up.
             drop(place);
             found
         });

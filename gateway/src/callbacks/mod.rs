@@ -1,15 +1,16 @@
-//! Callbacks: what is sent to businesses' own systems.
+//! Callbacks: deliveries to the systems of businesses.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | [`worker`] | takes what is due, sends it, writes down what came of it |
-//! | `lanes` | how much of one destination is under way at once |
-//! | `attempt` | one attempt, from the letter to what came of it |
-//! | [`guard`] | where a host name leads, and only if all of that is public |
+//! | [`worker`] | takes what is due, sends it, records the outcome |
+//! | `concurrency` | limits on attempts under way per destination |
+//! | `attempt` | one attempt, from the signed request to its outcome |
+//! | [`guard`] | resolves a host name, and requires that all its addresses are public |
 //! | [`send`] | one request to one destination: to an address that was checked, within its time |
-//! | `kept` | connections that are kept a moment for the next callback to the same host |
+//! | `connection_pool` | connections that are kept a moment for the next callback to the same host |
 //!
-//! Every replica makes the rounds; a delivery belongs to the one whose claim was first, until the claim's lease is over.
+//! Every replica runs a worker; a delivery belongs to the replica that claimed it first, until the claim's lease is
+//! over.
 
 mod attempt;
 mod concurrency;

@@ -1,7 +1,7 @@
 //! One request to one destination: to an address that was checked, in HTTP/1.1 over TLS, within its time.
 //!
-//! Nothing of a usual client is wanted here: no proxy, no redirect, no cookie, no compression. What the other side answers
-//! is not trusted either: little of it is read, and not for long.
+//! The features of a usual client are left out: no proxy, no redirect, no cookie, no compression. The receiver's answer
+//! is not trusted either: only its beginning is read, for a limited time.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -30,13 +30,13 @@ use crate::tls::{self, RootsError};
 /// How long each part may take.
 #[derive(Clone, Copy, Debug)]
 struct SendTimeouts {
-    /// To look the name up.
+    /// To resolve the name.
     resolve: Duration,
     /// To connect, TLS included.
     connect: Duration,
-    /// To read what is said beyond the head, which has decided already.
+    /// To read the body; the head has already decided the outcome.
     read: Duration,
-    /// For all of it.
+    /// For the whole request.
     all: Duration,
 }
 
@@ -47,25 +47,25 @@ const SEND_TIMEOUTS: SendTimeouts = SendTimeouts {
     all: Duration::from_secs(15),
 };
 
-/// Between the beginnings of two connections to one name (RFC 8305, section 5).
+/// Between the starts of two connections to one name (RFC 8305, section 5).
 const CONNECT_STAGGER_INTERVAL: Duration = Duration::from_millis(250);
-/// Of the answer's body.
+/// Bytes of the answer's body that are read.
 const MAX_RESPONSE_BODY_BYTES: usize = 1024;
-/// Of the answer's head.
+/// Bytes of the answer's head that are read.
 const MAX_RESPONSE_HEAD_BYTES: usize = 16 * 1024;
 /// Lines of the answer's head.
 const MAX_RESPONSE_HEADERS: usize = 64;
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Debug)]
 pub struct SendResult {
     /// The answer, or why there is none.
     pub answer: Result<ReceiverResponse, DeliveryErrorCode>,
-    /// From the look-up of the name to the end.
+    /// The time from the look-up of the name to the end.
     pub took: Duration,
 }
 
-/// What was answered.
+/// The receiver's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiverResponse {
     /// The status code.
@@ -76,7 +76,7 @@ pub struct ReceiverResponse {
     pub body: Vec<u8>,
 }
 
-/// Sends. Clones share their bounds.
+/// Sends callbacks. Clones share their limits.
 #[derive(Clone)]
 pub struct CallbackSender {
     guard: Guard,
@@ -95,7 +95,7 @@ impl CallbackSender {
         Ok(Self { guard: Guard::new(), kept: ConnectionPool::default(), tls, patience: SEND_TIMEOUTS })
     }
 
-    /// Posts once. `headers` are sent as they are, and `Host` and `Content-Length` with them.
+    /// Posts once. `headers` are sent as they are, together with `Host` and `Content-Length`.
     pub async fn post(&self, to: &Destination, headers: HeaderMap, body: Bytes) -> SendResult {
         let began = Instant::now();
         let sending = async {
@@ -107,7 +107,7 @@ impl CallbackSender {
         SendResult { answer, took: began.elapsed() }
     }
 
-    /// Asks at one of these addresses, which were checked.
+    /// Sends the request to one of these addresses, which were checked.
     async fn exchange(
         &self,
         to: &Destination,
@@ -117,8 +117,8 @@ impl CallbackSender {
     ) -> Result<ReceiverResponse, DeliveryErrorCode> {
         let asked = request(to, headers, body)?;
         if let Some(kept) = self.kept.take(to.host(), addresses)
-            // Its other end may have closed it at any moment, before it read this or after: then it is sent anew, with the
-            // same identifier.
+            // The receiver may close it at any moment, before or after it read this: then the request is sent again,
+            // with the same identifier.
             && let Ok(answer) = self.ask(to, kept, asked.clone()).await
         {
             return Ok(answer);
@@ -128,7 +128,7 @@ impl CallbackSender {
         self.ask(to, connection, asked).await
     }
 
-    /// Asks on this connection, and keeps it if it has said all.
+    /// Sends the request on this connection, and keeps it if the answer is complete.
     async fn ask(
         &self,
         to: &Destination,
@@ -154,7 +154,7 @@ impl CallbackSender {
             })
         });
         let ((at, stream), _) = select_ok(begun).await.map_err(|_| DeliveryErrorCode::ConnectFailed)?;
-        // A small answer to a small question; nothing is gained by waiting for more to send.
+        // A small request: waiting for more data gains nothing.
         let _ = stream.set_nodelay(true);
         let name = ServerName::try_from(to.host().as_str().to_owned()).map_err(|_| DeliveryErrorCode::TlsFailed)?;
         let stream = self.tls.connect(name, stream).await.map_err(|error| {
@@ -171,7 +171,7 @@ impl CallbackSender {
     }
 }
 
-/// IPv6 and IPv4 by turns, beginning with what the resolver put first (RFC 8305, section 4).
+/// IPv6 and IPv4 by turns, beginning with the resolver's first (RFC 8305, section 4).
 fn interleaved(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (first, second): (Vec<_>, Vec<_>) =
@@ -196,7 +196,7 @@ fn request(to: &Destination, headers: HeaderMap, body: Bytes) -> Result<Request<
     Ok(request)
 }
 
-/// What is said at the beginning of an answer's body, and whether that is all; what comes late or breaks off is left.
+/// The beginning of an answer's body, and whether it is complete; late or broken-off data is dropped.
 async fn beginning(answer: Response<Incoming>, patience: Duration) -> (Vec<u8>, bool) {
     let mut body = answer.into_body();
     let mut read = Vec::new();
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     const TEST_BODY: &[u8] = b"{\"type\":\"webhook.test\"}";
-    /// So short that nobody waits long for a receiver that never ends, and long enough for one that answers.
+    /// Short, so that tests of endless receivers are quick, and long enough for one that answers.
     const SHORT_TIMEOUTS: SendTimeouts = SendTimeouts {
         resolve: Duration::from_secs(5),
         connect: Duration::from_millis(500),
@@ -234,7 +234,7 @@ mod tests {
         all: Duration::from_secs(5),
     };
 
-    /// Somebody who can be sent to at an address of this machine, as nobody outside these tests can.
+    /// A receiver at an address of this machine, which only these tests may send to.
     struct Receiver {
         listener: TcpListener,
         tls: TlsAcceptor,
@@ -265,8 +265,8 @@ mod tests {
             }
         }
 
-        /// What is heard of one that answers so. It gets the request, and ends the connection after its answer
-        /// unless it says something for ever.
+        /// The result of a receiver that answers like this. It reads the request, and closes the connection after its
+        /// answer unless it sends for ever.
         async fn answers(
             &self,
             first: &[u8],
@@ -285,7 +285,7 @@ mod tests {
                 }
                 let _ = stream.write_all(first).await;
                 while !for_ever.is_empty() && stream.write_all(for_ever).await.is_ok() && stream.flush().await.is_ok() {
-                    // As slowly as may be, and still faster than the patience for one part.
+                    // As slowly as possible, and still faster than the timeout for one part.
                     sleep(Duration::from_millis(20)).await;
                 }
                 let _ = stream.shutdown().await;
@@ -371,7 +371,7 @@ mod tests {
         let head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 100000000000\r\n\r\n";
         let (answer, _) = receiver.answers(head, &[b'x'; 4096]).await;
         assert_eq!(answer.unwrap().body, [b'x'; MAX_RESPONSE_BODY_BYTES]);
-        // A drip confirms with its head, and is not waited for.
+        // A slow body is confirmed by its head, and not awaited.
         let (answer, _) = receiver.answers(head, b"y").await;
         let answer = answer.unwrap();
         assert!(answer.status == 200 && (1..MAX_RESPONSE_BODY_BYTES).contains(&answer.body.len()), "{answer:?}");

@@ -1,8 +1,8 @@
-//! Takes what is due, sends it, writes down what came of it.
+//! Takes what is due, sends it, records the outcome.
 //!
-//! One task makes the rounds; each attempt is a task of its own. Outcomes that are there together are written together,
-//! and only what is written down makes room for more. Everything here may be lost at any moment: a delivery whose
-//! outcome was not written is due again when its lease is over.
+//! One task runs the rounds; each attempt is a task of its own. Outcomes that are ready together are written together,
+//! and only written outcomes free capacity. Everything here may be lost at any moment: a delivery whose outcome was not
+//! written is due again when its lease is over.
 
 use std::time::Duration;
 
@@ -21,21 +21,21 @@ use crate::store::{Error, Store};
 
 /// Attempts that are under way at once.
 const MAX_CONCURRENT_ATTEMPTS: usize = 256;
-/// Bytes that they send; as long as there are fewer, one more may begin.
+/// Bytes of the attempts under way; below this, one more may begin.
 const MAX_BYTES_IN_FLIGHT: usize = 64 * 1024 * 1024;
-/// Hints can be lost, and what failed becomes due by itself, so the tables are looked at this often.
+/// Hints can be lost, and failed deliveries become due without one, so the tables are polled this often.
 const DELIVERY_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Between two looks while changes keep coming.
+/// The pause between two polls while changes keep coming.
 const DELIVERY_DEBOUNCE_INTERVAL: Duration = Duration::from_millis(5);
-/// What is under way when the gateway stops may take so long; what takes longer is attempted again later.
+/// The time for attempts under way when the gateway stops; longer ones are repeated later.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How deliveries are made.
+/// The timings of deliveries.
 #[derive(Clone, Copy, Debug)]
 pub struct DeliveryTimings {
-    /// How long an attempt is waited for before the delivery is due again. Longer than any attempt takes.
+    /// How long a delivery is leased to an attempt before it is due again. Longer than any attempt takes.
     pub lease: Duration,
-    /// How long deliveries that ended are kept.
+    /// The retention of ended deliveries.
     pub retention: Duration,
 }
 
@@ -46,14 +46,14 @@ impl DeliveryTimings {
 
 /// An attempt that ended.
 struct FinishedAttempt {
-    /// Where it went.
+    /// The destination.
     to: DestinationId,
-    /// How much it sent.
+    /// The bytes it sent.
     bytes: usize,
     outcome: AttemptOutcome,
 }
 
-/// What one replica has under way.
+/// The attempts of one replica.
 struct DeliveryWorker<P> {
     store: Store,
     scribe: PayloadBuilder,
@@ -61,16 +61,16 @@ struct DeliveryWorker<P> {
     clocks: DeliveryTimings,
     lanes: ConcurrencyLimits,
     attempts: JoinSet<FinishedAttempt>,
-    /// How much the attempts send that are under way.
+    /// The bytes of the attempts under way.
     bytes: usize,
-    /// What came of attempts and is not written down yet.
+    /// Outcomes that are not written yet.
     unwritten: Vec<FinishedAttempt>,
-    /// Whether any callback was on, and when that was asked.
+    /// Whether any callback was enabled, and when that was read.
     is_on: Option<Instant>,
     failing: bool,
 }
 
-/// Makes rounds until `stop`, then ends what is under way.
+/// Runs rounds until `stop`, then finishes what is under way.
 pub async fn run<P: DeliveryTransport>(
     store: Store,
     scribe: PayloadBuilder,
@@ -93,7 +93,7 @@ pub async fn run<P: DeliveryTransport>(
     };
     loop {
         let looked = Instant::now();
-        // Seen before the look: what changes during it is looked at in the next one.
+        // Marked as seen before the poll: changes during the poll start another one.
         anything.borrow_and_update();
         let is_on = rounds.look().await;
         tokio::select! {
@@ -103,7 +103,7 @@ pub async fn run<P: DeliveryTransport>(
             // The sender lives as long as the store.
             Ok(()) = anything.changed(), if is_on => {}
         }
-        // Whatever comes within this moment is looked at, and written, together.
+        // Changes within this moment share one poll and one write.
         if stop.run_until_cancelled(sleep_until(looked + DELIVERY_DEBOUNCE_INTERVAL)).await.is_none() {
             break;
         }
@@ -113,7 +113,7 @@ pub async fn run<P: DeliveryTransport>(
             rounds.ended(ended);
         }
     };
-    // What takes longer than this is cut off; its record says that nobody knows.
+    // Longer attempts are cut off; their records say that the outcome is unknown.
     let _ = timeout(DRAIN_TIMEOUT, rest).await;
     rounds.gather();
     if let Err(error) = rounds.write().await {
@@ -122,7 +122,7 @@ pub async fn run<P: DeliveryTransport>(
 }
 
 impl<P: DeliveryTransport> DeliveryWorker<P> {
-    /// Writes down what came, and begins what is due. Tells whether there is anything to wait for at all.
+    /// Writes outcomes, and begins what is due. Returns whether there is anything to wait for at all.
     async fn look(&mut self) -> bool {
         self.gather();
         let looked = async {
@@ -187,13 +187,13 @@ impl<P: DeliveryTransport> DeliveryWorker<P> {
                 self.bytes = self.bytes.saturating_sub(ended.bytes);
                 self.unwritten.push(ended);
             }
-            // A half-working gateway helps nobody: whoever owns this task stops it.
+            // A gateway must not run half-broken: the owner of this task stops it.
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(_) => {}
         }
     }
 
-    /// Every attempt that has ended by now.
+    /// Collects every attempt that has ended by now.
     fn gather(&mut self) {
         while let Some(ended) = self.attempts.try_join_next() {
             self.ended(ended);
@@ -220,7 +220,7 @@ impl<P: DeliveryTransport> DeliveryWorker<P> {
     }
 }
 
-/// How an attempt is counted.
+/// The label that counts an attempt.
 fn counted(outcome: &AttemptOutcome) -> &'static str {
     match (outcome.becomes, outcome.error_code) {
         (Disposition::Delivered, _) => "delivered",

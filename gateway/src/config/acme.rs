@@ -5,27 +5,27 @@ use std::time::Duration;
 
 use super::{Config, ConfigError};
 
-/// Certificates of the public listener from a certificate authority (ACME, RFC 8555).
+/// Settings of the public listener's certificates from a certificate authority (ACME, RFC 8555).
 #[derive(Clone, Debug)]
 pub struct AcmeSettings {
     /// The names that callers use, in lower case, sorted, each once.
     pub domains: Vec<String>,
-    /// Where the authority may write to, such as `mailto:ops@example.com`; empty for nowhere.
+    /// The contact address for the authority, such as `mailto:ops@example.com`; empty for none.
     pub contact: String,
     /// The address of the authority's directory.
     pub directory_url: String,
-    /// The root to trust when asking it, PEM, instead of the system's.
+    /// The root to trust for the authority, PEM, instead of the system's.
     pub ca_file: Option<PathBuf>,
-    /// When what is done.
+    /// The timings of orders.
     pub clocks: AcmeTimings,
 }
 
-/// When what is done about a certificate.
+/// The timings of a certificate's renewal.
 #[derive(Clone, Copy, Debug)]
 pub struct AcmeTimings {
-    /// Between two looks into the database.
+    /// Between two polls of the database.
     pub look: Duration,
-    /// After a failure; doubled with each more in a row.
+    /// The pause after a failure; doubled with each more in a row.
     pub first_pause: Duration,
     /// The longest pause.
     pub longest_pause: Duration,
@@ -35,7 +35,7 @@ impl Default for AcmeTimings {
     fn default() -> Self {
         Self {
             look: Duration::from_secs(10),
-            // Let's Encrypt bears five failures an hour for each name.
+            // Let's Encrypt allows five failures an hour for each name.
             first_pause: Duration::from_secs(5 * 60),
             longest_pause: Duration::from_secs(6 * 3600),
         }
@@ -43,14 +43,14 @@ impl Default for AcmeTimings {
 }
 
 impl AcmeTimings {
-    /// The pause after a failure, by how many went before it.
+    /// The pause after a failure, by the number of failures before it.
     pub fn pause(&self, failures: u32) -> Duration {
         self.first_pause.saturating_mul(1 << failures.min(16)).min(self.longest_pause)
     }
 }
 
 impl Config {
-    /// Where certificates come from, if an authority is to issue them.
+    /// The settings of the authority, if one is configured.
     pub fn acme(&self) -> Result<Option<AcmeSettings>, ConfigError> {
         if self.text("server.acme.domains").is_empty() {
             return Ok(None);

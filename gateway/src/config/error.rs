@@ -1,8 +1,8 @@
-//! Where a setting's value came from, and what can be wrong with it.
+//! The origin of a setting's value, and errors of a configuration.
 
 use std::path::PathBuf;
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Built in.
@@ -32,31 +32,31 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("{path}: {problem}")]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason, for people.
         problem: String,
     },
-    /// No such setting.
+    /// The setting does not exist.
     #[error("{origin}: there is no setting {key:?}{}", suggestion.as_ref().map(|s| format!("; did you mean {s:?}?")).unwrap_or_default())]
     Unknown {
-        /// Where it stands.
+        /// The origin of the key.
         origin: String,
         /// The key.
         key: String,
         /// The nearest real one.
         suggestion: Option<String>,
     },
-    /// A value that cannot be used.
+    /// A value is not usable.
     #[error("{key} = {value:?} ({origin}): {problem}")]
     Value {
         /// The setting.
         key: &'static str,
         /// Its value.
         value: String,
-        /// Where it stands.
+        /// The origin of the value.
         origin: String,
-        /// Why not.
+        /// The reason, for people.
         problem: String,
     },
     /// A password in the file.

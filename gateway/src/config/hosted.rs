@@ -1,4 +1,4 @@
-//! The settings of hosted mode: the issuer whose accounts devices may come with.
+//! The settings of hosted mode: the issuer of the accounts that devices use.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,30 +8,30 @@ use url::{Host, Url};
 
 use super::{Config, ConfigError, Origin};
 
-/// Hosted mode: devices come over the public listener, with access tokens of one issuer.
+/// Settings of hosted mode: devices connect over the public listener, with access tokens of one issuer.
 #[derive(Clone, Debug)]
 pub struct HostedSettings {
-    /// Who issues the tokens, exactly as it calls itself (RFC 8414, `issuer`).
+    /// The issuer of the tokens, exactly as it names itself (RFC 8414, `issuer`).
     pub issuer: Url,
     /// The issuer as it is written in its tokens.
     pub issuer_text: String,
-    /// Whom tokens must be made for (`aud`). Empty: what backends use.
+    /// The audience that tokens must have (`aud`). Empty: the address that backends use.
     pub audience: String,
-    /// What desktops are to the issuer: a public client that may use the device grant.
+    /// The desktops' client identifier: a public client that may use the device grant.
     pub client_id: String,
-    /// What desktops ask the issuer for.
+    /// The scopes that desktops request.
     pub scopes: Vec<String>,
-    /// What signatures may be made with.
+    /// The signature algorithms that are accepted.
     pub algorithms: Vec<Algorithm>,
-    /// Whether a token may call itself `JWT`, or nothing, instead of `at+jwt` (RFC 9068).
+    /// Whether a token's type may be `JWT`, or absent, instead of `at+jwt` (RFC 9068).
     pub plain_tokens: bool,
-    /// How many devices an account may have.
+    /// The most devices of one account.
     pub devices_per_account: u32,
-    /// Authorities that the issuer's certificate may come from beside the system's, PEM.
+    /// Authorities to trust for the issuer beside the system's, PEM.
     pub ca_file: Option<PathBuf>,
 }
 
-/// A signature by a private key (RFC 7518, RFC 8037). There is none by a shared secret, and none that is no signature.
+/// A signature by a private key (RFC 7518, RFC 8037). Shared secrets and unsigned tokens are excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256.
@@ -69,7 +69,7 @@ impl Algorithm {
     ];
 }
 
-/// No algorithm that a token may be signed with.
+/// The name of an algorithm that is not accepted.
 #[derive(Debug)]
 pub struct UnknownAlgorithm;
 
@@ -88,7 +88,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// HTTPS, or plain HTTP on this machine itself: nothing said there leaves it.
+/// Whether the URL is HTTPS, or plain HTTP on this machine itself, whose traffic never leaves it.
 pub fn is_guarded(url: &Url) -> bool {
     let here = match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
@@ -110,7 +110,7 @@ const HOSTED_KEYS: [&str; 7] = [
 ];
 
 impl Config {
-    /// Whose accounts devices may come with, if any.
+    /// The settings of hosted mode, if it is on.
     pub fn hosted(&self) -> Result<Option<HostedSettings>, ConfigError> {
         let issuer_text = self.text("hosted.issuer").to_owned();
         if issuer_text.is_empty() {
@@ -157,7 +157,7 @@ impl Config {
         })
     }
 
-    /// What tokens and devices name this gateway by.
+    /// Checks the address by which tokens and devices name this gateway.
     fn hosted_public_url(&self) -> Result<(), ConfigError> {
         match self.text("server.public_url") {
             "" if self.listen()?.ip().is_loopback() => Ok(()),

@@ -1,4 +1,4 @@
-//! The settings of what callers can meet, and of the times of the control channel.
+//! The settings of callers' limits, and of the control channel's timings.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use crate::domain::rates::Rate;
 
 /// More than one machine can answer in a second.
 const MAX_RATE_PER_SECOND: u32 = 1_000_000;
-/// An hour. Whatever is lost for longer should have been noticed.
+/// An hour. A longer loss should have been noticed.
 const MAX_INTERVAL_MS: u64 = 3_600_000;
 
 impl Config {
-    /// What callers can meet.
+    /// The limits of callers.
     pub fn limits(&self) -> Result<CallerLimits, ConfigError> {
         let days: u32 = self.parse("limits.retention_days", "a whole number of days")?;
         Ok(CallerLimits {
@@ -43,7 +43,7 @@ impl Config {
         if number.get() <= MAX_RATE_PER_SECOND { Ok(number) } else { Err(self.needed(key, &wanted)) }
     }
 
-    /// The times of the control channel.
+    /// The timings of the control channel.
     pub fn session_timings(&self) -> Result<SessionTimings, ConfigError> {
         let time = |key, least: u64| {
             let wanted = format!("a whole number of milliseconds from {least} to {MAX_INTERVAL_MS}");

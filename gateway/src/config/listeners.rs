@@ -1,4 +1,4 @@
-//! The settings of what listens: addresses, TLS, and the proxies that are believed.
+//! The settings of the listeners: addresses, TLS, and trusted proxies.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::{Config, ConfigError};
 use crate::networks::{ForwardedHeader, Networks};
 use crate::tls;
 
-/// The service manager's patience, less what closing takes.
+/// The service manager's timeout, less the time that closing takes.
 const MAX_DRAIN_MS: u64 = 60_000;
 
 impl Config {
@@ -40,12 +40,12 @@ impl Config {
         }
     }
 
-    /// Whose word is taken for where a caller is.
+    /// The proxies that are trusted to name the client's address.
     pub fn trusted_proxies(&self) -> Result<Networks, ConfigError> {
         self.parse("server.trusted_proxies", "a list of addresses or ranges, such as 10.0.0.0/8,")
     }
 
-    /// Where the proxies say it.
+    /// The header in which the proxies name it.
     pub fn forwarded_header(&self) -> Result<ForwardedHeader, ConfigError> {
         self.parse("server.forwarded_header", "x-forwarded-for or forwarded")
     }
@@ -71,7 +71,7 @@ impl Config {
         number.ok_or_else(unknown).map(Some)
     }
 
-    /// How long the public listener goes on when the gateway is told to stop.
+    /// How long the public listener keeps accepting when the gateway stops.
     pub fn drain(&self) -> Result<Duration, ConfigError> {
         let wanted = format!("a whole number of milliseconds up to {MAX_DRAIN_MS}");
         match self.parse::<u64>("server.drain_ms", &wanted)? {

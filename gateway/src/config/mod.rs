@@ -1,16 +1,16 @@
 //! Configuration: flags over environment over the TOML file over defaults.
 //!
-//! Every setting stands in [`SETTINGS`] with its default and its text; the example file, the page
-//! about configuration and the check for unknown keys are all made from that list.
+//! Every setting stands in [`SETTINGS`] with its default and its text; the example file, the configuration page and the
+//! check for unknown keys are all made from that list.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `acme` | certificates from a certificate authority |
 //! | `settings` | every setting, and the example file |
-//! | `error` | where a value came from, and what can be wrong with it |
-//! | `hosted` | the issuer whose accounts devices may come with |
+//! | `error` | the origin of a value, and errors of a configuration |
+//! | `hosted` | the issuer of the accounts that devices use |
 //! | `listeners` | addresses, TLS, trusted proxies |
-//! | `limits` | what callers can meet, and the control channel's times |
+//! | `limits` | callers' limits, and the control channel's timings |
 //! | `secrets` | what can hold a secret: the database's URL, the control token |
 
 mod acme;
@@ -37,16 +37,19 @@ use crate::encryption;
 #[derive(Clone, Debug)]
 pub struct Config {
     values: BTreeMap<&'static str, (String, Origin)>,
-    /// Where secrets lie as files: systemd's folder of this service's credentials, or the one beside the file that was read.
+    /// The folder of secret files: systemd's folder of this service's credentials, or the one beside the file that was
+    /// read.
     secrets: Option<PathBuf>,
 }
 
-/// The default place of the file.
+/// The default path of the file.
 pub const DEFAULT_CONFIG_FILE: &str = "/etc/deskgate/gateway.toml";
 
 impl Config {
-    /// Reads the file (`None`: the default place, if there is one), then the environment, then
-    /// `flags` as `key=value`.
+    /// Reads the file (`None`: the default path, if it exists), then the environment, then `flags` as `key=value`.
+    ///
+    /// # Errors
+    /// The file cannot be read, a setting is unknown, or `database.url` in the file or a flag holds a password.
     pub fn load(
         file: Option<&Path>,
         environment: impl Iterator<Item = (String, String)>,
@@ -139,32 +142,35 @@ impl Config {
         Some(self.text(key)).filter(|text| !text.is_empty()).map(PathBuf::from)
     }
 
-    /// Where the gateway keeps what it must not lose.
+    /// The folder of the gateway's durable files.
     pub fn state_dir(&self) -> PathBuf {
         PathBuf::from(self.text("state_dir"))
     }
 
-    /// The key that seals what is private in the database.
+    /// The file of the key that encrypts private values in the database.
     pub fn seal_file(&self) -> PathBuf {
         self.path("seal_file").unwrap_or_else(|| self.state_dir().join(encryption::KEY_FILE_NAME))
     }
 
-    /// Where its sockets are.
+    /// The folder of its sockets.
     pub fn run_dir(&self) -> PathBuf {
         PathBuf::from(self.text("run_dir"))
     }
 
-    /// The control socket.
+    /// The path of the control socket.
     pub fn control_socket(&self) -> PathBuf {
         self.path("control.socket").unwrap_or_else(|| self.run_dir().join("control.sock"))
     }
 
-    /// The administrator's socket.
+    /// The path of the administrator's socket.
     pub fn admin_socket(&self) -> PathBuf {
         self.path("admin.socket").unwrap_or_else(|| self.run_dir().join("admin.sock"))
     }
 
     /// Checks every setting, so that a mistake shows at the start and not at first use.
+    ///
+    /// # Errors
+    /// A value is not usable.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.listen()?;
         self.tls_files()?;
@@ -189,7 +195,7 @@ impl Config {
         let shown = |setting: &Setting| {
             let (value, origin) = self.entry(setting.key);
             match (setting.key, self.credential_for(setting.key)) {
-                // Nobody named a file, and there is one.
+                // No file is configured, and a credential exists.
                 (key, Some(path)) => (key, path.display().to_string(), "credential".to_owned()),
                 ("database.url", None) if has_password(value) => {
                     ("database.url", "(set, with a password)".to_owned(), origin.to_string())

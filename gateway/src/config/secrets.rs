@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use super::{Config, ConfigError, Origin};
 
 impl Config {
-    /// The URL of the database, from wherever it is allowed to stand. `None`: a private cluster.
+    /// The URL of the database, from any of its allowed sources. `None`: a private cluster.
     pub fn database_url(&self) -> Result<Option<String>, ConfigError> {
         let (url, origin) = self.entry("database.url");
         let file = self.path("database.url_file").or_else(|| self.credential("database_url"));
         match file {
-            // Whoever names a database for this one call means that one.
+            // A database that is named for this one call takes precedence.
             _ if !url.is_empty() && matches!(origin, Origin::Flag | Origin::Environment(_)) => Ok(Some(url.clone())),
             Some(file) => read_secret(&file).map(Some),
             None => Ok(Some(url.clone()).filter(|url| !url.is_empty())),
@@ -34,8 +34,8 @@ impl Config {
     }
 }
 
-/// Whether a database's URL holds a password, in any place where whoever connects by it would find one: before the first `@`,
-/// whatever stands there, in a parameter, however it is written, or behind a keyword, with blanks before its `=`.
+/// Whether a database's URL holds a password, in any part in which a client would find one: before the first `@`, in a
+/// parameter, however it is written, or behind a keyword, with blanks before its `=`.
 pub(super) fn has_password(url: &str) -> bool {
     let before = url.split_once("://").and_then(|(_, rest)| rest.split_once('@'));
     let mut parameters = url.split('?').skip(1).flat_map(|query| url::form_urlencoded::parse(query.as_bytes()));
@@ -45,7 +45,7 @@ pub(super) fn has_password(url: &str) -> bool {
         || keywords.any(|rest| rest.trim_start().starts_with('='))
 }
 
-/// What a parameter or a keyword with a password is called.
+/// The name of a parameter or keyword with a password.
 const PASSWORD_PARAMETER: &str = "password";
 
 /// The setting that names a credential's file, and the credential that stands in for it.
@@ -58,14 +58,14 @@ impl Config {
         self.text(key).is_empty().then(|| self.credential(name)).flatten()
     }
 
-    /// A file that systemd gave this service, or, for what an administrator types, the one that it is made from: so that
+    /// A file that systemd gave this service, or, for a command of an administrator, the one that it is made from: so
     /// both mean the same database. A unit gives an empty one where there is none.
     fn credential(&self, name: &str) -> Option<PathBuf> {
         let path = self.secrets.as_ref()?.join(name);
         match std::fs::read(&path) {
             Ok(bytes) => (!bytes.trim_ascii().is_empty()).then_some(path),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
-            // Whoever uses it is told that it cannot be read, instead of meaning another database.
+            // The reader then fails, instead of using another database.
             Err(_) => Some(path),
         }
     }

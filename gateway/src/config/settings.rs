@@ -1,4 +1,4 @@
-//! Every setting there is, with its default and its text, and the example file made from them.
+//! Every setting, with its default and its text, and the example file made from them.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ pub struct Setting {
     pub key: &'static str,
     /// Its default, as text.
     pub default: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub about: &'static str,
 }
 

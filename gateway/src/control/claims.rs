@@ -1,4 +1,5 @@
-//! Offers: as many runs as the device has room for, as soon as there are any, and none of a service that is full there.
+//! Offers: as many runs as the device has capacity for, as soon as they are queued, and none of a service that is full
+//! there.
 
 use std::time::Duration;
 
@@ -11,24 +12,24 @@ use super::service::ControlService;
 use crate::notify::{Topic, Watcher};
 use crate::store::devices::SessionKey;
 
-/// Hints can be lost, so the queue is looked at this often while there is room.
+/// Hints can be lost, so the queue is polled this often while there is capacity.
 const QUEUE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Runs in one claim.
 const MAX_CLAIM_RUNS: u32 = 32;
 
-/// A claim that has to read past the runs of full services, however many, is at work for one part in so many of the time.
+/// A claim that has to read past the runs of full services, however many, takes at most this share of the time.
 const SCAN_TIME_SHARE: u32 = 10;
 
-/// What the device has room for.
+/// The device's capacity.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceCapacity {
-    /// The slots it ever declared in this session.
+    /// The slots that it ever declared in this session.
     pub(super) slots: u64,
-    /// The services none of whose runs fits.
+    /// The services that are full.
     pub(super) full: Vec<EndpointId>,
 }
 
-/// Claims and offers until the session ends.
+/// Claims and offers runs until the session ends.
 pub(super) async fn offer(
     door: ControlService,
     session: SessionKey,
@@ -59,8 +60,8 @@ pub(super) async fn offer(
         if offers.is_empty() {
             let rest = if full.is_empty() { Duration::ZERO } else { began.elapsed() * (SCAN_TIME_SHARE - 1) };
             tokio::select! {
-                // More room, and the queue was empty: it still is until the watcher says more. Of a service that was full
-                // there may be runs.
+                // The capacity grew, and the queue was empty: it still is until the watcher reports a change. Runs of a
+                // service that was full may wait.
                 changed = room.changed() => if changed.is_err() { return },
                 () = news(&mut watcher, rest) => {}
             }
@@ -77,7 +78,7 @@ pub(super) async fn offer(
     }
 }
 
-/// Waits until there may be more in the queue, and for a rest at least.
+/// Waits until the queue may have changed, and at least for `rest`.
 async fn news(queue: &mut Watcher, rest: Duration) {
     tokio::time::sleep(rest).await;
     tokio::select! {

@@ -1,4 +1,5 @@
-//! How long the line of an account is good: until its token is over, unless a newer one comes over the line in time.
+//! The lifetime of an account's connection: until its token expires, unless a newer one arrives over the connection in
+//! time.
 
 use std::time::Duration;
 
@@ -10,26 +11,26 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::domain::accounts::{Account, Grant};
 use crate::hosted::{GrantError, TokenVerifier};
 
-/// A token whose issuer cannot be asked is judged again after so long; the one before it goes on meanwhile.
+/// A token whose issuer cannot be reached is checked again after this time; the one before it stays valid meanwhile.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// No line is believed for longer than this without another look at its token.
+/// The longest time that a connection is accepted without another check of a token.
 const MAX_CREDENTIAL_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Why a line is not good any more.
+/// Why a connection is no longer authorised.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CredentialEnd {
-    /// No newer token came in time.
+    /// No newer token arrived in time.
     #[error("the account's access token expired, and no newer one came")]
     Expired,
-    /// One came, and was not good.
+    /// A newer token was refused.
     #[error("the newer access token is not good: {0}")]
     Refused(GrantError),
-    /// One came, and was somebody else's.
+    /// A newer token belongs to another account.
     #[error("the newer access token is of another account")]
     OtherAccount,
 }
 
-/// The account of a line, if it is one's, and what is known of its tokens.
+/// The account of a connection, if it has one, and the state of its tokens.
 pub(super) struct CredentialLifetime {
     held: Option<(Account, Instant)>,
     judging: JoinSet<Result<Grant, GrantError>>,
@@ -41,7 +42,8 @@ impl CredentialLifetime {
         Self { held, judging: JoinSet::new() }
     }
 
-    /// Has a newer token judged, in place of one that is being judged. False where none belongs.
+    /// Starts the check of a newer token, in place of one that is being checked. False if the connection has no
+    /// account.
     pub(super) fn present(&mut self, judge: TokenVerifier, token: AccessToken) -> bool {
         let wanted = self.held.is_some();
         if wanted {
@@ -61,7 +63,7 @@ impl CredentialLifetime {
         wanted
     }
 
-    /// Waits until something is known: a newer token is good, or the line is over. For ever where there is no account.
+    /// Waits for a result: a newer token is good, or the connection is over. Waits for ever without an account.
     pub(super) async fn next_result(&mut self) -> Result<(), CredentialEnd> {
         let Some((account, until)) = &mut self.held else { return std::future::pending().await };
         let judged = tokio::select! {
@@ -69,7 +71,7 @@ impl CredentialLifetime {
             Some(judged) = self.judging.join_next() => judged,
             () = sleep_until(*until) => return Err(CredentialEnd::Expired),
         };
-        // A judge that panicked has said nothing: the line is good for as long as it was.
+        // After a panic of the check the connection stays valid for as long as it was.
         let Ok(judged) = judged else { return Ok(()) };
         let grant = judged.map_err(CredentialEnd::Refused)?;
         if grant.account != *account {
@@ -80,7 +82,7 @@ impl CredentialLifetime {
     }
 }
 
-/// When a token is over, on the clock that no user sets.
+/// When a token expires, on the monotonic clock.
 fn end(until: Timestamp) -> Instant {
     let left = until.0.duration_since(jiff::Timestamp::now());
     let left = Duration::try_from(left).unwrap_or(Duration::ZERO).min(MAX_CREDENTIAL_LIFETIME);

@@ -1,4 +1,4 @@
-//! What a device reports of a run, as it is written down and as callers see it: no arguments, no paths.
+//! A device's events of a run, as they are stored and as callers see them: without arguments and paths.
 
 use deskgate_protocol::control::DeviceEvent;
 use deskgate_protocol::run::EventType;

@@ -1,4 +1,4 @@
-//! Challenge, hello, and then welcome or refused.
+//! The handshake: challenge, hello, and then welcome or refused.
 
 use std::time::Duration;
 
@@ -17,21 +17,21 @@ use crate::domain::devices::{IssuedChallenge, check_hello, refuse_for_now, refus
 use crate::store::devices::{HeldRun, SessionKey};
 use deskgate_protocol::RunId;
 
-/// Events of one run that may be under way unacknowledged.
+/// Unacknowledged events that one run may have.
 const MAX_UNACKNOWLEDGED_EVENTS: u32 = 256;
 
-/// A device that was let in.
+/// A device that was admitted.
 pub(super) struct AdmittedDevice {
     pub(super) reader: FrameReader,
     pub(super) writer: FrameWriter,
     pub(super) session: SessionKey,
-    /// Whose line it is, and how long, if it came with an account.
+    /// The account and its end, if the device came with one.
     pub(super) grant: Option<Grant>,
     pub(super) held: Vec<HeldRun>,
     pub(super) settlements: Vec<(RunId, u32, Settlement)>,
 }
 
-/// Lets a device in, or tells it why not.
+/// Admits a device, or sends it the reason why not.
 pub(super) async fn enter(
     door: &ControlService,
     mut reader: FrameReader,
@@ -80,7 +80,7 @@ pub(super) async fn enter(
         Err(_) => Box::new(refuse_for_now("No hello came in time.")),
     };
     tracing::info!(code = ?refused.code, reason = refused.message, "device refused");
-    // The reason is worth a moment, not more.
+    // The refusal gets a moment, not more.
     let _ = timeout(Duration::from_secs(2), writer.send(&GatewayFrame::Refused(*refused))).await;
     None
 }
@@ -142,7 +142,8 @@ async fn admit(
     Ok((welcome, session, held, settlements))
 }
 
-/// What a device that came through this gateway's own listener is told of its keys. To the others they mean nothing.
+/// The host keys that a device learns when it came through this gateway's own listener. To the others they mean
+/// nothing.
 fn host_keys(door: &ControlService, challenged: &IssuedChallenge, hello: &Hello) -> Vec<ProvenHostKey> {
     let (Some(keys), Some(device), Some(nonce)) = (&door.host_keys, &challenged.tunnel_key, &hello.nonce) else {
         return Vec::new();
@@ -150,7 +151,7 @@ fn host_keys(door: &ControlService, challenged: &IssuedChallenge, hello: &Hello)
     keys.proven(&HostKeyProof { gateway_id: door.gateway_id, nonce, device })
 }
 
-/// So that whoever replaces the host key knows whom that would lock out.
+/// Stored so that an administrator who replaces the host key sees which devices it would lock out.
 async fn note_host_key(door: &ControlService, way: &EntryMethod, device_id: DeviceId) {
     let told = match (way, &door.host_keys) {
         (EntryMethod::Private(Some(_)), Some(keys)) => {

@@ -1,11 +1,11 @@
-//! The desktop's own requests, each answered with the reply that belongs to it.
+//! The desktop's own requests: each is answered with the reply that belongs to it.
 
 use deskgate_protocol::control::ManagementResult;
 use deskgate_protocol::management::{ManagementCall, ManagementError, ManagementErrorCode, ManagementRequest};
 
 use crate::domain::desktop::Desktop;
 
-/// Bytes of a reply, with room for its envelope.
+/// Bytes of a reply; the rest of the frame is for its envelope.
 const MAX_REPLY_BYTES: usize = deskgate_protocol::frame::MAX_FRAME_BYTES - 1024;
 
 /// Answers one request.

@@ -1,23 +1,22 @@
-//! The device door: sessions with devices over any byte stream.
+//! The device service: sessions with devices over any byte stream.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | [`service`] | takes a stream, checks the control token, becomes a WebSocket |
 //! | `handshake` | challenge, hello, welcome or refused |
 //! | `session` | one device, from welcome to goodbye |
-//! | `pass` | how long an account's line is good |
+//! | `credential` | the lifetime of an account's connection |
 //! | `wire` | frames in and out of the WebSocket |
-//! | `claims` | offers, as many as the device has room for |
+//! | `claims` | offers, as many as the device has capacity for |
 //! | `orders` | control operations on their way to the device |
-//! | `events` | what a device reports of a run, as it is stored |
-//! | `recorder` | what the device reports, written in its order and acknowledged |
-//! | `reported` | how much of each run that is |
+//! | `events` | a device's events of a run, as they are stored |
+//! | `recorder` | the device's reports, written in their order and acknowledged |
+//! | `progress` | how much of each run the device has reported |
 //! | `management` | the desktop's own requests |
 //! | [`socket`] | the private Unix socket |
 //!
-//! A session never waits on anything slow in the loop that reads: frames that change runs go to
-//! the recorder, requests to tasks of their own, so the line is always drained and a ping is
-//! answered by the same loop that takes offers.
+//! The loop that reads never waits on anything slow: frames that change runs go to the recorder, requests to tasks of
+//! their own, so the connection is always drained and a ping is answered by the same loop that takes offers.
 
 mod claims;
 mod credential;

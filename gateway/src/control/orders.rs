@@ -10,10 +10,10 @@ use crate::notify::Topic;
 use crate::store::devices::SessionKey;
 use crate::store::operations::OrderSelection;
 
-/// Hints can be lost, so open operations are looked for this often.
+/// Hints can be lost, so open operations are polled this often.
 const ORDER_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Hands open operations to the device until the session ends.
+/// Sends open operations to the device until the session ends.
 pub(super) async fn deliver(door: ControlService, session: SessionKey, frames: mpsc::Sender<GatewayFrame>) {
     let mut watcher = door.store.notifier().watch(Topic::Control(session.device_id));
     let mut which = OrderSelection::New;
@@ -30,11 +30,11 @@ pub(super) async fn deliver(door: ControlService, session: SessionKey, frames: m
             }
             Err(error) => {
                 tracing::warn!(device_id = %session.device_id, %error, "operations could not be read");
-                // They may be marked as delivered, and nobody has read them.
+                // They may be marked as delivered although the device has not read them.
                 which = OrderSelection::All;
             }
         }
-        // Either way it is time to look.
+        // After a change or a timeout alike, it is time to poll.
         let _ = tokio::time::timeout(ORDER_POLL_INTERVAL, watcher.changed()).await;
     }
 }

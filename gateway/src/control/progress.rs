@@ -1,11 +1,11 @@
-//! How much of each run a session's device has reported: what stands before a piece of a message.
+//! How much of each run a session's device has reported: the position of a message's pieces among the events.
 
 use std::collections::HashMap;
 
 use deskgate_protocol::RunId;
 
-/// Runs that are remembered. A device holds far fewer; of the others nothing counts as reported, so
-/// that their pieces are left out rather than shown too late.
+/// Runs that are tracked. A device holds far fewer; for other runs the reported number is 0, so that their pieces are
+/// dropped rather than shown too late.
 const MAX_TRACKED_RUNS: usize = 4096;
 
 /// The newest attempt of each run and its newest number.
@@ -13,7 +13,7 @@ const MAX_TRACKED_RUNS: usize = 4096;
 pub(super) struct ReportProgress(HashMap<RunId, (u32, u64)>);
 
 impl ReportProgress {
-    /// The device has reported its event `seq` of this attempt.
+    /// Records that the device has reported event `seq` of this attempt.
     pub(super) fn note(&mut self, run_id: RunId, attempt: u32, seq: u64) {
         if self.0.len() < MAX_TRACKED_RUNS || self.0.contains_key(&run_id) {
             let newest = self.0.entry(run_id).or_default();
@@ -21,7 +21,7 @@ impl ReportProgress {
         }
     }
 
-    /// The device has reported the end of the run.
+    /// Forgets a run whose end the device has reported.
     pub(super) fn forget(&mut self, run_id: RunId) {
         self.0.remove(&run_id);
     }

@@ -1,4 +1,4 @@
-//! What a device reports, written in its order and acknowledged when it is durable.
+//! The device's reports, written in their order and acknowledged when durable.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -15,21 +15,21 @@ use crate::store::devices::SessionKey;
 
 /// Records in one commit.
 const MAX_BATCH_RECORDS: usize = 64;
-/// How often a commit is tried before the session ends. Records say what was written already, so
-/// trying again never writes twice.
+/// How often a commit is tried before the session ends. Repeats are safe: records that are stored already are
+/// recognised.
 const MAX_COMMIT_ATTEMPTS: u32 = 3;
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What is to be written down.
+/// A report to be written.
 #[derive(Debug)]
 pub(super) enum DeviceReport {
     /// About a run.
     Run(AttemptRecord),
-    /// About anything else.
+    /// About something else.
     Word(DeviceNotice),
 }
 
-/// What a device says beside its runs.
+/// A device's notice that is not about one of its runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum DeviceNotice {
     /// A control operation was carried out.
@@ -40,20 +40,20 @@ pub(super) enum DeviceNotice {
     Awake,
 }
 
-/// Why the recorder gave up.
+/// Why the recorder stopped.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RecorderError {
     /// The session ended.
     SessionEnded,
     /// A newer session of the device took over.
     Replaced,
-    /// The device left out numbers.
+    /// The device skipped event numbers.
     Gap(RunId),
-    /// The database does not work; the device will report again after it dialled again.
+    /// The database does not work; the device reports again after it has reconnected.
     StoreUnavailable,
 }
 
-/// Writes what comes through the queue until it ends.
+/// Writes reports from the queue until it ends.
 pub(super) async fn record(
     door: ControlService,
     session: SessionKey,
@@ -83,13 +83,13 @@ pub(super) async fn record(
     }
 }
 
-/// Runs that the device was offered again and had no room for. Nobody else may execute them, so
-/// they are offered once more after a while.
+/// Runs that were offered to the device again while it had no capacity. No other device may execute them, so they are
+/// offered once more after a pause.
 #[derive(Default)]
 struct ReofferQueue(VecDeque<(Instant, RunId)>);
 
 impl ReofferQueue {
-    /// The next run whose while is over. Cancel-safe: it is taken only when it is returned.
+    /// The next run whose pause is over. Cancel-safe: it is taken only when it is returned.
     async fn due(&mut self) -> RunId {
         match self.0.front() {
             Some((at, _)) => tokio::time::sleep_until(*at).await,
@@ -99,7 +99,7 @@ impl ReofferQueue {
     }
 }
 
-/// Other words come after the runs: the end of a run completes its stop, and says more than the device's word for it.
+/// Notices come after the runs: the end of a run completes its stop, and says more than the device's notice.
 async fn write_all(
     door: &ControlService,
     session: SessionKey,
@@ -248,7 +248,7 @@ async fn answer(
     })
 }
 
-/// Of several acknowledgements for one attempt the newest says it all.
+/// Of several acknowledgements for one attempt the newest is enough.
 fn newest_acks(frames: Vec<GatewayFrame>) -> Vec<GatewayFrame> {
     let mut newest: HashMap<(RunId, u32), u64> = HashMap::new();
     for frame in &frames {

@@ -1,4 +1,4 @@
-//! Takes a stream, checks the control token, becomes a WebSocket, lets the device say hello.
+//! Serves one stream: checks the control token, upgrades to a WebSocket, starts the handshake.
 
 use std::time::Duration;
 
@@ -35,28 +35,29 @@ pub struct ControlService {
     pub gateway_id: GatewayId,
     /// The times of a session.
     pub clocks: SessionTimings,
-    /// Where the owner's own runs are admitted.
+    /// Admits the owner's own runs.
     pub admission: AdmissionService,
-    /// How long ended runs are kept, among others.
+    /// Callers' limits, among them the retention of ended runs.
     pub limits: CallerLimits,
-    /// What is done for callbacks.
+    /// The gateway's part in callbacks.
     pub callbacks: CallbackContext,
-    /// Seals the secrets of webhooks.
+    /// Encrypts the secrets of webhooks.
     pub seal: DataCipher,
-    /// What backends use, without `/api/v1`.
+    /// The address that backends use, without `/api/v1`.
     pub public_url: String,
-    /// Judges the tokens of accounts; `None`: devices do not come with any.
+    /// Verifies the tokens of accounts; `None`: accounts are not accepted.
     pub judge: Option<TokenVerifier>,
-    /// The keys of its own SSH listener; `None`: it has none.
+    /// The keys of its own SSH listener; `None`: there is none.
     pub host_keys: Option<HostKeys>,
     /// Cancelled when the gateway stops.
     pub stop: CancellationToken,
 }
 
-/// How a device got as far as the hello.
+/// How a device reached the handshake.
 #[derive(Clone, Debug)]
 pub(super) enum EntryMethod {
-    /// Over a private line, with the control token; through which key the tunnel let it in, if it was one of ours.
+    /// Over a private connection, with the control token; with the key that the tunnel authenticated, if it was one of
+    /// ours.
     Private(Option<PublicKey>),
     /// Over the public address, with an account's token.
     Account(Grant),
@@ -66,7 +67,7 @@ pub(super) enum EntryMethod {
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ControlService {
-    /// What is one device's own, for whoever manages it.
+    /// The management service of one device.
     pub fn desktop(&self, device_id: DeviceId) -> Desktop {
         let (store, url) = (self.store.clone(), self.public_url.clone());
         let (admission, seal, retention) = (self.admission.clone(), self.seal.clone(), self.limits.retention);
@@ -82,7 +83,7 @@ impl ControlService {
         let stream: BoxedControlStream = Box::new(stream);
         let tokens = match self.store.control_tokens().await {
             Ok(tokens) => tokens,
-            // Without a database nobody can be let in; the device dials again.
+            // Without a database no device can be admitted; it connects again.
             Err(error) => return tracing::warn!(%error, "a device came while the database was away"),
         };
         #[allow(clippy::result_large_err, reason = "the signature is the WebSocket library's")]
@@ -100,7 +101,7 @@ impl ControlService {
         self.admit(socket, EntryMethod::Private(tunnel_key)).await;
     }
 
-    /// Serves a WebSocket to its end whose request was let in with an account's token.
+    /// Serves a WebSocket to its end; its request was authorised with an account's token.
     pub async fn serve_account(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, grant: Grant) {
         let stream: BoxedControlStream = Box::new(stream);
         let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(wire::config())).await;
@@ -120,7 +121,7 @@ impl ControlService {
     }
 }
 
-/// The token opens the door; who comes in is said by the hello.
+/// Checks the control token, which admits any device; the hello says which one it is.
 #[allow(clippy::result_large_err, reason = "the signature is the WebSocket library's")]
 fn check(request: &Request, response: Response, tokens: &[Sha256Digest]) -> Result<Response, ErrorResponse> {
     let deny = |status, text: &str| {

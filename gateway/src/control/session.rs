@@ -1,4 +1,4 @@
-//! One device, from welcome to goodbye.
+//! One device's session, from welcome to goodbye.
 
 use std::time::Duration;
 
@@ -29,14 +29,14 @@ use crate::store::devices::{HeldRun, SessionKey};
 
 /// Frames to the device that may wait in the queue.
 const OUTGOING_CAPACITY: usize = 256;
-/// Reports that may wait to be written. When they do, nothing more is read until the recorder has
-/// room: it either goes on within a moment or ends the session.
+/// Reports that may wait to be written. When the queue is full, no frame is read until the recorder has space: within a
+/// moment it either goes on or ends the session.
 const REPORT_CAPACITY: usize = 128;
 /// Slots that a device may declare at once.
 const MAX_SLOTS: u32 = 1024;
 /// Bytes of a message's identifier.
 const MAX_MESSAGE_ID_BYTES: usize = 64;
-/// Numbers beyond this are nobody's.
+/// Larger numbers are never valid.
 const MAX_SEQ: u64 = 1 << 53;
 
 /// Why a session ended.
@@ -93,7 +93,7 @@ pub(super) async fn run(door: &ControlService, entered: AdmittedDevice) -> Sessi
     let mut heartbeat = interval_at(Instant::now() + door.clocks.heartbeat, door.clocks.heartbeat);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut renewal: JoinSet<Result<bool, StoreError>> = JoinSet::new();
-    // What changed between the beginning of the session and the watching.
+    // Changes between the start of the session and the registration of the watcher.
     renewal.spawn(current(door.clone(), session));
     let mut good_until = Instant::now() + door.clocks.lease;
     let mut verdict = settled;
@@ -153,7 +153,7 @@ pub(super) async fn run(door: &ControlService, entered: AdmittedDevice) -> Sessi
     drop((claiming, delivering));
     live.goodbye(&why).await;
     drop((live, reports, frames));
-    // Whatever was reported is still written, and the goodbye still sent, within a moment.
+    // Pending reports are still written, and the goodbye still sent, within a moment.
     let _ = timeout(Duration::from_secs(2), async {
         if !recording.is_finished() {
             let _ = (&mut recording).await;
@@ -180,7 +180,7 @@ struct DeviceSession<'a> {
     room: watch::Sender<DeviceCapacity>,
     requests: JoinSet<()>,
     reported: ReportProgress,
-    /// How long the line is good, if it is an account's.
+    /// The connection's lifetime, if it belongs to an account.
     pass: CredentialLifetime,
     unanswered_pings: u32,
     /// When it announced its sleep.
@@ -188,7 +188,7 @@ struct DeviceSession<'a> {
 }
 
 impl DeviceSession<'_> {
-    /// Acts on a frame without waiting for anything.
+    /// Handles a frame without waiting for anything.
     fn take(&mut self, frame: DeviceFrame) -> Result<(), SessionEnd> {
         match frame {
             DeviceFrame::Hello(_) => Err(violation("a second hello".to_owned())),
@@ -233,7 +233,7 @@ impl DeviceSession<'_> {
         }
     }
 
-    /// Whoever still answers a lease after it announced its sleep does not sleep.
+    /// A device that answers a lease after it announced its sleep is awake.
     fn is_there(&mut self) -> Result<(), SessionEnd> {
         self.unanswered_pings = 0;
         if self.asleep_since.is_some_and(|since| since.elapsed() > self.door.clocks.lease) {
@@ -260,7 +260,7 @@ impl DeviceSession<'_> {
         Ok(())
     }
 
-    /// Whether the run is this device's is asked where somebody listens.
+    /// Forwards a piece of a message. The feeds of listening streams check that the run is this device's.
     fn pass_on(&self, run_id: RunId, attempt: u32, delta: MessageDelta) -> Result<(), SessionEnd> {
         if delta.text.len() > MAX_DELTA_BYTES || delta.message_id.len() > MAX_MESSAGE_ID_BYTES {
             return Err(violation("a piece of a message that is too long".to_owned()));
@@ -305,7 +305,7 @@ impl DeviceSession<'_> {
         Ok(())
     }
 
-    /// What is to be done about the runs that the device held when it came.
+    /// Decides on the runs that the device held when it connected.
     async fn settle(&mut self, held: &[HeldRun], settlements: Vec<(RunId, u32, Settlement)>) -> Result<(), SessionEnd> {
         for (run_id, attempt, settlement) in settlements {
             let stored = held.iter().find(|run| run.run_id == run_id).map_or(0, |run| run.device_seq);
@@ -354,13 +354,13 @@ impl DeviceSession<'_> {
         Ok(())
     }
 
-    /// Queues a record when there is room. Only before anything is read: the recorder makes the room.
+    /// Queues a record, and waits for space. Only before anything is read: the recorder makes the space.
     async fn note(&self, record: AttemptRecord) {
         // A recorder that ended ends the session too.
         let _ = self.reports.send(DeviceReport::Run(record)).await;
     }
 
-    /// Queues a frame when there is room. Only before anything is read: the writer makes the room.
+    /// Queues a frame, and waits for space. Only before anything is read: the writer makes the space.
     async fn say_in_turn(&self, frame: GatewayFrame) {
         // A writer that ended ends the session too.
         let _ = self.frames.send(frame).await;
@@ -387,8 +387,7 @@ impl DeviceSession<'_> {
         }
     }
 
-    /// Queues a frame. A queue that is full belongs to a device that does not read, which the
-    /// pings will find out.
+    /// Queues a frame. A full queue belongs to a device that does not read, which the pings find out.
     fn say(&self, frame: GatewayFrame) {
         let _ = self.frames.try_send(frame);
     }

@@ -1,11 +1,11 @@
-//! The private Unix socket, where the forward of an existing OpenSSH server lands.
+//! The private Unix socket, the target of the forward of an existing OpenSSH server.
 
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 
 use super::service::ControlService;
 
-/// Streams that may be open at once: devices, and those that are still to say who they are.
+/// Streams that may be open at once: devices, and connections before their handshake.
 const MAX_STREAMS: usize = 512;
 
 /// Serves until the gateway stops.

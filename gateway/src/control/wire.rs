@@ -13,16 +13,16 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
-/// Any stream a device may come in on.
+/// Any stream over which a device may connect.
 pub(crate) trait ControlStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ControlStream for T {}
 
-/// A stream of whatever kind.
+/// A boxed stream of any kind.
 pub(crate) type BoxedControlStream = Box<dyn ControlStream>;
 
 type ControlSocket = WebSocketStream<BoxedControlStream>;
 
-/// How the WebSocket is set up: frames of our size, nothing larger.
+/// The WebSocket's settings: frames of our size, nothing larger.
 pub(super) fn config() -> WebSocketConfig {
     WebSocketConfig::default().max_message_size(Some(MAX_FRAME_BYTES)).max_frame_size(Some(MAX_FRAME_BYTES))
 }
@@ -30,10 +30,10 @@ pub(super) fn config() -> WebSocketConfig {
 /// Why no further frame comes.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WireError {
-    /// The other side closed, or the line broke.
+    /// The other side closed, or the connection broke.
     #[error("the line is closed")]
     Closed,
-    /// Something that is no frame.
+    /// The text is not a frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// A message that is not text.
@@ -72,8 +72,8 @@ impl FrameWriter {
         self.0.send(Message::text(text)).await.map_err(|_| WireError::Closed)
     }
 
-    /// Sends whatever comes through the queue, several frames in one write when they are there,
-    /// until the queue or the line ends. A peer that takes nothing for `patience` ends it too.
+    /// Sends frames from the queue, several in one write when they are ready, until the queue or the connection ends. A
+    /// peer that reads nothing for the timeout ends it too.
     pub(super) async fn drain(mut self, mut queue: mpsc::Receiver<GatewayFrame>, patience: Duration) {
         let mut frames = Vec::new();
         while queue.recv_many(&mut frames, 64).await > 0 {
@@ -81,7 +81,7 @@ impl FrameWriter {
                 for frame in frames.drain(..) {
                     match frame::encode(&frame) {
                         Ok(text) => self.0.feed(Message::text(text)).await.map_err(|_| WireError::Closed)?,
-                        // One frame that should not exist must not keep the others back.
+                        // A frame that cannot be written must not block the others.
                         Err(error) => tracing::error!(%error, "a frame to the device cannot be sent and is left out"),
                     }
                 }

@@ -1,7 +1,7 @@
-//! Who a caller is: an application key, the rights it carries, and the subject it speaks for.
+//! Identifies a caller: an application key, its scopes, and the subject it speaks for.
 //!
-//! Holding a [`Caller`] means that key, scope and subject were checked, in this order. Keys are remembered for half a second, so
-//! a revocation holds on every replica within one second and a busy key costs no look-ups.
+//! Holding a [`Caller`] means that key, scope and subject were checked, in this order. Keys are cached for half a
+//! second, so a revocation holds on every replica within one second and a busy key costs no look-ups.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use crate::networks::Network;
 use crate::store::Store;
 use crate::store::applications::StoredKey;
 
-/// A request whose key was checked. What it may do, and for whom, is still to be asked.
+/// A request whose key was checked; scope and subject are still to be checked.
 #[derive(Clone, Debug)]
 pub struct AuthenticatedRequest {
     key: Arc<StoredKey>,
@@ -29,19 +29,19 @@ pub struct AuthenticatedRequest {
     standing: RateStatus,
 }
 
-/// What a request says about its subject.
+/// The subject of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// Nothing.
+    /// Absent.
     Absent,
     /// A usable name.
     Named(String),
-    /// Something that is no name: sent twice, too long, not visible ASCII.
+    /// An invalid name: sent twice, too long, not visible ASCII.
     Unusable,
 }
 
 impl AuthenticatedRequest {
-    /// What its key has left after this request.
+    /// The rate limit's status after this request.
     pub fn rate_status(&self) -> RateStatus {
         self.standing
     }
@@ -51,8 +51,8 @@ impl AuthenticatedRequest {
         self.authorise_work(&[scope])?.within_rate()
     }
 
-    /// Checks that the key has one of the scopes, then the subject, then the rate. Which scope is needed depends on
-    /// what is asked for, and [`Caller::needs`] says it.
+    /// Checks that the key has one of the scopes, then the subject, then the rate. The requested object decides which
+    /// scope is needed; [`Caller::needs`] checks it.
     pub fn authorise_any(self, scopes: &[Scope]) -> Result<Caller, Refusal> {
         match scopes.first() {
             Some(first) if !scopes.iter().any(|scope| self.key.key.scopes.contains(scope)) => {
@@ -62,7 +62,7 @@ impl AuthenticatedRequest {
         }
     }
 
-    /// Checks the subject, then the rate, for what every key may do.
+    /// Checks the subject, then the rate, for requests that every key may make.
     pub fn authorise_every(self) -> Result<Caller, Refusal> {
         self.speak()?.within_rate()
     }
@@ -112,22 +112,22 @@ impl Caller {
         &self.subject
     }
 
-    /// Refuses a request that is one too many.
+    /// Refuses a request beyond the rate.
     pub fn within_rate(self) -> Result<Self, Refusal> {
         if self.within_rate { Ok(self) } else { Err(Refusal::RateLimited) }
     }
 
-    /// Whether the request is not one too many.
+    /// Whether the request is within the rate.
     pub fn is_within_rate(&self) -> bool {
         self.within_rate
     }
 
-    /// Checks a scope that only what was asked for could name.
+    /// Checks a scope that depends on the requested object.
     pub fn needs(&self, scope: Scope) -> Result<(), Refusal> {
         if self.key.key.scopes.contains(&scope) { Ok(()) } else { Err(Refusal::InsufficientScope(scope)) }
     }
 
-    /// The services that a list is to show, of which `wanted` was asked for; empty: all. `None`: there is nothing to show.
+    /// The services that a list shows, given the `wanted` one; empty: all. `None`: there is nothing to show.
     pub fn shown(&self, wanted: Option<EndpointId>) -> Option<Vec<EndpointId>> {
         match wanted {
             Some(endpoint_id) => self.may_use(endpoint_id).then(|| vec![endpoint_id]),
@@ -135,7 +135,7 @@ impl Caller {
         }
     }
 
-    /// Whether the key is good for this service. One that is not does not learn that it exists.
+    /// Whether the key may use this service. A key that may not is not shown that it exists.
     pub fn may_use(&self, endpoint_id: EndpointId) -> bool {
         self.key.key.endpoints.is_empty() || self.key.key.endpoints.contains(&endpoint_id)
     }
@@ -146,17 +146,17 @@ pub fn is_subject(text: &str) -> bool {
     (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Whether a key that is limited to these ranges may be used from there.
+/// Whether a key that is limited to these ranges may be used from this address.
 fn is_allowed(cidrs: &[String], from: Option<IpAddr>) -> bool {
     let inside = |address| cidrs.iter().any(|range| range.parse().is_ok_and(|range: Network| range.contains(address)));
     cidrs.is_empty() || from.is_some_and(inside)
 }
 
-/// A try that counts as failed until it is forgiven.
+/// An attempt that counts as failed until it is forgiven.
 pub struct AuthAttempt(Option<PendingFailure>);
 
 impl AuthAttempt {
-    /// It was no failure.
+    /// Takes back the failure.
     pub fn forgive(self) {
         if let Some(attempt) = self.0 {
             attempt.forgive();
@@ -164,7 +164,7 @@ impl AuthAttempt {
     }
 }
 
-/// What was sent as a key, and from where.
+/// A presented key, and the address it came from.
 struct PresentedKey {
     key_id: KeyId,
     digest: Sha256Digest,
@@ -172,33 +172,33 @@ struct PresentedKey {
 }
 
 impl PresentedKey {
-    /// Whether it is this key, and the key is good from there.
+    /// Whether it is this key, and the key may be used from its address.
     fn is(&self, known: &StoredKey) -> bool {
         digests_equal(&known.digest, &self.digest) && known.live && is_allowed(&known.key.allowed_cidrs, self.from)
     }
 }
 
-/// How long a key's record is believed.
+/// How long a key's record is cached.
 const KEY_CACHE_TTL: Duration = Duration::from_millis(500);
-/// How often the use of a key is noted.
+/// How often the use of a key is recorded.
 const KEY_USE_NOTE_INTERVAL: Duration = Duration::from_secs(60);
 /// The same while it is used from more than one address.
 const ADDRESS_CHANGE_NOTE_INTERVAL: Duration = Duration::from_secs(1);
-/// Records that are remembered at most.
+/// The most records in the cache.
 const MAX_CACHED_KEYS: usize = 10_000;
 
-/// One key's record, with the lock of whoever reads it again.
+/// One key's record, with the lock of the task that reads it again.
 #[derive(Default)]
 struct KeySlot {
     last: Mutex<Option<KeyReading>>,
-    /// The key that the last reading found which did not fail.
+    /// The key that the last successful reading found.
     known: Mutex<Option<Arc<StoredKey>>>,
     reading: tokio::sync::Mutex<()>,
-    /// When its use was noted, and from where.
+    /// When and from where its use was last recorded.
     noted: Mutex<Option<(Instant, Option<IpAddr>)>>,
 }
 
-/// What came of reading a key's record.
+/// The result of reading a key's record.
 #[derive(Clone)]
 struct KeyReading {
     began: Instant,
@@ -222,8 +222,11 @@ impl Access {
         Self { store, rates: Rates::new(limits.rate), failures, slots: Arc::default() }
     }
 
-    /// Checks the key's text and where it comes from. Which of unknown, revoked, expired and used elsewhere it was is
-    /// not said, and each counts as a failure of the source. A text that cannot be a key costs nothing and does not.
+    /// Checks the key's text and its source address. Unknown, revoked, expired and wrong address are refused alike, and
+    /// each counts as a failure of the source. A text that cannot be a key needs no look-up and does not count.
+    ///
+    /// # Errors
+    /// A [`Refusal`] without a good key, after too many failures, or while the database fails.
     pub async fn authenticate(
         &self,
         credential: &str,
@@ -234,10 +237,10 @@ impl Access {
             credential.parse().map_err(|error| Refusal::CredentialInvalid { hint: hint(&error) })?;
         let sent = PresentedKey { key_id: sent.id(), digest: sent.digest(), from };
         let slot = lock(&self.slots).get(&sent.key_id).cloned();
-        // A reading that failed makes no key unknown.
+        // After a failed reading the key is not unknown.
         let was_good = slot.as_ref().and_then(|slot| slot.known()).is_some_and(|known| sent.is(&known));
         let attempt = match from {
-            // Behind one address there may be many callers: one that was good is not turned away for the others.
+            // Many callers may share one address: a key that was good is not refused because of the others.
             Some(address) if !was_good => Some(self.failures.begin(address)?),
             _ => None,
         };
@@ -259,7 +262,7 @@ impl Access {
         Ok(AuthenticatedRequest { key, subject, standing })
     }
 
-    /// One try with another credential than a key, which counts among those that fail until it is forgiven.
+    /// An attempt with another credential than a key; it counts as failed until it is forgiven.
     pub fn begin_attempt(&self, from: Option<IpAddr>) -> Result<AuthAttempt, Refusal> {
         from.map(|address| self.failures.begin(address)).transpose().map(AuthAttempt)
     }
@@ -269,7 +272,7 @@ impl Access {
         if let Some(found) = slot.good_for(came) {
             return found;
         }
-        // One caller reads, the others wait for what it finds, also when that is a failure.
+        // One caller reads, the others wait for its result, also when that is a failure.
         let _reading = slot.reading.lock().await;
         if let Some(found) = slot.good_for(came) {
             return found;
@@ -284,7 +287,7 @@ impl Access {
         let mut slots = lock(&self.slots);
         if slots.len() >= MAX_CACHED_KEYS {
             let now = Instant::now();
-            // What nobody has is forgotten first.
+            // Unused records are removed first.
             slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.known().is_some());
             if slots.len() >= MAX_CACHED_KEYS {
                 slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.good_for(now).is_some());
@@ -295,7 +298,7 @@ impl Access {
 }
 
 impl KeySlot {
-    /// Whether this use of the key is to be noted. Asked once for each use.
+    /// Whether this use of the key is to be recorded. Asked once for each use.
     fn is_use_to_note(&self, from: Option<IpAddr>) -> bool {
         let mut noted = lock(&self.noted);
         let due = noted.is_none_or(|(at, last)| {
@@ -318,7 +321,7 @@ impl KeySlot {
         lock(&self.known).clone()
     }
 
-    /// The last reading, if somebody who came at this moment may rely on it.
+    /// The last reading, if a caller that came at this moment may rely on it.
     fn good_for(&self, came: Instant) -> Option<Result<Option<Arc<StoredKey>>, Refusal>> {
         let last = lock(&self.last);
         let usable = |reading: &&KeyReading| match reading.found {
@@ -330,11 +333,11 @@ impl KeySlot {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds one of these locks.
+    // No code panics while it holds one of these locks.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Names what was sent instead of a key; a damaged or unknown key gets no hint.
+/// Names the kind of credential that was sent instead of a key; a damaged or unknown key gets no hint.
 fn hint(error: &InvalidSecret) -> String {
     match error {
         InvalidSecret::OtherKind { found, expected } => {

@@ -1,7 +1,7 @@
-//! Devices that come with an account: which key is whose.
+//! Devices with an account: which account owns which key.
 //!
-//! A key that nobody paired belongs from then on to the account that it first comes with. It never changes hands: not to
-//! another account, not from the administrator who paired it to an account, and not the other way round.
+//! An unpaired key belongs from its first connection on to the account that it comes with. It never changes owner: not
+//! to another account, not from the administrator who paired it to an account, and not the other way round.
 
 use deskgate_protocol::control::{Hello, RefusedCode, SessionRefusal};
 use deskgate_protocol::service::check_name;
@@ -11,25 +11,25 @@ pub use crate::store::accounts::Account;
 use crate::store::devices::Device;
 use crate::store::{self, Store};
 
-/// What a device is called whose user gave it no name that can be used.
+/// The name of a device whose user gave it no usable name.
 const DEFAULT_DEVICE_NAME: &str = "desktop";
 
-/// What an access token is good for.
+/// The rights of an access token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Whose it is.
+    /// The account.
     pub account: Account,
-    /// When it is over.
+    /// When the token expires.
     pub until: Timestamp,
 }
 
-/// Pairs the key of a hello whose proof was checked, if it is nobody's yet and its account has room for it.
+/// Pairs the key of a hello whose proof was checked, if the key is unpaired and the account may have one more device.
 pub async fn pair(store: &Store, account: &Account, hello: &Hello, most: u32) -> Result<(), store::Error> {
     let name = hello.device_name.as_deref().filter(|name| check_name(name).is_ok()).unwrap_or(DEFAULT_DEVICE_NAME);
     store.pair_with_account(name, &hello.public_key, account, most).await
 }
 
-/// Refuses a key that is not the account's. `known`: whoever has it.
+/// Refuses a key that is not the account's. `known`: the device that has it.
 pub fn refuse_key(known: Option<&Device>, hello: &Hello, most: u32) -> SessionRefusal {
     let fingerprint = hello.public_key.fingerprint();
     let (code, message) = match known {

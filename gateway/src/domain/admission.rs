@@ -1,8 +1,8 @@
 //! Whether a submission becomes a run.
 //!
-//! The order of the checks is part of the contract (http-api, section "Admission"): key, scope,
-//! subject, body, idempotent replay, service, access, queue, rate. The replay stands before everything
-//! that can change with time, so the retry of an accepted request always finds its run.
+//! The order of the checks is part of the contract (http-api, section "Admission"): key, scope, subject, body,
+//! idempotent replay, service, access, queue, rate. The replay comes before every check that can change with time, so
+//! the retry of an accepted request always finds its run.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,21 +19,21 @@ use super::runs::{visible_run, visible_state};
 use crate::store::Store;
 use crate::store::admissions::{AcceptedRun, Admission, Admissions, Submission};
 
-/// Seconds that a run may wait for a start, if nothing else is said.
+/// Seconds that a run may wait for a start by default.
 pub const DEFAULT_QUEUE_TTL_S: u32 = 24 * 3600;
-/// Awake seconds that a run may execute, if nothing else is said.
+/// Awake seconds that a run may execute by default.
 pub const DEFAULT_DURATION_S: u32 = 3600;
 
-/// What a caller wants done.
+/// A caller's request for a run.
 #[derive(Clone, Debug)]
 pub struct RunRequest {
-    /// By which service.
+    /// The requested service.
     pub endpoint_id: EndpointId,
     /// The caller's own name for this piece of work.
     pub idempotency_key: String,
-    /// Of the whole body, canonical.
+    /// The digest of the whole body, canonical.
     pub fingerprint: Sha256Digest,
-    /// What is submitted.
+    /// The submitted input.
     pub input: Input,
     /// The same as JSON text.
     pub input_json: String,
@@ -65,14 +65,17 @@ pub struct AdmissionService {
 }
 
 impl AdmissionService {
-    /// A desk over the shared commits.
+    /// A service over the shared commits.
     pub fn new(store: Store, admissions: Admissions, limits: &CallerLimits) -> Self {
         let waiting = WaitingRunCounts::new(store.clone(), limits.waiting_runs_per_application);
         Self { store, admissions, waiting }
     }
 
-    /// Admits a request of a caller with `runs:write`, or finds the run that the same request made before. Returns only after
-    /// the commit.
+    /// Admits a request of a caller with `runs:write`, or finds the run that the same request made before. Returns only
+    /// after the commit.
+    ///
+    /// # Errors
+    /// A [`Refusal`] of the first check that fails.
     pub async fn admit(&self, caller: &Caller, mut request: RunRequest) -> Result<AdmittedRun, Refusal> {
         if !caller.may_use(request.endpoint_id) {
             return Err(Refusal::NotFound);
@@ -95,8 +98,8 @@ impl AdmissionService {
         }
     }
 
-    /// Admits a run that the owner of an application's service asks for. It passes where the others pass: the service,
-    /// access, the queue. Every request is another run.
+    /// Admits a run that the owner of an application's service requests. It passes the same checks as callers' runs:
+    /// the service, access, the queue. Every request is another run.
     pub async fn admit_own(&self, app_id: ApplicationId, mut request: RunRequest) -> Result<Run, Refusal> {
         let run_id = RunId::new();
         let identity = digest_of(&["owner", &run_id.to_string()]);
@@ -109,13 +112,13 @@ impl AdmissionService {
             Admission::Disabled => Err(Refusal::ApplicationDisabled),
             Admission::Paused => Err(Refusal::AccessPaused),
             Admission::QueueFull => Err(self.waiting.full()),
-            // A fresh identity was never known.
+            // A fresh identity is never known.
             Admission::Known { .. } => Err(Refusal::Internal),
         }
     }
 
-    /// Admits an event of another system, or finds the run that the same event made before. Says which, and whether it was
-    /// there.
+    /// Admits an event of another system, or finds the run that the same event made before. Returns the run, and
+    /// whether it existed.
     pub(super) async fn admit_event(
         &self,
         whose: Principal<'_>,
@@ -142,12 +145,12 @@ impl AdmissionService {
         new_run(run_id, request, accepted)
     }
 
-    /// What new work of this caller would be refused with. The replay of older work finds its run all the same.
+    /// The refusal that new work of this caller would get. The replay of older work finds its run all the same.
     pub(super) async fn no_room(&self, caller: &Caller) -> Result<Option<Refusal>, Refusal> {
         self.no_room_for(caller.app_id(), caller.is_within_rate(), Refusal::RateLimited).await
     }
 
-    /// The same for whoever is beyond a rate with this refusal.
+    /// The same for a caller beyond a rate with this refusal.
     pub(super) async fn no_room_for(
         &self,
         app_id: ApplicationId,
@@ -167,16 +170,16 @@ impl AdmissionService {
             return Err(Refusal::IdempotencyKeyReused { existing: PriorResult::Run(run_id) });
         }
         let stored = self.store.run(caller.app_id(), caller.subject(), run_id).await?;
-        // It was there a moment ago.
+        // The run existed a moment ago.
         let run = stored.map(visible_run).ok_or(Refusal::RunPurged)?;
         Ok(AdmittedRun { run, replayed: true })
     }
 }
 
-/// The business user that runs of the owner's own are for.
+/// The subject of the owner's own runs.
 const OWNER_SUBJECT: &str = "owner";
 
-/// For whom a run is.
+/// The application and subject that a run is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Principal<'a> {
     /// The application.
@@ -191,7 +194,7 @@ impl<'a> From<&'a Caller> for Principal<'a> {
     }
 }
 
-/// What is to be stored; `room` says whether there is room for new work.
+/// The submission to store; `room` says whether new work is allowed.
 pub(super) fn submission(
     whose: Principal<'_>,
     run_id: RunId,
@@ -216,16 +219,15 @@ pub(super) fn submission(
     })
 }
 
-/// The identity of a request that creates work. Its first half is [`under_key`], so that what was accepted
-/// under a key is found without knowing where it was sent.
+/// The identity of a request that creates work. Its first half is [`under_key`], so that accepted work is found by its
+/// key without knowing its address.
 pub(super) fn identity(caller: &Caller, route: &str, target: &str, key: &str) -> Sha256Digest {
     let mut identity = digest_of(&[route, target, key]);
     identity.0[..16].copy_from_slice(&under_key(caller, key));
     identity
 }
 
-/// What the identities of all requests of this application and subject under one Idempotency-Key
-/// begin with.
+/// The common beginning of the identities of all requests of this application and subject under one Idempotency-Key.
 pub(super) fn under_key(caller: &Caller, key: &str) -> [u8; 16] {
     let digest = digest_of(&[&caller.app_id().to_string(), caller.subject(), key]);
     std::array::from_fn(|place| digest.0[place])
@@ -237,7 +239,7 @@ pub(super) fn digest_of(parts: &[&str]) -> Sha256Digest {
     Sha256Digest::of(text.as_bytes())
 }
 
-/// The record of a run that was accepted a moment ago.
+/// The record of a run that was just accepted.
 pub(super) fn new_run(run_id: RunId, request: RunRequest, accepted: AcceptedRun) -> Run {
     let (state, reason) = visible_state(RunState::Queued, accepted.presence);
     Run {
@@ -269,13 +271,13 @@ pub(super) fn new_run(run_id: RunId, request: RunRequest, accepted: AcceptedRun)
 
 /// How often an application's waiting runs are counted again.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
-/// Applications whose count is remembered at most.
+/// The most applications whose count is cached.
 const MAX_CACHED_COUNTS: usize = 10_000;
 
-/// How many runs of each application wait. Counted once a second, and upwards in between by what
-/// this replica accepts: so the limit can be passed only by what other replicas accept in a second.
+/// The number of waiting runs of each application. Counted once a second; in between this replica adds what it accepts:
+/// so the limit can be passed only by what other replicas accept in a second.
 ///
-/// A long queue takes long to count. So one caller counts, and the others go by the old count meanwhile.
+/// A long queue takes long to count. So one caller counts, and the others use the old count meanwhile.
 #[derive(Clone)]
 pub(super) struct WaitingRunCounts {
     store: Store,
@@ -341,7 +343,7 @@ impl WaitingCount {
         let _counting = match (self.counting.try_lock(), known.counted_at) {
             (Ok(counting), _) => counting,
             (Err(_), Some(_)) => return Ok(known.count),
-            // There is no old count to go by.
+            // There is no old count to use.
             (Err(_), None) => self.counting.lock().await,
         };
         let before = self.known();
@@ -351,7 +353,7 @@ impl WaitingCount {
         let asked = Instant::now();
         let counted = ask().await?;
         let mut known = lock(&self.known);
-        // What was accepted meanwhile may or may not be among the counted.
+        // Runs accepted meanwhile may or may not be among the counted.
         known.count = counted + (known.accepted - before.accepted);
         known.counted_at = Some(asked);
         Ok(known.count)
@@ -369,7 +371,7 @@ impl CachedCount {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Nothing panics while it holds one of these locks.
+    // No code panics while it holds one of these locks.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,7 +1,7 @@
-//! How often a source may come without a good key: so many times a minute, and as many at once.
+//! Limits attempts of one source without a good key: so many a minute, and as many at once.
 //!
-//! Any text of the right form costs a look into the database to find that nobody has it. So a source that failed too
-//! often is turned away before that. It has one try more with every part of a minute that passes.
+//! Any text of the right form costs a database query to find that it is unknown. So a source that failed too often is
+//! refused before that. It gets one attempt more with every part of a minute that passes.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use std::time::Instant;
 use super::refusal::Refusal;
 use crate::networks::source;
 
-/// Sources that are remembered at most. Whoever has more addresses than that is bounded by connections, not here.
+/// The most sources that are tracked. A client with more addresses than that is limited by connections, not here.
 const MAX_TRACKED_SOURCES: usize = 10_000;
 
 /// The failures of every source on this replica.
@@ -22,14 +22,14 @@ pub(super) struct AuthFailures {
     sources: Arc<Mutex<HashMap<IpAddr, FailureCount>>>,
 }
 
-/// How often a source failed, less what time has forgiven.
+/// The failures of a source, less those that time has forgiven.
 #[derive(Clone, Copy, Debug)]
 struct FailureCount {
     times: f64,
     counted: Instant,
 }
 
-/// A try that counts as failed until it is forgiven, so that many at once are not seen one by one.
+/// An attempt that counts as failed until it is forgiven, so that parallel attempts are limited too.
 #[derive(Debug)]
 pub(super) struct PendingFailure {
     failures: AuthFailures,
@@ -37,12 +37,12 @@ pub(super) struct PendingFailure {
 }
 
 impl AuthFailures {
-    /// The same number for every source.
+    /// Creates the counter, with the same limit for every source.
     pub(super) fn new(per_minute: NonZeroU32) -> Self {
         Self { per_minute: f64::from(per_minute.get()), sources: Arc::default() }
     }
 
-    /// One more try from there; refused when the source failed too often.
+    /// Counts one more attempt of a source; refused when it failed too often.
     pub(super) fn begin(&self, from: IpAddr) -> Result<PendingFailure, Refusal> {
         let (source, now) = (source(from), Instant::now());
         let mut sources = self.lock();
@@ -60,20 +60,20 @@ impl AuthFailures {
         Ok(PendingFailure { failures: self.clone(), source })
     }
 
-    /// What time has not forgiven yet.
+    /// The failures that time has not forgiven yet.
     fn left(&self, failed: FailureCount, now: Instant) -> f64 {
         let forgiven = now.saturating_duration_since(failed.counted).as_secs_f64() * self.per_minute / 60.0;
         (failed.times - forgiven).max(0.0)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, FailureCount>> {
-        // Nothing panics while it holds the lock.
+        // No code panics while it holds the lock.
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl PendingFailure {
-    /// It was no failure.
+    /// Takes back the failure.
     pub(super) fn forgive(self) {
         if let Some(failed) = self.failures.lock().get_mut(&self.source) {
             failed.times = (failed.times - 1.0).max(0.0);

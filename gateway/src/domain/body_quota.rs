@@ -1,7 +1,7 @@
-//! How many bodies of each key are read and worked on at once, and how many bytes they may have.
+//! Limits the bodies of each key that are read and processed at once, by number and bytes.
 //!
-//! The rate is checked last, so that a replay finds its run whatever the rate is. What a key beyond its rate can cost
-//! is bounded here, before any of a body is read.
+//! The rate is checked last, so that a replay finds its run whatever the rate is. The cost of a key beyond its rate is
+//! limited here, before any of a body is read.
 
 use deskgate_protocol::KeyId;
 
@@ -15,14 +15,14 @@ pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 /// The most bytes of an input's text.
 pub const MAX_TEXT_BYTES: usize = 256 * 1024;
 
-/// The room for bodies on this replica.
+/// The quota for bodies on this replica.
 #[derive(Clone, Debug)]
 pub struct BodyQuota {
     requests: Quota<KeyId>,
     bytes: Quota<KeyId>,
 }
 
-/// Room for one body, until it is dropped.
+/// A permit for one body, until it is dropped.
 #[derive(Debug)]
 pub struct BodyPermit {
     _request: QuotaPermit<KeyId>,
@@ -30,16 +30,16 @@ pub struct BodyPermit {
 }
 
 impl BodyQuota {
-    /// The same room for every key.
+    /// Creates the quota, with the same limits for every key.
     pub fn new(limits: &CallerLimits) -> Self {
         let (requests, bytes) = (limits.bodies_per_key, limits.body_bytes_per_key);
         Self { requests: Quota::new(requests), bytes: Quota::new(bytes) }
     }
 
-    /// Room for a body of at most so many bytes.
+    /// A permit for a body of at most so many bytes.
     ///
     /// # Errors
-    /// [`Refusal::TooManyBodies`] while the key's other bodies take too much of it.
+    /// [`Refusal::TooManyBodies`] while the key's other bodies take too much of the quota.
     pub fn acquire(&self, key_id: KeyId, bytes: usize) -> Result<BodyPermit, Refusal> {
         let room = || {
             Some(BodyPermit {

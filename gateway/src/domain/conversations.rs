@@ -1,4 +1,4 @@
-//! Conversations: who may have one, read it, speak in it.
+//! Conversations: who may open one, read it, and send messages.
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::conversation::Conversation;
@@ -13,31 +13,34 @@ use crate::store::messages::{Message, MessageAdmission};
 use crate::store::requests;
 use crate::store::{Page, PagePosition, Store};
 
-/// A conversation that a caller wants to have.
+/// A caller's request for a conversation.
 #[derive(Clone, Debug)]
 pub struct OpenConversation {
-    /// With which service.
+    /// The service.
     pub endpoint_id: EndpointId,
     /// The caller's name for it.
     pub conversation_key: String,
     /// The caller's name for this request.
     pub idempotency_key: String,
-    /// Of the whole body, canonical.
+    /// The digest of the whole body, canonical.
     pub fingerprint: Sha256Digest,
 }
 
-/// A conversation that is there.
+/// An open conversation.
 #[derive(Clone, Debug)]
 pub struct OpenedConversation {
     /// Its record at this moment.
     pub conversation: Conversation,
     /// Whether this request, now or when it came first, made it.
     pub made: bool,
-    /// Whether the request came before.
+    /// Whether the request was repeated.
     pub replayed: bool,
 }
 
 /// Gets or creates a conversation for a caller with `conversations:write`.
+///
+/// # Errors
+/// A [`Refusal`], such as for an unknown service or a key that was used for another request.
 pub async fn open(store: &Store, caller: &Caller, wanted: OpenConversation) -> Result<OpenedConversation, Refusal> {
     if !caller.may_use(wanted.endpoint_id) {
         return Err(Refusal::NotFound);
@@ -60,7 +63,7 @@ pub async fn open(store: &Store, caller: &Caller, wanted: OpenConversation) -> R
     }
 }
 
-/// Why a conversation is not there.
+/// The refusal for a conversation that was not opened.
 pub(super) fn unopened(opened: OpeningOutcome) -> Refusal {
     match opened {
         OpeningOutcome::Reused(existing) => Refusal::IdempotencyKeyReused { existing: existing.into() },
@@ -68,7 +71,7 @@ pub(super) fn unopened(opened: OpeningOutcome) -> Refusal {
         OpeningOutcome::Disabled => Refusal::ApplicationDisabled,
         OpeningOutcome::Paused => Refusal::AccessPaused,
         OpeningOutcome::OverRate => Refusal::RateLimited,
-        // Whoever asks has looked for it.
+        // The caller has looked for it before.
         OpeningOutcome::There { .. } => Refusal::Internal,
     }
 }
@@ -79,12 +82,12 @@ pub async fn read(store: &Store, caller: &Caller, conversation_id: ConversationI
     found.filter(|conversation| caller.may_use(conversation.endpoint_id)).ok_or(Refusal::NotFound)
 }
 
-/// Which of a caller's conversations a list shows.
+/// The filter of a caller's list of conversations.
 #[derive(Clone, Debug, Default)]
 pub struct ConversationFilter {
     /// Only with this service.
     pub endpoint_id: Option<EndpointId>,
-    /// Only those that the caller named so.
+    /// Only those with this caller's key.
     pub conversation_key: Option<String>,
 }
 

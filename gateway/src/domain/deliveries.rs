@@ -1,5 +1,5 @@
-//! What receivers are told, in which words, signed by whom; and what becomes of a delivery after an attempt
-//! (http-api, section "Events, callbacks and webhooks").
+//! Deliveries to receivers: payload, signature, and what follows from each attempt (http-api, section "Events,
+//! callbacks and webhooks").
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,30 +25,31 @@ use crate::store::{self, Page, PagePosition, Store};
 const RETRY_DELAYS_S: [u64; 9] =
     [5, 5 * 60, 30 * 60, HOUR_S * 2, HOUR_S * 5, HOUR_S * 10, HOUR_S * 14, HOUR_S * 20, HOUR_S * 24];
 const HOUR_S: u64 = 3600;
-/// The longest time that a receiver is believed to need.
+/// The longest accepted `Retry-After`.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * HOUR_S);
-/// By so much a wait is shorter or longer, so that what failed at once does not come again at once.
+/// Each wait is shorter or longer by up to this share, so that deliveries that failed together are not repeated
+/// together.
 const JITTER_RATIO: f64 = 0.1;
 
-/// A delivery in the words in which it is posted.
+/// A delivery as it is posted, with its signature.
 #[derive(Clone, Debug)]
 pub struct SignedRequest {
-    /// What is delivered.
+    /// The delivery.
     pub claimed: ClaimedDelivery,
     /// The headers.
     pub headers: Vec<(&'static str, String)>,
-    /// The body, over which the signature is.
+    /// The body that is signed.
     pub body: String,
 }
 
-/// Writes letters.
+/// Builds signed requests.
 #[derive(Clone)]
 pub struct PayloadBuilder {
     store: Store,
     seal: DataCipher,
 }
 
-/// What came of posting a letter.
+/// The result of posting a request.
 #[derive(Clone, Debug, Default)]
 pub struct AttemptResponse {
     /// How long it took.
@@ -80,18 +81,18 @@ enum DeliveryData<'a> {
 }
 
 impl PayloadBuilder {
-    /// Writes what the store holds, signed with secrets that open with this key.
+    /// Builds requests from the store, signed with secrets that this key decrypts.
     pub fn new(store: Store, seal: DataCipher) -> Self {
         Self { store, seal }
     }
 
-    /// Seals a destination's secret, so that it opens for that destination only.
+    /// Encrypts a destination's secret, so that it decrypts for that destination only.
     pub fn seal(&self, secret: &SigningSecret, destination_id: DestinationId) -> Vec<u8> {
         self.seal.encrypt(secret.bytes(), &place(destination_id))
     }
 
-    /// The letters for what was claimed, with runs and conversations as they are now; of what cannot be posted, what
-    /// becomes of it.
+    /// The signed requests for claimed deliveries, with runs and conversations as they are now; for a delivery that
+    /// cannot be posted, its outcome.
     pub async fn build(
         &self,
         claimed: Vec<ClaimedDelivery>,
@@ -125,7 +126,7 @@ impl PayloadBuilder {
         conversations: &HashMap<ConversationId, Conversation>,
     ) -> Result<SignedRequest, AttemptOutcome> {
         let Some(body) = body(&claimed, runs, conversations) else {
-            // It was deleted while its delivery waited.
+            // The object was deleted while its delivery waited.
             return Err(outcome(&claimed, &AttemptResponse::default(), Disposition::Discarded));
         };
         let secrets = self.open(&claimed).map_err(|error| {
@@ -147,7 +148,7 @@ fn place(destination_id: DestinationId) -> String {
     format!("destination {destination_id}")
 }
 
-/// `None` if what it tells of is not there any more.
+/// `None` if its object no longer exists.
 fn body(
     claimed: &ClaimedDelivery,
     runs: &HashMap<RunId, Run>,
@@ -179,7 +180,7 @@ fn headers(claimed: &ClaimedDelivery, secrets: &[&SigningSecret], body: &str) ->
     headers
 }
 
-/// What becomes of a delivery that was posted.
+/// The outcome of a delivery that was posted.
 pub fn judge(claimed: &ClaimedDelivery, came: &AttemptResponse) -> AttemptOutcome {
     let becomes = match came.status_code {
         Some(200..=299) => Disposition::Delivered,
@@ -191,13 +192,13 @@ pub fn judge(claimed: &ClaimedDelivery, came: &AttemptResponse) -> AttemptOutcom
     outcome(claimed, came, becomes)
 }
 
-/// What becomes of a delivery that was not posted.
+/// The outcome of a delivery that was not posted.
 pub fn refused(claimed: &ClaimedDelivery, why: DeliveryErrorCode) -> AttemptOutcome {
     judge(claimed, &AttemptResponse { error_code: Some(why), ..AttemptResponse::default() })
 }
 
 fn outcome(claimed: &ClaimedDelivery, came: &AttemptResponse, becomes: Disposition) -> AttemptOutcome {
-    // The database takes every character but one.
+    // The database stores every character except NUL.
     let kept = || String::from_utf8_lossy(&came.answer).replace('\0', "\u{fffd}");
     AttemptOutcome {
         delivery_id: claimed.delivery_id,
@@ -210,7 +211,7 @@ fn outcome(claimed: &ClaimedDelivery, came: &AttemptResponse, becomes: Dispositi
     }
 }
 
-/// When an attempt that failed is made again: by the schedule, and not before the receiver asks for it.
+/// When a failed attempt is repeated: by the schedule, and not before the receiver asks for it.
 fn after_failure(turn: u32, asked: Option<Duration>) -> Disposition {
     let place = usize::try_from(turn.saturating_sub(1)).unwrap_or(usize::MAX);
     let Some(wait) = RETRY_DELAYS_S.get(place) else { return Disposition::Exhausted };
@@ -228,7 +229,7 @@ fn asked(text: &str, now: Timestamp) -> Option<Duration> {
     Duration::try_from(date.timestamp().duration_since(now.0)).ok()
 }
 
-/// Which of a caller's deliveries a list shows; what is `None` excludes nothing.
+/// The filter of a caller's list of deliveries; `None` excludes nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeliveryFilter {
     /// Only of this run.

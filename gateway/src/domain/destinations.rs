@@ -1,19 +1,19 @@
-//! Where callbacks may go: what a callback's URL and a name on the allowlist must look like.
+//! Allowed destinations of callbacks: the form of a callback's URL and of a name on the allowlist.
 //!
-//! Both are read once, by the parser that browsers' rules define (WHATWG URL, UTS 46), and only what it
-//! made of them is used. Where a name leads is another question, asked at each attempt (`callbacks::guard`).
+//! Both are parsed once, by the rules of browsers (WHATWG URL, UTS 46), and only the parsed form is used. Where a name
+//! leads is another question, asked at each attempt (`callbacks::guard`).
 
 use std::fmt;
 
 use url::{Host, Url};
 
-/// What a URL begins with.
+/// The scheme of a URL.
 const HTTPS_PREFIX: &str = "https://";
-/// Characters of a URL, also in the form that it is kept in, with `%` for what is not ASCII.
+/// Characters of a URL, also in its stored form, with `%` for characters outside ASCII.
 const MAX_URL_CHARS: usize = 2048;
 /// Characters of a name (RFC 1035, section 2.3.4).
 const MAX_HOST_NAME_CHARS: usize = 253;
-/// Names that no public system has: of one machine or one network (RFC 6761, RFC 6762, RFC 8375, RFC 9476).
+/// Suffixes of names that are never public: of one machine or one network (RFC 6761, RFC 6762, RFC 8375, RFC 9476).
 const PRIVATE_SUFFIXES: [&str; 6] = ["localhost", "local", "internal", "home.arpa", "onion", "alt"];
 
 /// The name of a host, in lower case and in its ASCII form, without a final dot.
@@ -23,10 +23,10 @@ pub struct HostName(String);
 /// Why a text is not the exact name of a public host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidHostName {
-    /// Nothing.
+    /// The text is empty.
     #[error("a host name is missing")]
     Empty,
-    /// A whole URL, or with a path.
+    /// A whole URL, or a name with a path.
     #[error("this is a URL; give its host name alone, such as hooks.example.com")]
     Url,
     /// With a port.
@@ -44,16 +44,16 @@ pub enum InvalidHostName {
     /// With a dot at the end.
     #[error("a host name is written without a dot at the end")]
     FinalDot,
-    /// Of one label, or one that never leads out of a machine or a network.
+    /// A name of one label, or one that never leads out of a machine or a network.
     #[error("this name belongs to one machine or network; callbacks go to public systems only")]
     NotPublic,
-    /// No name at all.
+    /// The text is not a name.
     #[error("this is no host name")]
     Malformed,
 }
 
 impl HostName {
-    /// Reads a name as it stands on the allowlist.
+    /// Parses a name as it stands on the allowlist.
     ///
     /// # Errors
     /// See [`InvalidHostName`].
@@ -130,7 +130,7 @@ pub enum InvalidDestination {
     /// Not a URL.
     #[error("this is no URL; a callback's starts with https:// and a host name")]
     Malformed,
-    /// Blanks, control characters or backslashes, which parsers read each in their own way.
+    /// Blanks, control characters or backslashes, which parsers read in different ways.
     #[error("a URL has no blanks, control characters or backslashes; write them with %")]
     Characters,
     /// Too long.
@@ -148,13 +148,13 @@ pub enum InvalidDestination {
     /// With a fragment, which is never sent.
     #[error("a callback's URL has no part after #, because that is never sent")]
     Fragment,
-    /// Its host.
+    /// The host is not allowed.
     #[error(transparent)]
     Host(#[from] InvalidHostName),
 }
 
 impl Destination {
-    /// Reads a callback's URL.
+    /// Parses a callback's URL.
     ///
     /// # Errors
     /// See [`InvalidDestination`].
@@ -170,7 +170,7 @@ impl Destination {
         if url.scheme() != "https" {
             return Err(InvalidDestination::NotHttps);
         }
-        // Browsers' rules forgive missing slashes and pass over too many; a URL that says it exactly is not asked for much.
+        // Browsers' rules accept missing and superfluous slashes; a callback's URL must be exact.
         let begins = text.get(..HTTPS_PREFIX.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(HTTPS_PREFIX));
         let rest = text.get(HTTPS_PREFIX.len()..).filter(|_| begins).ok_or(InvalidDestination::Malformed)?;
         let authority = rest.split(['/', '?', '#']).next().filter(|authority| !authority.is_empty());
@@ -191,7 +191,7 @@ impl Destination {
         Ok(Self { url: url.into(), host, target })
     }
 
-    /// The whole URL, as it was understood.
+    /// The whole URL in its parsed form.
     pub fn as_str(&self) -> &str {
         &self.url
     }
@@ -201,7 +201,7 @@ impl Destination {
         &self.host
     }
 
-    /// Path and query: what is asked for there.
+    /// Path and query: the request's target.
     pub fn target(&self) -> &str {
         &self.target
     }

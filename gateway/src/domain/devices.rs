@@ -1,4 +1,4 @@
-//! Who may open a session, and what happens to the runs it holds.
+//! Which devices may open a session, and what happens to the runs they hold.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub enum PairError {
         "this device was revoked on this gateway and its key stays refused; make a new identity on the desktop and export that"
     )]
     Revoked,
-    /// An account brought it.
+    /// The device belongs to an account.
     #[error(
         "this device belongs to {0}; it comes in when its user signs in. For SSH make a new identity on the desktop and \
          export that"
@@ -64,14 +64,14 @@ pub async fn pair(store: &Store, file: &IdentityFile) -> Result<Device, PairErro
     }
 }
 
-/// What a gateway challenged a device with.
+/// The challenge that a gateway sent to a device.
 #[derive(Clone, Debug)]
 pub struct IssuedChallenge {
     /// The gateway.
     pub gateway_id: GatewayId,
     /// The nonce of this session.
     pub nonce: String,
-    /// The key that the tunnel authenticated, if it was a tunnel of ours.
+    /// The key that the tunnel authenticated, if it was our tunnel.
     pub tunnel_key: Option<PublicKey>,
 }
 
@@ -114,8 +114,8 @@ pub fn check_hello(challenged: &IssuedChallenge, hello: &Hello) -> Result<u32, B
             "The gateway is version {VERSION}, this device is version {}. The {subject} is the older one: {command}.",
             hello.device_version
         );
-        // An upgrade of the other side mends it without anybody touching this one, and another gateway of the same queue may not
-        // be upgraded yet: the device comes again at its own pace.
+        // An upgrade of the other side resolves it without a change to this one, and another gateway of the same queue
+        // may not be upgraded yet: the device retries at its own pace.
         let refused = *refused(RefusedCode::VersionMismatch, &message, Some(half));
         Box::new(SessionRefusal { should_retry: true, ..refused })
     };
@@ -125,12 +125,12 @@ pub fn check_hello(challenged: &IssuedChallenge, hello: &Hello) -> Result<u32, B
         .ok_or_else(|| mismatch(if hello.protocol.max < PROTOCOL_RANGE.min { Half::Device } else { Half::Gateway }))
 }
 
-/// Text from a device that nobody has let in yet.
+/// Text from a device before its admission, without control characters.
 fn printable(text: &str) -> String {
     text.chars().filter(char::is_ascii_graphic).take(40).collect()
 }
 
-/// Refuses a key that is not paired, or not any more.
+/// Refuses a key that is unpaired or revoked.
 pub fn refuse_key(known: Option<&Device>, hello: &Hello) -> SessionRefusal {
     let fingerprint = hello.public_key.fingerprint();
     let (code, message) = match known {
@@ -174,26 +174,26 @@ pub fn refuse_for_now(message: &str) -> SessionRefusal {
     }
 }
 
-/// What is to be done about one run when its device is back.
+/// The action for one run when its device is back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Settlement {
-    /// The offer was taken and nothing executed: write the start down, and tell the device to begin.
+    /// The offer was accepted and nothing executed: store the start, and let the device begin.
     Start {
-        /// Whether the start was written down and the run awaits reconciliation since.
+        /// Whether the start was stored before, and the run awaits reconciliation since.
         in_doubt: bool,
     },
-    /// The offer was lost on the way: queue the run again.
+    /// The offer was lost: queue the run again.
     Return,
-    /// The device still executes it: write that down if it was in doubt, and say what is stored.
+    /// The device still executes it: store that if it was in doubt, and report the stored state.
     Resume {
         /// Whether the run awaits reconciliation.
         in_doubt: bool,
     },
-    /// The device was cut off before it wrote anything: it starts again, with the next attempt.
+    /// The device was interrupted before its first write: it starts again, with the next attempt.
     Restart,
-    /// The device does not know what it changed: write that down, and say what is stored. Its user settles it.
+    /// The device does not know what it changed: store that, and report the stored state. Its user settles it.
     Unknown,
-    /// The restart was written down and its offer never arrived: offer the same attempt again.
+    /// The restart was stored and its offer never arrived: offer the same attempt again.
     OfferAgain {
         /// Whether the run awaits reconciliation since.
         in_doubt: bool,
@@ -203,15 +203,15 @@ pub enum Settlement {
         /// The attempt that the device still has in its journal.
         held: u32,
     },
-    /// The device executed it and knows nothing of it any more.
+    /// The device executed it and has no record of it any more.
     Lose,
-    /// The device finished; its report follows. Say what is stored.
+    /// The device finished; its report follows. Report the stored state.
     ExpectFinish,
     /// The device holds an attempt that is not the run's.
     Revoke(RevokeCode),
 }
 
-/// Compares what the tables say a device holds with what it says itself.
+/// Compares the runs that the tables assign to a device with those it reports.
 pub fn settle(held: &[HeldRun], in_flight: &[InFlightRun]) -> Vec<(RunId, u32, Settlement)> {
     let held_by_id: HashMap<RunId, &HeldRun> = held.iter().map(|run| (run.run_id, run)).collect();
     let claimed = in_flight.iter().map(|entry| {
@@ -242,16 +242,16 @@ pub fn settle(held: &[HeldRun], in_flight: &[InFlightRun]) -> Vec<(RunId, u32, S
     claimed.chain(unclaimed).collect()
 }
 
-/// Whether the offer of a restart never arrived: had the device taken it, its journal would hold the
-/// newer attempt in place of this one. Nothing was executed since, also of what is unknown and is to run again.
-/// Had any device accepted it, this journal is an old one or a copy, which cannot know what became of it.
+/// Whether the offer of a restart never arrived: had the device accepted it, its journal would hold the newer attempt
+/// in place of this one. So nothing was executed since, which also holds for a run with an unknown outcome that is to
+/// run again. Had any device accepted it, this journal is an old one or a copy, which cannot know the outcome.
 fn offer_was_lost(run: &HeldRun, entry: &InFlightRun) -> bool {
     let waits = nothing_happened(entry) || entry.status == InFlightStatus::Unknown;
-    // Further away it is fenced off: the gateway was restored, and knows nothing of those in between.
+    // A larger distance is fenced off: the gateway was restored, and does not know the attempts in between.
     run.is_reoffered && entry.attempt + 1 == run.attempt && waits
 }
 
-/// Whether the device says that it executed nothing of this attempt that could have changed anything.
+/// Whether the device reports that this attempt executed nothing that could have changed anything.
 fn nothing_happened(entry: &InFlightRun) -> bool {
     matches!(entry.status, InFlightStatus::Interrupted | InFlightStatus::Taken)
 }
@@ -262,7 +262,7 @@ fn settle_one(state: RunState, status: InFlightStatus) -> Settlement {
         (RunState::Queued, Taken) => Settlement::Start { in_doubt: false },
         // A device executes only after a durable start; this one did not, so it must not go on.
         (RunState::Queued, _) => Settlement::Revoke(RevokeCode::StaleAttempt),
-        // The start was written down and never arrived.
+        // The start was stored and never arrived.
         (_, Taken) => Settlement::Start { in_doubt: state == RunState::AwaitingReconciliation },
         (_, Running) => Settlement::Resume { in_doubt: state == RunState::AwaitingReconciliation },
         (_, Interrupted) => Settlement::Restart,
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(given_up, Settlement::Start { in_doubt: true });
     }
 
-    /// As after its home was brought back from a backup, or with a copy of it that somebody started.
+    /// As after its home was restored from a backup, or with a copy of it.
     #[test]
     fn an_attempt_that_was_accepted_is_not_offered_to_a_journal_that_does_not_know_it() {
         use InFlightStatus::*;
@@ -364,7 +364,7 @@ mod tests {
             assert_eq!(settle(&[stopping], &[says(InFlightStatus::Finished, 2)])[0].2, Settlement::ExpectFinish);
             assert!(matches!(settle(&[stopping], &[says(InFlightStatus::Running, 2)])[0].2, Settlement::Resume { .. }));
             assert_eq!(settle(&[stopping], &[])[0].2, Settlement::Lose);
-            // Its device knows of the stop soon, and ends it.
+            // Its device soon learns of the stop, and ends it.
             assert_eq!(settle(&[stopping], &[says(Unknown, 2)])[0].2, Settlement::Unknown);
         }
     }

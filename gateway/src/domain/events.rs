@@ -1,9 +1,9 @@
-//! What a stream of a run's events shows, from where, and until when.
+//! The event stream of a run: its contents, its start, and its end.
 //!
-//! A stream begins with the run's record, goes on with every stored event behind its cursor, and
-//! ends with the final one. The cursor is the only truth: an event is shown when it is the next
-//! number, skipped when it was shown, and read from the tables when there is a gap. So a stream that
-//! was told too much, too little or nothing still shows each event once and in order.
+//! A stream begins with the run's record, goes on with every stored event after its cursor, and ends with the final
+//! one. The cursor is the only truth: an event is shown when it is the next number, skipped when it was shown, and read
+//! from the tables when there is a gap. So a stream that received too many notifications, too few or none still shows
+//! each event once and in order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,18 +43,18 @@ pub struct EventStreams {
     draining: CancellationToken,
 }
 
-/// One thing that a stream shows.
+/// One item of a stream.
 #[derive(Debug)]
 pub enum StreamFrame {
     /// The record as it was when the stream began.
     Snapshot(Box<Run>),
     /// A stored event.
     Event(Arc<SerializedEvent>),
-    /// The run began to wait for its device.
+    /// The run started to wait for its device.
     Waiting(StateReason),
-    /// The assistant writes.
+    /// A piece of the assistant's message.
     Said(Arc<MessagePiece>),
-    /// The gateway stops; the stream goes on elsewhere.
+    /// The gateway stops; the stream continues elsewhere.
     Closing,
 }
 
@@ -71,7 +71,7 @@ pub struct EventStream {
     backlog: VecDeque<Arc<SerializedEvent>>,
     /// Whether the tables may hold more than the backlog.
     behind: bool,
-    /// `None`: the run has ended, nothing comes any more.
+    /// `None`: the run has ended and there are no further events.
     live: Option<broadcast::Receiver<FeedUpdate>>,
     ended: bool,
     key: KeyWatch,
@@ -80,7 +80,7 @@ pub struct EventStream {
     _counted: OpenStreamGuard,
 }
 
-/// A read that may wait, for as long as this is held.
+/// A permit for a read that may wait, for as long as this is held.
 #[derive(Debug)]
 pub struct WaitPermit {
     key: KeyWatch,
@@ -88,25 +88,25 @@ pub struct WaitPermit {
 }
 
 impl WaitPermit {
-    /// Waits until the key is good no more, and says what a request with it would be refused with.
+    /// Waits until the key is no longer valid; returns the refusal that a request with it would get.
     pub async fn ended(&self) -> Refusal {
         self.key.ended().await
     }
 }
 
-/// Some of a run's events.
+/// A page of a run's events.
 #[derive(Debug)]
 pub struct RunEventPage {
     /// Oldest first.
     pub events: Vec<RunEvent>,
-    /// After which event to go on.
+    /// The cursor of the next page.
     pub last: u64,
     /// Whether there are more already.
     pub has_more: bool,
 }
 
 impl EventStreams {
-    /// Streams that close when `draining` is cancelled, and the work that keeps them going until `stop`.
+    /// Streams that close when `draining` is cancelled, and the task that feeds them until `stop`.
     pub fn new(
         store: Store,
         limits: &CallerLimits,
@@ -120,7 +120,7 @@ impl EventStreams {
         (Self { store, feeds, vigil, places, waits, draining }, work)
     }
 
-    /// Lets a read of this caller wait for a change.
+    /// A permit for a read of this caller that waits for a change.
     pub fn wait(&self, caller: &Caller) -> Result<WaitPermit, Refusal> {
         let place = self.waits.acquire(caller.app_id());
         let place = place.ok_or(Refusal::TooManyWaits { limit: self.waits.limit() })?;
@@ -155,7 +155,7 @@ impl EventStreams {
             let joined = self.feeds.join(run_id, last_sequence, seen).await;
             let FeedSubscription { last, news, seen } = joined.ok_or(Refusal::Draining)?;
             stream.live = Some(news);
-            // What others were told before this one joined is in the tables.
+            // Updates from before this stream joined are in the tables.
             stream.behind |= stream.cursor < last;
             let waiting = stream.note(seen).map(StreamFrame::Waiting);
             stream.first.extend(waiting);
@@ -174,7 +174,7 @@ impl EventStreams {
         Ok(RunEventPage { events, last, has_more })
     }
 
-    /// The run, if this caller may see it and it has come as far as `after`.
+    /// The run, if this caller may see it and its events reach `after`.
     async fn run(&self, caller: &Caller, run_id: RunId, after: u64) -> Result<Run, Refusal> {
         let run = runs::find(&self.store, caller, run_id).await.map(runs::visible_run)?;
         if after > run.last_sequence {
@@ -185,12 +185,12 @@ impl EventStreams {
 }
 
 impl EventStream {
-    /// Which run it shows.
+    /// The run of the stream.
     pub fn run_id(&self) -> RunId {
         self.run_id
     }
 
-    /// The next thing to show; `None` at the end. Dropping the future loses nothing.
+    /// The next item; `None` at the end. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<StreamFrame> {
         if let Some(frame) = self.first.pop_front() {
             return Some(frame);
@@ -198,7 +198,7 @@ impl EventStream {
         if self.ended {
             return None;
         }
-        // Also a stream that has much to catch up with ends when it is to.
+        // A stream that has much to catch up with must end in time, too.
         let (draining, key) = (self.draining.clone(), self.key.clone());
         let frame = tokio::select! {
             biased;
@@ -216,7 +216,7 @@ impl EventStream {
                 return Some(self.show(told));
             }
             if self.behind {
-                // Boxed, so that a stream that only waits is small.
+                // Boxed, so that an idle stream is small.
                 Box::pin(self.catch_up()).await;
             } else if let Some(frame) = self.hear().await {
                 return Some(frame);
@@ -240,7 +240,7 @@ impl EventStream {
                 self.behind = read.len() == CATCH_UP_EVENTS as usize;
                 self.backlog = read;
             }
-            // The caller comes again, here or elsewhere, and goes on behind what it has.
+            // The caller reconnects, here or elsewhere, and continues after its last event.
             Ok(Err(error)) => self.give_up(&error),
             Err(error) => self.give_up(&error),
         }
@@ -251,7 +251,7 @@ impl EventStream {
         self.ended = true;
     }
 
-    /// Waits for news; `None` when there was none to show.
+    /// Waits for an update; `None` when there was none to show.
     async fn hear(&mut self) -> Option<StreamFrame> {
         let Some(live) = &mut self.live else {
             self.ended = true;
@@ -269,7 +269,7 @@ impl EventStream {
         None
     }
 
-    /// Notes how the run is seen now, and says so if it has begun to wait for its device.
+    /// Stores the run's visible state; returns the reason if it has started to wait for its device.
     fn note(&mut self, (state, reason): VisibleState) -> Option<StateReason> {
         let begins = state == RunState::WaitingForDevice && self.seen != state;
         self.seen = state;

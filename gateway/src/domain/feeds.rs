@@ -1,9 +1,8 @@
-//! One reader for all open streams: what happens in a followed run is read once and told to all.
+//! One reader for all open streams: the events of a followed run are read once and sent to all followers.
 //!
-//! A hint says which run changed; runs that change while one read is under way share the next. So
-//! that a lost hint costs a moment and nothing else, followed runs are also looked at in turn, up to
-//! `LOOKS` of them each second. Nobody relies on hearing everything: a stream that missed
-//! something sees the gap in the sequence and reads it for itself.
+//! A hint says which run changed; runs that change while one read is under way share the next. So that a lost hint
+//! costs a moment and nothing else, followed runs are also polled in turn, up to `RUNS_POLLED_PER_SECOND`. Followers
+//! may miss updates: a stream that did sees the gap in the sequence and reads it from the tables.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -24,63 +23,63 @@ use crate::notify::{MessagePiece, Topic, Watcher};
 use crate::store::Store;
 use crate::store::events::RunProgress;
 
-/// Runs that are looked at each second without a hint.
+/// Runs that are polled each second without a hint.
 const RUNS_POLLED_PER_SECOND: usize = 1000;
 /// Runs in one read.
 const MAX_RUNS_PER_READ: usize = 64;
 /// Events of one run in one read.
 const MAX_EVENTS_PER_READ: usize = 16;
-/// What a stream may leave unheard before it reads for itself.
+/// Updates that a stream may have pending before it reads from the tables.
 const UPDATE_CAPACITY: usize = 32;
-/// Streams that may be waiting to be let in.
+/// Streams that may be waiting to join.
 const JOIN_CAPACITY: usize = 256;
 
 /// The state a caller sees, and why.
 pub type VisibleState = (RunState, Option<StateReasonCode>);
 
-/// An event, written down once for everybody who is told of it.
+/// An event, serialized once for all its followers.
 #[derive(Debug)]
 pub struct SerializedEvent {
-    /// Its place in the run.
+    /// Its number in the run.
     pub sequence: u64,
-    /// What happened.
+    /// Its type.
     pub kind: EventType,
     /// The whole event as JSON.
     pub json: String,
 }
 
 impl SerializedEvent {
-    /// Writes an event down.
+    /// Serializes an event.
     pub fn of(event: &RunEvent) -> Result<Self, serde_json::Error> {
         Ok(Self { sequence: event.sequence, kind: event.kind, json: serde_json::to_string(event)? })
     }
 }
 
-/// What followers of a run are told.
+/// An update for the followers of a run.
 #[derive(Clone, Debug)]
 pub enum FeedUpdate {
-    /// Something was stored.
+    /// An event was stored.
     Event(Arc<SerializedEvent>),
-    /// The run is seen differently, without an event.
+    /// The run's visible state changed without an event.
     Seen(VisibleState),
-    /// The assistant writes.
+    /// A piece of the assistant's message.
     Said {
-        /// What.
+        /// The piece.
         said: Arc<MessagePiece>,
-        /// The last event that was told before. To a stream that has shown a later one this is old:
-        /// the message may be complete already.
+        /// The last event that was sent before. For a stream that has shown a later one this piece is old: the message
+        /// may be complete already.
         last: u64,
     },
 }
 
-/// A follower's place at a feed.
+/// A follower's subscription to a run's feed.
 #[derive(Debug)]
 pub struct FeedSubscription {
-    /// The last event that those who follow the run were told of.
+    /// The last event that the run's followers received.
     pub last: u64,
-    /// How the run was seen when it joined.
+    /// The run's visible state when it joined.
     pub seen: VisibleState,
-    /// Everything from then on.
+    /// All updates from then on.
     pub news: broadcast::Receiver<FeedUpdate>,
 }
 
@@ -91,22 +90,22 @@ struct JoinRequest {
     answer: oneshot::Sender<FeedSubscription>,
 }
 
-/// Lets streams in.
+/// Lets streams join.
 #[derive(Clone)]
 pub struct Feeds(mpsc::Sender<JoinRequest>);
 
-/// The other end: the task that reads.
+/// The task that reads for all feeds.
 pub struct FeedReader {
     store: Store,
     joins: mpsc::Receiver<JoinRequest>,
-    /// What assistants write, in all runs.
+    /// Message pieces of all runs.
     said: broadcast::Receiver<Arc<MessagePiece>>,
     feeds: BTreeMap<RunId, Feed>,
     /// One entry for each feed.
     changes: FuturesUnordered<BoxFuture<'static, FeedChange>>,
     /// Runs to be read next.
     changed: HashSet<RunId>,
-    /// The run that was looked at last.
+    /// The run that was polled last.
     looked: RunId,
 }
 
@@ -117,7 +116,7 @@ struct Feed {
     news: broadcast::Sender<FeedUpdate>,
 }
 
-/// Who may say something in a run.
+/// The device and attempt that may send message pieces in a run.
 struct ActiveAttempt {
     device_id: DeviceId,
     attempt: u32,
@@ -125,14 +124,14 @@ struct ActiveAttempt {
     reported: u64,
 }
 
-/// A run's hint came, or its last follower left.
+/// A hint for a run, or its last follower left.
 struct FeedChange {
     run_id: RunId,
     watcher: Watcher,
 }
 
 impl Feeds {
-    /// Feeds, and the task that keeps them going.
+    /// Creates the feeds, and the task that serves them.
     pub fn new(store: Store) -> (Self, FeedReader) {
         let (sender, joins) = mpsc::channel(JOIN_CAPACITY);
         let reader = FeedReader {
@@ -147,8 +146,7 @@ impl Feeds {
         (Self(sender), reader)
     }
 
-    /// Follows a run that was read a moment ago with this last event and this state. `None`: the
-    /// gateway has stopped.
+    /// Follows a run that was just read with this last event and this state. `None`: the gateway has stopped.
     pub async fn join(&self, run_id: RunId, last: u64, seen: VisibleState) -> Option<FeedSubscription> {
         let (answer, joined) = oneshot::channel();
         self.0.send(JoinRequest { run_id, last, seen, answer }).await.ok()?;
@@ -157,7 +155,7 @@ impl Feeds {
 }
 
 impl FeedReader {
-    /// Reads and tells until `stop`.
+    /// Reads and sends updates until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut look = tokio::time::interval(Duration::from_secs(1));
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -167,7 +165,7 @@ impl FeedReader {
                 Some(join) = self.joins.recv() => self.join(join),
                 Some(change) = self.changes.next() => self.note(change),
                 _ = look.tick() => self.look(),
-                // Whoever cannot listen as fast as is said misses something, and nothing that counts.
+                // A slow reader misses some pieces; that is harmless.
                 Ok(said) = self.said.recv() => self.pass_on(said),
             }
             self.read().await;
@@ -179,15 +177,15 @@ impl FeedReader {
             let news = broadcast::Sender::new(UPDATE_CAPACITY);
             let watcher = self.store.notifier().watch(Topic::Run(run_id));
             self.changes.push(change(run_id, watcher, news.clone()));
-            // What happened between the caller's reading and this moment.
+            // Events between the caller's reading and this moment.
             self.changed.insert(run_id);
             Feed { last, seen, speaker: None, news }
         });
         if feed.last < last {
-            // Whoever knows more than was told here must not be shown what is older.
+            // A caller that knows more than was sent here must not be shown something older.
             self.changed.insert(run_id);
         }
-        // Whoever does not wait any more needs no place.
+        // A caller that no longer waits needs no subscription.
         let _ = answer.send(FeedSubscription { last: feed.last, seen: feed.seen, news: feed.news.subscribe() });
     }
 
@@ -210,7 +208,7 @@ impl FeedReader {
         }
     }
 
-    /// The next runs in turn.
+    /// Polls the next runs in turn.
     fn look(&mut self) {
         let turn: Vec<RunId> = self
             .feeds
@@ -222,7 +220,7 @@ impl FeedReader {
         self.changed.extend(turn);
     }
 
-    /// Everything that is at hand, so that one read is enough for it.
+    /// Collects all pending changes, so that one read is enough for them.
     fn gather(&mut self) {
         while let Ok(join) = self.joins.try_recv() {
             self.join(join);
@@ -230,7 +228,7 @@ impl FeedReader {
         while let Some(Some(change)) = self.changes.next().now_or_never() {
             self.note(change);
         }
-        // Said before what is read next happened.
+        // These pieces were sent before the events that are read next.
         for _ in 0..self.said.len() {
             if let Ok(said) = self.said.try_recv() {
                 self.pass_on(said);
@@ -268,8 +266,8 @@ impl FeedReader {
 }
 
 impl ActiveAttempt {
-    /// Pieces and events come on different ways. A piece that was overtaken by an event is left out:
-    /// that event may have completed its message.
+    /// Pieces and events arrive on different ways. A piece that an event has overtaken is dropped: that event may have
+    /// completed its message.
     fn may_say(&self, said: &MessagePiece) -> bool {
         (said.device_id, said.attempt) == (self.device_id, self.attempt) && said.after >= self.reported
     }
@@ -281,7 +279,7 @@ impl Feed {
         self.speaker = Some(ActiveAttempt { device_id, attempt, reported: device_seq });
         for event in &progress.events {
             self.last = event.sequence;
-            // An event that cannot be written is a gap, which a stream that reads it reports.
+            // An event that cannot be serialized is a gap, which a stream that reads it reports.
             if let Ok(told) = SerializedEvent::of(event) {
                 let _ = self.news.send(FeedUpdate::Event(Arc::new(told)));
             }
@@ -294,7 +292,7 @@ impl Feed {
     }
 }
 
-/// No run comes before this.
+/// The identifier before all runs.
 fn before_all() -> RunId {
     uuid::Uuid::nil().into()
 }

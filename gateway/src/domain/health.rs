@@ -1,7 +1,6 @@
-//! What is wrong with a gateway: typed problems, the same list for `status`, `doctor` and the metrics.
+//! The problems of a gateway: typed, with the same list for `status`, `doctor` and the metrics.
 //!
-//! One cause hides what follows from it, and each problem lasts a while before it counts: conditions are about how long
-//! something has been so.
+//! A cause hides the problems that follow from it, and each problem must last a while before it counts.
 
 use std::time::Duration;
 
@@ -16,14 +15,14 @@ use crate::store::status_counts::DeviceCounts;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Work is not done that should be.
+    /// Work that is due is not done.
     Fail,
-    /// Work is done, and may not be for long.
+    /// Work is done, and may soon not be.
     Warn,
 }
 
 impl Severity {
-    /// As programs read it.
+    /// The word for programs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Fail => "fail",
@@ -40,17 +39,17 @@ pub enum HealthCode {
     StoreUnavailable,
     /// The database lacks migrations.
     SchemaBehind,
-    /// Nobody looks after the queue.
+    /// The queue's upkeep stands still.
     QueueStalled,
     /// A device was refused because of its version.
     DeviceIncompatible,
     /// Runs wait although their device takes work.
     QueueOld,
-    /// Runs wait and no device is there.
+    /// Runs wait and no device is connected.
     NoDevice,
     /// Callbacks do not arrive.
     CallbacksLate,
-    /// Nobody knows what became of some runs.
+    /// The outcome of some runs is unknown.
     RunsUnsettled,
 }
 
@@ -67,7 +66,7 @@ impl HealthCode {
         Self::RunsUnsettled,
     ];
 
-    /// As programs read it.
+    /// The word for programs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::StoreUnavailable => "store_unavailable",
@@ -81,7 +80,7 @@ impl HealthCode {
         }
     }
 
-    /// How bad it is.
+    /// The problem's severity.
     pub const fn severity(self) -> Severity {
         match self {
             Self::StoreUnavailable | Self::SchemaBehind | Self::QueueStalled | Self::DeviceIncompatible => {
@@ -91,7 +90,7 @@ impl HealthCode {
         }
     }
 
-    /// What is wrong, in a few words.
+    /// The problem in a few words.
     pub const fn title(self) -> &'static str {
         match self {
             Self::StoreUnavailable => "The database does not answer",
@@ -105,7 +104,7 @@ impl HealthCode {
         }
     }
 
-    /// What it may follow from, and is hidden by then.
+    /// The problems that may cause this one and hide it.
     pub const fn follows(self) -> &'static [Self] {
         match self {
             Self::QueueStalled => &[Self::StoreUnavailable],
@@ -116,18 +115,18 @@ impl HealthCode {
     }
 }
 
-/// Something that is wrong.
+/// A problem of the gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayProblem {
-    /// What.
+    /// The kind of problem.
     pub code: HealthCode,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// What, in a few words.
+    /// The problem in a few words.
     pub title: String,
-    /// What was seen.
+    /// What was observed.
     pub text: String,
-    /// What to do.
+    /// The next step to take.
     pub next: String,
 }
 
@@ -138,32 +137,32 @@ impl GatewayProblem {
     }
 }
 
-/// What a look is made from.
+/// The observations of one health check.
 #[derive(Clone, Debug, Default)]
 pub struct HealthSnapshot {
     /// Devices, if the database answered.
     pub devices: Vec<Device>,
-    /// The runs that each has before it.
+    /// The counts of each device's runs.
     pub census: Vec<DeviceCounts>,
     /// Deliveries that wait, and seconds since the oldest was queued.
     pub callbacks: (u64, f64),
     /// The newest migration of the database; `None` while it does not answer.
     pub migration: Option<i32>,
-    /// Since when nobody looked after the queue.
+    /// The time since the queue's upkeep last succeeded.
     pub queue: Duration,
 }
 
-/// The loop goes round every second; this many without it are no hiccup.
+/// The loop iterates every second; this many without an iteration are no hiccup.
 pub const QUEUE_LOOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// A run that waits so long for a device that is there is worth a look.
+/// A run that waits so long for a connected device is a problem.
 const QUEUE_AGE_LIMIT_S: f64 = 300.0;
-/// And so long for one that is not.
+/// And so long for a device that is away.
 const NO_DEVICE_AGE_LIMIT_S: f64 = 900.0;
-/// A receiver that is back within that time loses nothing.
+/// A receiver that recovers within that time loses no delivery.
 const CALLBACK_AGE_LIMIT_S: f64 = 3600.0;
 
 impl HealthSnapshot {
-    /// Looks. `queue`: for how long nobody has looked after the queue.
+    /// Takes a snapshot. `queue`: the time since the queue's upkeep last succeeded.
     pub async fn now(store: &Store, queue: Duration) -> Self {
         let Ok(migration) = store.applied_migration().await else { return Self { queue, ..Self::default() } };
         Self {
@@ -191,7 +190,7 @@ impl HealthSnapshot {
         std::array::from_fn(|place| self.census.iter().map(|device| device.started[place]).sum())
     }
 
-    /// What is wrong, the worst first, without what follows from something else that is wrong.
+    /// The problems, the worst first, without those that follow from another.
     pub fn problems(&self) -> Vec<GatewayProblem> {
         let mut found: Vec<_> = self.all().into_iter().flatten().collect();
         let codes: Vec<_> = found.iter().map(|problem| problem.code).collect();

@@ -1,9 +1,9 @@
-//! Ends what a key left open that is good no more: streams, and reads that wait.
+//! Ends the open streams and waiting reads of keys that are no longer valid.
 //!
-//! A key is checked when a request comes. What stays open after that is ended here, within the 5 s
-//! of the threat model (A6): all keys in use are looked at together, twice a second. A key that was
-//! revoked at another replica while the database cannot be reached from here looks like any other
-//! key then, so whatever could not be confirmed for a while is ended too. Its callers come again.
+//! A key is checked when a request arrives. What stays open after that is ended here, within the 5 s of the threat
+//! model (A6): all keys in use are checked together, twice a second. A key that was revoked at another replica while
+//! the database cannot be reached from here looks like any other key then, so a key that could not be confirmed for a
+//! while is ended too. Its callers come again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -17,15 +17,15 @@ use super::access::Caller;
 use super::refusal::Refusal;
 use crate::store::{Error, Store};
 
-/// The pause between two looks.
+/// The pause between two checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// How long the database may take for one look.
+/// How long the database may take for one check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
-/// After so long without a confirmation a key counts as gone. That is seen after a pause and a
-/// look that failed, so what is open ends within 3.5 s.
+/// After so long without a confirmation a key counts as invalid. That is noticed after a pause and a failed check, so
+/// its streams end within 3.5 s.
 const CONFIRMATION_TTL: Duration = Duration::from_secs(2);
 
-/// Watches the keys with which something is open.
+/// Watches the keys that have something open.
 #[derive(Clone)]
 pub struct KeyWatcher {
     store: Store,
@@ -34,7 +34,7 @@ pub struct KeyWatcher {
 
 struct WatchEntry {
     key: Weak<WatchState>,
-    /// When the database was asked that last said the key is good.
+    /// The time of the last query that confirmed the key.
     confirmed: Instant,
 }
 
@@ -44,12 +44,12 @@ struct WatchState {
     why: OnceLock<Refusal>,
 }
 
-/// A key that is watched for as long as this is held.
+/// A watched key, for as long as this is held.
 #[derive(Clone, Debug)]
 pub struct KeyWatch(Arc<WatchState>);
 
 impl KeyWatch {
-    /// Waits until the key is good no more, and says what a request with it would be refused with.
+    /// Waits until the key is no longer valid; returns the refusal that a request with it would get.
     pub async fn ended(&self) -> Refusal {
         self.0.over.cancelled().await;
         self.0.why.get().cloned().unwrap_or(Refusal::Internal)
@@ -58,19 +58,19 @@ impl KeyWatch {
 
 impl WatchState {
     fn end(&self, why: Refusal) {
-        // Whoever was first has said why.
+        // The first reason stays.
         let _ = self.why.set(why);
         self.over.cancel();
     }
 }
 
 impl KeyWatcher {
-    /// Watches nothing yet, and looks only while [`KeyWatcher::run`] runs.
+    /// Watches no key yet, and checks only while [`KeyWatcher::run`] runs.
     pub fn new(store: Store) -> Self {
         Self { store, watched: Arc::default() }
     }
 
-    /// Watches the key of this caller, who was checked a moment ago.
+    /// Watches the key of this caller, which was just checked.
     pub fn watch(&self, caller: &Caller) -> KeyWatch {
         let mut watched = self.lock();
         if let Some(key) = watched.get(&caller.key_id()).and_then(|entry| entry.key.upgrade()) {
@@ -82,7 +82,7 @@ impl KeyWatcher {
         KeyWatch(key)
     }
 
-    /// Looks at the watched keys now and then, until `stop`.
+    /// Checks the watched keys at intervals, until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         while stop.run_until_cancelled(tokio::time::sleep(CHECK_INTERVAL)).await.is_some() {
             self.look().await;
@@ -121,7 +121,7 @@ impl KeyWatcher {
         }
     }
 
-    /// The keys with which something is open still.
+    /// The keys that still have something open.
     fn in_use(&self) -> Vec<KeyId> {
         let mut watched = self.lock();
         watched.retain(|_, entry| entry.key.strong_count() > 0);
@@ -129,7 +129,7 @@ impl KeyWatcher {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<KeyId, WatchEntry>> {
-        // Nothing panics while it holds the lock.
+        // No code panics while it holds the lock.
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

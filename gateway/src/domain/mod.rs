@@ -1,30 +1,30 @@
-//! What may happen: every decision of the gateway, without HTTP, SSH or SQL.
+//! The domain: every decision of the gateway, without HTTP, SSH or SQL.
 //!
 //! | file | what it decides |
 //! |---|---|
 //! | [`access`] | who a caller is and what its key allows |
-//! | `failures` | how often a source may come without a good key |
+//! | `auth_failures` | how often a source may come without a good key |
 //! | [`rates`] | how many requests a key may make |
 //! | [`body_quota`] | how many bodies of a key are read at once |
 //! | [`admission`] | whether a submission becomes a run |
-//! | [`conversations`] | who may have a conversation, and speak in it |
+//! | [`conversations`] | who may have a conversation, and send messages |
 //! | [`operations`] | who may stop a run or reset a conversation |
 //! | [`runs`] | how a stored run is seen |
 //! | [`run_list`] | which runs a list shows |
 //! | [`events`] | what a stream of a run's events shows, from where, and until when |
 //! | [`feeds`] | one reader for all open streams |
 //! | [`quota`] | how many of a kind may be there at once |
-//! | `samples` | events that never happened, for receivers to be tried with |
+//! | `samples` | events of runs that never existed, for trying receivers |
 //! | [`trial`] | who is sent a stream that shows whether a proxy holds events back |
 //! | [`key_watcher`] | ends what a revoked key left open |
 //! | [`destinations`] | where callbacks may go |
-//! | [`deliveries`] | what receivers are told, in which words, and when again |
+//! | [`deliveries`] | payloads for receivers, and when to retry |
 //! | [`accounts`] | which key is whose, where devices come with accounts |
 //! | [`devices`] | who may open a session, and what happens to the runs it holds |
 //! | [`health`] | what is wrong with this gateway |
 //! | [`webhooks`] | whether an event of another system is genuine, wanted, and what becomes of it |
-//! | [`desktop`] | what a device may ask about its own applications and services |
-//! | [`refusal`] | why not, for a person |
+//! | [`desktop`] | a device's requests about its own applications and services |
+//! | [`refusal`] | why a request was declined, for a person |
 
 pub mod access;
 pub mod accounts;
@@ -55,7 +55,7 @@ use std::time::Duration;
 
 use rates::Rate;
 
-/// The limits that callers can meet.
+/// The limits of callers.
 #[derive(Clone, Copy, Debug)]
 pub struct CallerLimits {
     /// Runs of one application that may wait for a start.

@@ -1,4 +1,4 @@
-//! Stops and resets: who may ask for one, what it is fenced by, who may look at it.
+//! Stops and resets: who may ask for one, its fence, and who may read it.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::store::Store;
 use crate::store::operations::{OperationAction, OperationReply, OperationRequest, Requester};
 use crate::store::requests;
 
-/// What a caller's request is known by.
+/// The identity of a caller's request.
 #[derive(Clone, Debug)]
 pub struct RequestIdentity {
     /// The caller's name for this request.
     pub idempotency_key: String,
-    /// Of the whole body, canonical.
+    /// The digest of the whole body, canonical.
     pub fingerprint: Sha256Digest,
 }
 
@@ -30,7 +30,7 @@ pub struct RequestIdentity {
 pub struct AcceptedOperation {
     /// Its record at this moment.
     pub operation: ControlOperation,
-    /// Whether the request came before.
+    /// Whether the request was repeated.
     pub replayed: bool,
 }
 
@@ -59,7 +59,7 @@ pub async fn stop(
         ask(store, caller, identity, request, OperationAction::Stop { run_id, expected_attempt, reason, retention })
             .await;
     match asked {
-        // Deleted since it was read: its owner is told that, not that it never was.
+        // Deleted since it was read: its owner learns that, not that it never existed.
         Err(Refusal::NotFound) => {
             Err(runs::read(store, caller, run_id, Duration::ZERO).await.err().unwrap_or(Refusal::NotFound))
         }
@@ -115,7 +115,7 @@ async fn ask(
     }
 }
 
-/// The scopes of which a caller needs one to look at operations at all.
+/// A caller needs one of these scopes to read operations at all.
 pub const READ_SCOPES: [Scope; 2] = [Scope::RunsRead, Scope::ConversationsRead];
 
 /// Reads an operation of this caller, who needs the scope to read its target.

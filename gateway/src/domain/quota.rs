@@ -1,4 +1,4 @@
-//! How many of a kind, or how much of it, may be there at once, counted for each owner.
+//! A limit on how many of a kind, or how much of it, may exist at once, counted for each owner.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,22 +12,22 @@ pub struct Quota<K> {
 }
 
 impl<K: Copy + Eq + Hash> Quota<K> {
-    /// So many places for each owner.
+    /// Creates a quota with so many permits for each owner.
     pub fn new(limit: usize) -> Self {
         Self { counts: Arc::default(), limit }
     }
 
-    /// How many there are for each owner.
+    /// The permits of each owner.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// A place for this owner, or `None` when all are taken.
+    /// A permit for this owner, or `None` when all are taken.
     pub fn acquire(&self, owner: K) -> Option<QuotaPermit<K>> {
         self.acquire_many(owner, 1)
     }
 
-    /// So many places for this owner at once, or `None` when fewer are left.
+    /// So many permits for this owner at once, or `None` when fewer are left.
     pub fn acquire_many(&self, owner: K, many: usize) -> Option<QuotaPermit<K>> {
         let mut counts = self.lock();
         let taken = counts.get(&owner).copied().unwrap_or_default();
@@ -37,12 +37,12 @@ impl<K: Copy + Eq + Hash> Quota<K> {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<K, usize>> {
-        // Nothing panics while it holds the lock.
+        // No code panics while it holds the lock.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A taken place, or several; free again when it is dropped.
+/// One permit, or several; released when it is dropped.
 #[derive(Debug)]
 pub struct QuotaPermit<K: Copy + Eq + Hash> {
     places: Quota<K>,

@@ -1,4 +1,4 @@
-//! How many requests each key may make: so many a second, and a burst above that.
+//! The request rate of each key: so many a second, and a burst above that.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,12 +11,12 @@ use governor::middleware::StateInformationMiddleware;
 use governor::state::keyed::DefaultKeyedStateStore;
 use governor::{Quota, RateLimiter};
 
-/// Requests of one key.
+/// The rate of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
-    /// A second, in the long run.
+    /// Requests a second, in the long run.
     pub per_second: NonZeroU32,
-    /// At once, after a while of silence.
+    /// Requests at once, after a pause.
     pub burst: NonZeroU32,
 }
 
@@ -28,7 +28,7 @@ impl Default for Rate {
     }
 }
 
-/// What a key has left after a request.
+/// The rate limit's status after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateStatus {
     /// Whether the request was still within the rate.
@@ -40,14 +40,14 @@ pub struct RateStatus {
 }
 
 impl RateStatus {
-    /// Seconds after which a silent key has its whole burst again.
+    /// Seconds after which an idle key has its whole burst again.
     pub fn full_after_s(&self) -> u32 {
         (self.rate.burst.get() - self.remaining).div_ceil(self.rate.per_second.get())
     }
 }
 
 impl Rate {
-    /// So many events of a webhook a second, and as many at once as a key has of them.
+    /// The rate of a webhook: so many events a second, and a burst of a few seconds' worth.
     pub fn of_webhook(per_second: u32) -> Self {
         let per_second = NonZeroU32::new(per_second).unwrap_or(NonZeroU32::MIN);
         Self { per_second, burst: per_second.saturating_mul(WEBHOOK_BURST_S) }
@@ -59,7 +59,7 @@ const WEBHOOK_BURST_S: NonZeroU32 = NonZeroU32::new(4).expect("not zero");
 
 type Limiter<K> = RateLimiter<K, DefaultKeyedStateStore<K>, DefaultClock, StateInformationMiddleware>;
 
-/// Requests after which keys that were silent for long are forgotten.
+/// Requests after which keys that were idle for long are removed.
 const CLEANUP_INTERVAL_REQUESTS: u32 = 1 << 16;
 
 /// Counts the requests of every key on this replica.
@@ -100,10 +100,10 @@ impl<K: Hash + Eq + Clone> Default for RatesByRate<K> {
 }
 
 impl<K: Hash + Eq + Clone> RatesByRate<K> {
-    /// Counts one request of a key that has this rate now. One whose rate was changed begins anew.
+    /// Counts one request of a key with its current rate. A changed rate begins a new count.
     pub fn count(&self, rate: Rate, key: K) -> RateStatus {
         let rates = {
-            // Nothing panics while it holds the lock, and there are few rates.
+            // No code panics while it holds the lock, and there are few rates.
             let mut by_rate = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             by_rate.entry(rate).or_insert_with(|| Rates::new(rate)).clone()
         };

@@ -1,4 +1,4 @@
-//! Why not: every reason for which the gateway declines a caller's request.
+//! The refusals: every reason for which the gateway declines a caller's request.
 
 use deskgate_protocol::management::Scope;
 use deskgate_protocol::{ConversationId, OperationId, RunId};
@@ -32,10 +32,10 @@ pub enum Refusal {
     /// The key is bound to another subject.
     #[error("This application key is bound to another subject.")]
     SubjectNotAllowed,
-    /// It does not exist, or the caller may not know of it.
+    /// The object does not exist, or the caller may not know of it.
     #[error("There is nothing at this address that this caller may see.")]
     NotFound,
-    /// It ended, and its time is over. Only its owner is told.
+    /// The run ended, and its retention is over. Only its owner is shown this.
     #[error("This run has ended and was deleted when its time was over.")]
     RunPurged,
     /// The desktop user paused access.
@@ -44,7 +44,7 @@ pub enum Refusal {
     /// The key of the request belongs to other work.
     #[error("This Idempotency-Key was used for a request with a different body. New work needs a new key.")]
     IdempotencyKeyReused {
-        /// What came of that other request.
+        /// The result of that other request.
         existing: PriorResult,
     },
     /// The conversation was reset since the caller read it.
@@ -52,21 +52,21 @@ pub enum Refusal {
         "The conversation is in generation {current_generation}. Read it and decide whether the request still fits."
     )]
     GenerationMismatch {
-        /// Its generation now.
+        /// The current generation.
         current_generation: u32,
     },
-    /// The conversation has something else under way.
+    /// The conversation is busy.
     #[error("The conversation has a message or a reset under way. Wait for its end and try again.")]
     ConversationBusy {
-        /// The run of that message.
+        /// The run it works on.
         active_run_id: Option<RunId>,
-        /// That reset.
+        /// The reset that is under way.
         operation_id: Option<OperationId>,
     },
     /// The run was handed to its device once more since the caller read it.
     #[error("The run is in attempt {current_attempt}. Read it and decide whether it is still to be stopped.")]
     AttemptMismatch {
-        /// Its attempt now.
+        /// The current attempt.
         current_attempt: u32,
     },
     /// Too many runs wait.
@@ -104,22 +104,22 @@ pub enum Refusal {
         /// How many may wait.
         limit: usize,
     },
-    /// A cursor that no answer gave out.
+    /// A cursor that was not given out.
     #[error("This is no place in the run's events. Use the id of an event, or leave it out to begin with the first.")]
     InvalidCursor,
     /// Values that are not acceptable.
     #[error("The request body is not acceptable.")]
     Invalid(Vec<Flaw>),
-    /// An event's signature does not count, or nobody is there for it. Which it was is not said.
+    /// An event's signature is invalid, or the webhook does not exist. Both look alike.
     #[error("The signature is not valid for this address.")]
     SignatureInvalid,
     /// An event that is not JSON.
     #[error("The event is not JSON that can be read.")]
     EventNotJson,
-    /// An event that cannot become what its webhook makes of events.
+    /// An event that its webhook's mapping cannot turn into a run.
     #[error("The event does not fit the webhook's mapping: {reason}.")]
     MappingFailed {
-        /// Without a full stop.
+        /// The reason, without a full stop.
         reason: String,
     },
     /// Too many events.
@@ -131,12 +131,12 @@ pub enum Refusal {
     /// The gateway is stopping.
     #[error("This gateway is stopping. Nothing was accepted; try again.")]
     Draining,
-    /// A fault of ours, which the log describes.
+    /// A fault of the gateway, which the log describes.
     #[error("The gateway failed. The log names this request.")]
     Internal,
 }
 
-/// What came of an earlier request with the same Idempotency-Key.
+/// The result of an earlier request with the same Idempotency-Key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriorResult {
     /// A run.
@@ -159,11 +159,11 @@ impl From<store::requests::RequestResult> for PriorResult {
 /// One thing that is wrong with a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flaw {
-    /// Where: a JSON Pointer (RFC 6901).
+    /// The position: a JSON Pointer (RFC 6901).
     pub pointer: String,
-    /// For programs.
+    /// The reason, for programs.
     pub code: &'static str,
-    /// For people.
+    /// The reason, for people.
     pub detail: String,
 }
 

@@ -1,4 +1,4 @@
-//! Which of a caller's runs a list shows.
+//! The list of a caller's runs: filters, and their form in the store.
 
 use deskgate_protocol::run::{Phase, Run, RunState};
 use deskgate_protocol::{ConversationId, EndpointId, Timestamp};
@@ -9,18 +9,18 @@ use super::runs::visible_run;
 use crate::store::run_list::{RunQuery, WaitCause};
 use crate::store::{Page, PagePosition, Store};
 
-/// What to show; what is `None` excludes nothing.
+/// The filter of a list of runs; `None` excludes nothing.
 #[derive(Clone, Debug, Default)]
 pub struct RunFilter {
     /// Only runs of this service.
     pub endpoint_id: Option<EndpointId>,
     /// Only messages of this conversation.
     pub conversation_id: Option<ConversationId>,
-    /// Only runs that are seen in this state at this moment.
+    /// Only runs whose visible state is this one.
     pub state: Option<RunState>,
     /// Only runs in this phase.
     pub phase: Option<Phase>,
-    /// Only what was accepted under this key, whatever it was addressed to.
+    /// Only runs that were accepted under this key, at any address.
     pub idempotency_key: Option<String>,
     /// Only runs whose `created_at`, as it is shown, is later.
     pub created_after: Option<Timestamp>,
@@ -40,7 +40,7 @@ pub async fn list(
     Ok(store.runs_of_caller(&sought, limit).await?.map(visible_run))
 }
 
-/// The filter in the store's words; `None` when nothing can fit.
+/// The filter as the store takes it; `None` when nothing can match.
 fn sought<'a>(caller: &'a Caller, filter: &RunFilter, before: Option<PagePosition>) -> Option<RunQuery<'a>> {
     let fits = |state: &RunState| {
         filter.state.is_none_or(|wanted| wanted == *state) && filter.phase.is_none_or(|phase| phase == state.phase())

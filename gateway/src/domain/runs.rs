@@ -1,4 +1,4 @@
-//! How a stored run is seen.
+//! How a stored run is shown to callers.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::store::Store;
 use crate::store::devices::Presence;
 use crate::store::runs::StoredRun;
 
-/// Hints can be lost, so whoever waits looks for itself this often.
+/// Hints can be lost, so waiting reads poll this often.
 const RUN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The run as a caller sees it at this moment: `queued` reads `waiting_for_device` while the device
@@ -41,11 +41,11 @@ pub fn visible_state(stored: RunState, presence: Presence) -> (RunState, Option<
     }
 }
 
-/// A run of this caller. Its owner, and nobody else, learns that it was there and is deleted.
+/// A run of this caller. Only its owner learns that it existed and was deleted.
 pub async fn find(store: &Store, caller: &Caller, run_id: RunId) -> Result<StoredRun, Refusal> {
     let (app_id, subject) = (caller.app_id(), caller.subject());
     let found = store.run(app_id, subject, run_id).await?;
-    // A run of a service for which the key is not good is looked for as one that never was.
+    // A run of a service that the key may not use is treated as unknown.
     if let Some(stored) = found.filter(|stored| caller.may_use(stored.run.endpoint_id)) {
         return Ok(stored);
     }
@@ -65,7 +65,7 @@ pub async fn read(store: &Store, caller: &Caller, run_id: RunId, wait: Duration)
     }
     let changed = async {
         loop {
-            // Either way it is time to look.
+            // After a change or a timeout alike, it is time to poll.
             let _ = tokio::time::timeout(RUN_POLL_INTERVAL, watcher.changed()).await;
             let mark = store.run_mark(run_id).await?;
             let now = mark.map(|(state, sequence, presence)| (visible_state(state, presence).0, sequence));

@@ -1,4 +1,4 @@
-//! Samples of events, with a run and a conversation that never were: what a developer tries a receiver with.
+//! Sample events of a run and a conversation that never existed: for developers to try a receiver.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) fn data(kind: CallbackEvent) -> String {
     .to_string()
 }
 
-/// The state of a run in which such an event leaves it.
+/// The state in which such an event leaves its run.
 fn state(kind: CallbackEvent) -> Option<RunState> {
     use CallbackEvent::*;
     Some(match kind {

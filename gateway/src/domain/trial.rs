@@ -1,7 +1,7 @@
-//! A stream that shows whether something between a caller and this gateway holds events back.
+//! A stream that shows whether a proxy between a caller and this gateway holds events back.
 //!
-//! Only who has a ticket is sent one. The administrator's `doctor` gets it on the private socket, and any replica knows
-//! it: it is sealed with the key that all have.
+//! It needs a ticket. The administrator's `doctor` gets one on the private socket, and any replica accepts it: it is
+//! encrypted with the key that all have.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,32 +10,32 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::encryption::DataCipher;
 
-/// Makes tickets, and knows them. Clones know the same.
+/// Creates and checks tickets. Clones have the same key.
 #[derive(Clone)]
 pub struct TrialTickets(DataCipher);
 
-/// What a ticket is good for, so that nothing else that was sealed is one.
+/// The encryption context of tickets, so that no other encrypted value is accepted as one.
 const TICKET_CONTEXT: &str = "a trial stream";
-/// Clocks of replicas may differ by a part of it.
+/// How long a ticket is valid; the clocks of replicas may differ by a part of it.
 const TICKET_TTL: Duration = Duration::from_secs(300);
 /// The events of a trial.
 pub const TRIAL_EVENTS: u32 = 5;
-/// Between two of them.
+/// The pause between two events.
 pub const EVENT_INTERVAL: Duration = Duration::from_millis(500);
 
 impl TrialTickets {
-    /// With the key that all replicas have.
+    /// Uses the key that all replicas have.
     pub fn new(seal: DataCipher) -> Self {
         Self(seal)
     }
 
-    /// A ticket for a moment.
+    /// A ticket that is valid for a few minutes.
     pub fn ticket(&self) -> String {
         let until = (now() + TICKET_TTL).as_secs();
         URL_SAFE_NO_PAD.encode(self.0.encrypt(&until.to_be_bytes(), TICKET_CONTEXT))
     }
 
-    /// Whether this is one that is still good.
+    /// Whether this ticket is valid.
     pub fn accept(&self, ticket: &str) -> bool {
         let opened =
             URL_SAFE_NO_PAD.decode(ticket).ok().and_then(|sealed| self.0.decrypt(&sealed, TICKET_CONTEXT).ok());

@@ -1,4 +1,4 @@
-//! One document of the issuer's: a GET without cookies, proxies or redirects, bounded in time and length.
+//! Fetches one document of the issuer: a GET without cookies, proxies or redirects, bounded in time and length.
 
 use std::time::Duration;
 
@@ -19,25 +19,25 @@ use url::{Host, Url};
 
 use crate::config::is_guarded;
 
-/// For all of it.
+/// For the whole request.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a document.
 const MAX_DOCUMENT_BYTES: usize = 256 * 1024;
 /// Bytes of an answer's head.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
-/// Why there is no document. With the address, which is no secret.
+/// Why there is no document. With the address, which is not secret.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{url}: {why}")]
 pub(super) struct FetchError {
     url: String,
     why: String,
-    /// Whether somebody answered that there is none.
+    /// Whether the issuer answered that it does not exist.
     pub(super) absent: bool,
 }
 
 impl FetchError {
-    /// There is one, and it is of somebody else.
+    /// The document exists, and is about another issuer.
     pub(super) fn other(url: &Url, why: &str) -> Self {
         Self { url: url.to_string(), why: why.to_owned(), absent: false }
     }
@@ -68,7 +68,7 @@ async fn get(tls: &TlsConnector, url: &Url) -> Result<(StatusCode, Bytes), Strin
         Host::Ipv6(address) => TcpStream::connect((*address, port)).await,
     };
     let stream = connected.map_err(|error| error.to_string())?;
-    // A small question; nothing is gained by waiting for more to send.
+    // A small request: waiting for more data gains nothing.
     let _ = stream.set_nodelay(true);
     if url.scheme() != "https" {
         return exchange(stream, url).await;
@@ -89,7 +89,7 @@ async fn exchange(
     connecting.max_headers(64).max_buf_size(MAX_HEAD_BYTES);
     let (mut sender, connection) =
         connecting.handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    // It ends with this exchange, whatever the other side does.
+    // The connection ends with this exchange in any case.
     let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
     let authority = &url[url::Position::BeforeHost..url::Position::AfterPort];
     let request = Request::get(&url[url::Position::BeforePath..url::Position::AfterQuery])

@@ -1,4 +1,4 @@
-//! One of the issuer's public keys (RFC 7517, RFC 7518, RFC 8037), and whether it signed something.
+//! One of the issuer's public keys (RFC 7517, RFC 7518, RFC 8037), and signature checks with it.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::config::Algorithm;
 
-/// A key as the issuer publishes it; what is not needed is left out.
+/// A key as the issuer publishes it; unused members are left out.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Jwk {
     kty: String,
@@ -36,7 +36,7 @@ pub(super) struct Jwk {
 }
 
 impl Jwk {
-    /// Whether it may have made signatures of this kind: a key is good for what it is, and for what it says it is for.
+    /// Whether it may make signatures of this kind: its type and its stated purpose must fit.
     pub(super) fn suits(&self, algorithm: Algorithm) -> bool {
         use Algorithm::*;
         let (kind, curve) = match algorithm {

@@ -1,4 +1,4 @@
-//! The issuer's keys: found by its metadata, remembered, and looked for anew when a token names one that is not there.
+//! The issuer's keys: found by its metadata, cached, and fetched again when a token names an unknown one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,19 +13,19 @@ use super::fetch::{self, FetchError};
 use super::key::Jwk;
 use super::token::{InvalidToken, ParsedToken};
 
-/// Keys of one issuer that are remembered.
+/// The most keys of one issuer that are cached.
 const MAX_KEYS: usize = 64;
-/// Tokens that may wait for the issuer at once. Whoever comes with a known key waits for nobody.
+/// Tokens that may wait for the issuer at once. A token with a known key waits for none of them.
 const MAX_WAITING_TOKENS: usize = 64;
 
-/// When the issuer is asked.
+/// When the issuer's keys are fetched.
 #[derive(Clone, Copy, Debug)]
 pub struct JwksTimings {
-    /// At least between two questions, whatever tokens come.
+    /// The pause between two requests, however many tokens arrive.
     pub pause: Duration,
-    /// How old keys may be before the next token has them looked for anew.
+    /// The age of keys after which the next token has them fetched again.
     pub fresh: Duration,
-    /// How old they may be at most, while the issuer is away.
+    /// The largest age of keys, while the issuer is away.
     pub stale: Duration,
 }
 
@@ -39,7 +39,7 @@ impl Default for JwksTimings {
     }
 }
 
-/// What an issuer says of itself (RFC 8414, OpenID Connect Discovery).
+/// An issuer's metadata (RFC 8414, OpenID Connect Discovery).
 #[derive(Deserialize)]
 struct IssuerMetadata {
     issuer: String,
@@ -60,7 +60,7 @@ pub(super) struct IssuerKeys {
     waiting: Semaphore,
 }
 
-/// Where they come from.
+/// The source of the keys.
 struct KeySource {
     issuer: Url,
     issuer_text: String,
@@ -70,15 +70,15 @@ struct KeySource {
 #[derive(Clone, Default)]
 struct CachedKeys {
     keys: Arc<Vec<Jwk>>,
-    /// When they were published, as far as is known here.
+    /// When they were fetched, if ever.
     since: Option<Instant>,
-    /// When the issuer was last asked, whatever came of it.
+    /// When the issuer was last asked, with success or not.
     asked: Option<Instant>,
-    /// Why it said nothing then.
+    /// The error of that request.
     trouble: Option<String>,
 }
 
-/// What the keys that are known say of a token.
+/// The result of checking a token with the known keys.
 enum SignatureCheck {
     Good,
     Bad,
@@ -100,7 +100,7 @@ impl IssuerKeys {
         let fresh = known.since.is_some_and(|since| since.elapsed() < self.clocks.fresh);
         let known = match verdict {
             SignatureCheck::Good if fresh => return Ok(()),
-            // Without a name every key was tried, and the right one may be new.
+            // A token without a key name was checked with every key, and the right one may be new.
             SignatureCheck::Bad if fresh && token.kid.is_some() => return Err(InvalidToken::Signature.into()),
             SignatureCheck::Good => self.asked_since(came).await.unwrap_or(known),
             _ => self.asked_since(came).await?,
@@ -108,7 +108,7 @@ impl IssuerKeys {
         match known.judge(token, self.clocks.stale) {
             SignatureCheck::Good => Ok(()),
             SignatureCheck::Bad => Err(InvalidToken::Signature.into()),
-            // What it would say now nobody knows.
+            // The issuer's answer now is unknown.
             SignatureCheck::NoSuchKey => match known.trouble {
                 Some(trouble) => Err(GrantError::Unavailable(trouble)),
                 None if known.asked.is_none_or(|asked| asked < came) => Err(GrantError::TooSoon),
@@ -117,7 +117,7 @@ impl IssuerKeys {
         }
     }
 
-    /// What is known once the issuer was asked, unless it was asked just now.
+    /// The keys once the issuer was asked, unless it was asked just now.
     async fn asked_since(&self, came: Instant) -> Result<CachedKeys, GrantError> {
         let too_many = |_| GrantError::Unavailable("too many tokens wait for the issuer".to_owned());
         let _one_of_few = self.waiting.try_acquire().map_err(too_many)?;
@@ -130,7 +130,7 @@ impl IssuerKeys {
         let asked = Some(Instant::now());
         change(&self.known, |known| known.asked = asked);
         let (source, known) = (self.source.clone(), self.known.clone());
-        // A task of its own: whoever waits may leave, and the next one is not to begin anew.
+        // A task of its own: when the waiting caller leaves, the next one must not start anew.
         let asking = tokio::spawn(async move {
             let found = source.find().await;
             change(&known, |known| match found {
@@ -146,7 +146,7 @@ impl IssuerKeys {
     }
 
     fn known(&self) -> CachedKeys {
-        // Nothing panics while it holds the lock.
+        // No code panics while it holds the lock.
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -161,7 +161,7 @@ impl KeySource {
         let url = Url::parse(&metadata.jwks_uri);
         let url = url.map_err(|_| FetchError::other(&self.issuer, "its jwks_uri is no address"))?;
         let published: JwksDocument = fetch::json(&self.tls, &url).await?;
-        // Keys of a kind that is not known here are for others.
+        // Keys of unknown types are for other uses.
         let keys = published.keys.into_iter().take(MAX_KEYS).filter_map(|key| serde_json::from_value(key).ok());
         Ok(keys.collect())
     }
@@ -194,7 +194,7 @@ impl CachedKeys {
     }
 }
 
-/// Where an issuer's metadata are: behind the host (RFC 8414, section 3.1), or behind the whole of it (OpenID).
+/// The addresses of an issuer's metadata: after the host (RFC 8414, section 3.1), or after the whole issuer (OpenID).
 fn places(issuer: &Url) -> [Url; 2] {
     let path = issuer.path().trim_end_matches('/');
     [format!("/.well-known/oauth-authorization-server{path}"), format!("{path}/.well-known/openid-configuration")].map(

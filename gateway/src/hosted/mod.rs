@@ -1,18 +1,18 @@
-//! Accounts: judges the access tokens that devices of a hosted gateway come with.
+//! Accounts: verifies the access tokens of devices at a hosted gateway.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | here | the judge |
-//! | `token` | what a token says, and whether that is good here |
-//! | `key` | an issuer's public key, and what it signed |
-//! | `keys` | the issuer's keys: found, remembered, looked for anew |
+//! | here | the verifier |
+//! | `token` | a token's claims, and whether they are good here |
+//! | `key` | an issuer's public key, and signature checks with it |
+//! | `keys` | the issuer's keys: found, cached, fetched again |
 //! | `fetch` | one document of the issuer's |
 //!
-//! **Trust.** Nothing that a token says is believed before its signature holds by a key that the issuer itself publishes
-//! over TLS. What a token may be signed with is the gateway's choice and never the token's (RFC 8725).
+//! **Trust.** A token's claims are used only after its signature was verified by a key that the issuer itself publishes
+//! over TLS. The gateway, never the token, chooses the accepted algorithms (RFC 8725).
 //!
-//! **Failure.** While the issuer is away its keys stay good for a day, so that neither lines nor new tokens notice. A
-//! token by an unknown key has the issuer asked, seldom: nobody can make load with keys that he made up.
+//! **Failure.** While the issuer is away its keys stay valid for a day, so that neither connections nor new tokens
+//! notice. A token by an unknown key makes the gateway ask the issuer, but seldom: made-up keys cannot cause load.
 
 mod fetch;
 mod key;
@@ -33,21 +33,21 @@ use crate::tls::{self, RootsError};
 use keys::IssuerKeys;
 use token::{ParsedToken, TokenRequirements};
 
-/// Why nobody is let in with a token.
+/// Why a token was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
-    /// It is not good here, and never will be.
+    /// The token is not good here, and never will be.
     #[error(transparent)]
     Unfit(#[from] InvalidToken),
-    /// Its key is not known, and the issuer was asked too short a time ago to be asked again.
+    /// Its key is unknown, and the issuer was asked too recently to be asked again.
     #[error("the issuer's keys were looked for just before this")]
     TooSoon,
-    /// Nobody can say now: the issuer's keys are not known.
+    /// The issuer's keys are not known now.
     #[error("the issuer's keys cannot be had: {0}")]
     Unavailable(String),
 }
 
-/// Judges access tokens. Clones share what is known of the issuer.
+/// Verifies access tokens. Clones share the issuer's cached keys.
 #[derive(Clone)]
 pub struct TokenVerifier(Arc<VerifierState>);
 
@@ -58,7 +58,7 @@ struct VerifierState {
 }
 
 impl TokenVerifier {
-    /// For the issuer of these settings. Nothing is asked of it before a token comes.
+    /// Creates a verifier for the issuer of these settings. The issuer is first asked when a token arrives.
     ///
     /// # Errors
     /// The authorities in the settings cannot be read.
@@ -77,19 +77,19 @@ impl TokenVerifier {
         Ok(Self(Arc::new(VerifierState { expected, keys, hosted })))
     }
 
-    /// Whose tokens are judged, and how; the audience is filled in.
+    /// The issuer and the rules for its tokens; the audience is filled in.
     pub fn hosted(&self) -> &HostedSettings {
         &self.0.hosted
     }
 
-    /// Whom a token stands for, and until when.
+    /// The account that a token stands for, and until when.
     ///
     /// # Errors
-    /// The token is not good, or the issuer's keys cannot be had.
+    /// The token is not good, or the issuer's keys cannot be fetched.
     pub async fn grant(&self, text: &str) -> Result<Grant, GrantError> {
         let VerifierState { expected, keys, .. } = &*self.0;
         let token = ParsedToken::read(text, expected)?;
-        // A look at what nobody vouches for yet, so that a stranger's token does not have the issuer asked.
+        // A check of the unverified claims, so that a foreign token does not cause a request to the issuer.
         token.judge(expected, Timestamp::now())?;
         keys.verify(&token).await?;
         Ok(token.judge(expected, Timestamp::now())?)

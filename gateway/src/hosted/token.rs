@@ -1,4 +1,5 @@
-//! What an access token says, and whether that is good here (RFC 7519, RFC 9068, RFC 8725). Pure but for the signature.
+//! An access token's claims, and whether they are good here (RFC 7519, RFC 9068, RFC 8725). Pure except for the
+//! signature.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,48 +16,48 @@ const MAX_SUBJECT_CHARS: usize = 255;
 /// Seconds that clocks may differ.
 pub(super) const LEEWAY_S: i64 = 30;
 
-/// Why a token is not good. Says nothing of what stands in it.
+/// Why a token is not good. Contains none of the token's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidToken {
-    /// It is no signed token.
+    /// The text is not a signed token.
     #[error("the access token is no signed JWT")]
     Malformed,
-    /// It is another kind of token, such as an ID token.
+    /// The token is of another kind, such as an ID token.
     #[error("the token's type is not that of an access token")]
     Type,
-    /// It is signed by something that is not accepted.
+    /// Its algorithm is not accepted.
     #[error("the access token is signed with an algorithm that is not accepted")]
     Algorithm,
-    /// It demands something that is not understood.
+    /// It demands an extension that is not understood.
     #[error("the access token demands an extension that is not understood")]
     Critical,
-    /// The issuer has no such key.
+    /// The issuer has no key of that name.
     #[error("the access token is signed with a key that the issuer does not publish")]
     Key,
-    /// It was changed, or signed by somebody else.
+    /// It was changed, or signed with another key.
     #[error("the access token's signature does not hold")]
     Signature,
     /// Another issuer made it.
     #[error("the access token is of another issuer")]
     Issuer,
-    /// It was made for somebody else.
+    /// It was made for another audience.
     #[error("the access token is not for this gateway")]
     Audience,
-    /// It was made for another program.
+    /// It was made for another client.
     #[error("the access token is of another client")]
     Client,
-    /// It is over.
+    /// It has expired.
     #[error("the access token expired")]
     Expired,
-    /// It begins later.
+    /// It is not valid yet.
     #[error("the access token is not valid yet")]
     NotYet,
-    /// It stands for nobody that can be named.
+    /// Its subject is not usable.
     #[error("the access token names no account")]
     Subject,
 }
 
-/// What a token must be.
+/// The requirements for a token.
 pub(super) struct TokenRequirements {
     pub(super) issuer: String,
     pub(super) audience: String,
@@ -99,13 +100,13 @@ enum Audience {
     Several(Vec<String>),
 }
 
-/// A token that was read. Nothing in it is believed before its signature holds.
+/// A parsed token. Its claims count only once its signature was verified.
 pub(super) struct ParsedToken<'a> {
-    /// What it is signed with.
+    /// The signature's algorithm.
     pub(super) algorithm: Algorithm,
-    /// Which of the issuer's keys it names.
+    /// The name of the issuer's key.
     pub(super) kid: Option<String>,
-    /// What was signed.
+    /// The signed bytes.
     pub(super) signed: &'a [u8],
     /// The signature.
     pub(super) signature: Vec<u8>,
@@ -113,7 +114,7 @@ pub(super) struct ParsedToken<'a> {
 }
 
 impl<'a> ParsedToken<'a> {
-    /// Reads it, and refuses what no key could make good.
+    /// Parses a token, and refuses it where no key could make it good.
     pub(super) fn read(text: &'a str, expected: &TokenRequirements) -> Result<Self, InvalidToken> {
         let malformed = |()| InvalidToken::Malformed;
         if text.len() > MAX_TOKEN_BYTES {
@@ -136,7 +137,7 @@ impl<'a> ParsedToken<'a> {
         Ok(Self { algorithm, kid: header.kid, signed: signed.as_bytes(), signature, claims })
     }
 
-    /// Whether what it says is good at this moment, and whom it stands for then.
+    /// Checks the claims at this moment, and returns the account and the end.
     pub(super) fn judge(&self, expected: &TokenRequirements, now: Timestamp) -> Result<Grant, InvalidToken> {
         let claims = &self.claims;
         if claims.iss != expected.issuer {
@@ -149,7 +150,7 @@ impl<'a> ParsedToken<'a> {
         if !meant {
             return Err(InvalidToken::Audience);
         }
-        // One of the two must be there (RFC 9068, section 2.2), or nobody could tell for which program it was made.
+        // One of the two must be there (RFC 9068, section 2.2), or the token's client would be unknown.
         let mut clients = [&claims.client_id, &claims.azp].into_iter().flatten().peekable();
         if clients.peek().is_none() || clients.any(|client| *client != expected.client_id) {
             return Err(InvalidToken::Client);
@@ -176,7 +177,7 @@ fn parsed<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, InvalidToke
     serde_json::from_slice(bytes).map_err(|_| InvalidToken::Malformed)
 }
 
-/// A NumericDate in whole seconds; one that no clock shows is none.
+/// A NumericDate in whole seconds; refused if it is out of range.
 fn moment(seconds: f64) -> Result<i64, InvalidToken> {
     if (0.0..=253_402_300_000.0).contains(&seconds) { Ok(seconds.floor() as i64) } else { Err(InvalidToken::Malformed) }
 }

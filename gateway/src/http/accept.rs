@@ -1,4 +1,4 @@
-//! Which form of an answer a caller wants: the Accept header (RFC 9110, section 12.5.1).
+//! The form of an answer that a caller wants: the Accept header (RFC 9110, section 12.5.1).
 
 use axum::http::{HeaderMap, header};
 
@@ -11,7 +11,7 @@ pub(super) enum EventFormat {
     Json,
 }
 
-/// The form that is wanted most; a stream when both are wanted alike. `None`: neither.
+/// The preferred form; a stream when both are equal. `None`: neither is accepted.
 pub(super) fn form(headers: &HeaderMap) -> Option<EventFormat> {
     let ranges: Vec<_> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     let ranges = ranges.join(",");
@@ -26,7 +26,7 @@ pub(super) fn form(headers: &HeaderMap) -> Option<EventFormat> {
     }
 }
 
-/// How much a type is wanted, in thousandths: what the range says that names it most exactly.
+/// How much a type is wanted, in thousandths: the weight of the range that names it most exactly.
 fn weight(ranges: &str, kind: &str, subtype: &str) -> u16 {
     let fitting = ranges.split(',').filter_map(|range| {
         let mut parts = range.split(';').map(str::trim);
@@ -43,7 +43,7 @@ fn weight(ranges: &str, kind: &str, subtype: &str) -> u16 {
     fitting.max().map_or(0, |(_, weight)| weight)
 }
 
-/// A quality value; one that is none counts as nothing.
+/// A quality value; an invalid one counts as 0.
 fn thousandths(quality: &str) -> u16 {
     let number = quality.trim().parse::<f32>().ok().filter(|number| (0.0..=1.0).contains(number));
     number.map_or(0, |number| (number * 1000.0).round() as u16)

@@ -1,20 +1,20 @@
-//! What is under way on one connection, and how long there was nothing.
+//! The requests under way on one connection, and how long it has been idle.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// The requests under way on a connection. A request only counts; nobody is woken for it.
+/// The requests under way on a connection. A request only counts; it notifies no task.
 #[derive(Clone, Debug)]
 pub(super) struct ActiveRequests(Arc<Mutex<RequestCount>>);
 
 #[derive(Debug)]
 struct RequestCount {
     requests: usize,
-    /// Those that ever began.
+    /// The requests that ever began.
     begun: u64,
-    /// Nothing more is asked.
+    /// Whether no further request can come.
     ended: bool,
     /// When the last one ended, or the connection began.
     since: Instant,
@@ -31,7 +31,7 @@ impl Default for ActiveRequests {
 }
 
 impl ActiveRequests {
-    /// One more request.
+    /// Counts one more request.
     pub(super) fn enter(&self) -> RequestGuard {
         let mut count = self.count();
         count.requests += 1;
@@ -40,39 +40,39 @@ impl ActiveRequests {
         RequestGuard(self.clone())
     }
 
-    /// How many ever began; one more when nothing more is asked.
+    /// How many ever began; one more when no further request can come.
     pub(super) fn begun(&self) -> u64 {
         self.count().begun
     }
 
-    /// Whether nothing is under way, and something may be asked.
+    /// Whether the connection is idle, and a request may still come.
     pub(super) fn is_quiet(&self) -> bool {
         let count = self.count();
         count.requests == 0 && !count.ended
     }
 
-    /// Nothing more is asked: the connection has ended, or became something else (RFC 9110, section 7.8).
+    /// Marks the end of requests: the connection has ended, or became something else (RFC 9110, section 7.8).
     pub(super) fn end(&self) {
         let mut count = self.count();
         count.ended = true;
         count.begun += 1;
     }
 
-    /// Waits until nothing was under way for so long.
+    /// Waits until the connection was idle for so long.
     pub(super) async fn idle(&self, time: Duration) {
         loop {
             let quiet_since = Some(self.count()).filter(|count| count.requests == 0).map(|count| count.since);
             match quiet_since {
                 Some(since) if since.elapsed() >= time => return,
                 Some(since) => sleep_until(since + time).await,
-                // Whatever is under way now, it is not over for so long before then.
+                // A request under way now ends later than this, so the idle time cannot be over before then.
                 None => sleep(time).await,
             }
         }
     }
 
     fn count(&self) -> MutexGuard<'_, RequestCount> {
-        // Nothing panics while it holds the lock.
+        // No code panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,7 +103,7 @@ mod tests {
         assert!(!waiting.is_finished(), "a request is under way");
         drop(first);
         sleep(TEST_TIMEOUT / 2).await;
-        // One that came and went between two looks counts too.
+        // A request that came and went between two polls counts too.
         drop(under_way.enter());
         let last = Instant::now();
         waiting.await.expect("no panic");

@@ -1,4 +1,4 @@
-//! What a body says, checked member by member.
+//! Checks the content of bodies, member by member.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ pub(super) const MAX_DURATION_S: u32 = 24 * 3600;
 /// A submission's body.
 #[derive(Debug)]
 pub(super) struct SubmissionBody {
-    /// Of the canonical JSON.
+    /// The digest of the canonical JSON.
     pub fingerprint: Sha256Digest,
-    /// What is submitted.
+    /// The submitted input.
     pub input: Input,
-    /// The same, written out.
+    /// The input as JSON text.
     pub input_json: String,
     /// The caller's labels.
     pub metadata: BTreeMap<String, String>,
@@ -107,7 +107,7 @@ fn input(value: Option<Value>, flaws: &mut Vec<Flaw>) -> Option<(Input, String)>
     match more.remove("text") {
         Some(Value::String(text)) if (1..=MAX_TEXT_BYTES).contains(&text.len()) => {
             let input = Input { text, more };
-            // Numbers are written out when they are handed on, and may grow by that.
+            // Numbers are reformatted when they are handed on, and may grow by that.
             if let Some(json) = serde_json::to_string(&input).ok().filter(|json| json.len() <= MAX_BODY_BYTES) {
                 return Some((input, json));
             }

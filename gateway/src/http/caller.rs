@@ -1,4 +1,4 @@
-//! Who calls: the headers of authentication, each sent once and well-formed.
+//! Extracts the caller: the headers of authentication, each sent once and well-formed.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<String, Error> {
     if is_subject(bare) && !bare.contains('"') { Ok(bare.to_owned()) } else { Err(Error::idempotency_key_invalid()) }
 }
 
-/// A well-formed W3C trace context; anything else is as if it were not sent.
+/// A well-formed W3C trace context; anything else counts as absent.
 pub(super) fn traceparent(headers: &HeaderMap) -> Option<String> {
     let SingleHeader::Value(text) = once(headers, &TRACEPARENT_HEADER) else { return None };
     let lengths: Vec<_> = text.split('-').map(str::len).collect();
@@ -100,7 +100,7 @@ fn is_ours(text: &str) -> bool {
     matches!(SecretKind::of(text.trim_start()), Some(ApplicationKey | ControlToken | LaunchLink | WebhookSecret))
 }
 
-/// A part of a query string as it was meant; what is not well encoded stays as it is.
+/// A decoded part of a query string; an invalid encoding stays as it is.
 pub(super) fn decoded(part: &str) -> String {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.as_bytes();

@@ -1,4 +1,4 @@
-//! `GET /capabilities`: what this gateway can do and how much of it.
+//! `GET /capabilities`: the gateway's features and limits.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::domain::access::AuthenticatedRequest;
 use crate::domain::body_quota::MAX_BODY_BYTES;
 use crate::domain::webhooks::reception::MAX_EVENT_BYTES;
 
-/// What can be relied on beyond the calls of the first version.
+/// Features beyond the calls of the first version.
 const FEATURE_NAMES: [&str; 9] = [
     "wait",
     "run_lists",
@@ -111,7 +111,7 @@ pub(super) async fn read(
     Ok(Json(capabilities(&api.limits, &api.listener)))
 }
 
-/// What follows from the settings.
+/// The capabilities that follow from the settings.
 pub(super) fn capabilities(limits: &crate::domain::CallerLimits, listener: &server::ListenerLimits) -> Capabilities {
     Capabilities {
         api_versions: vec!["v1"],

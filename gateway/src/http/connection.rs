@@ -1,4 +1,4 @@
-//! One connection: TLS if there is to be, then HTTP/1.1 or HTTP/2, with a time for every step.
+//! One connection: TLS if configured, then HTTP/1.1 or HTTP/2, with a timeout for every step.
 
 use std::io;
 use std::pin::pin;
@@ -21,10 +21,10 @@ use super::stream_timeout::StreamExecutor;
 use super::write_timeout::WriteTimeoutStream;
 use crate::tls::{ClientIntent, ServerTls};
 
-/// Beyond this a head is answered by the HTTP stack, without a problem document.
+/// Heads longer than this are answered by the HTTP stack, without a problem document.
 const HEAD_MARGIN_BYTES: usize = 8 * 1024;
 
-/// How connections of a listener are spoken with.
+/// The settings of a listener's connections.
 pub(super) struct ConnectionSettings {
     http: auto::Builder<StreamExecutor>,
     tls: Option<ServerTls>,
@@ -38,7 +38,7 @@ impl ConnectionSettings {
     pub(super) fn new(limits: &ListenerLimits, tls: Option<ServerTls>) -> Self {
         let mut http = auto::Builder::new(StreamExecutor { patience: limits.unread });
         let head_bytes = limits.head_bytes + HEAD_MARGIN_BYTES;
-        // See [`Heads`].
+        // See [`HeaderTimeoutStream`].
         http.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(head_bytes);
         http.http2()
             .timer(TokioTimer::new())
@@ -53,7 +53,7 @@ impl ConnectionSettings {
         Self { http, tls, time_for_handshake, time_for_head, time_unread, time_idle }
     }
 
-    /// Serves a connection to its end. Told to stop, it finishes what is under way.
+    /// Serves a connection to its end. When stopped, it finishes what is under way.
     pub(super) async fn serve(&self, stream: TcpStream, guest: ConnectionService, stop: CancellationToken) {
         let Some(tls) = &self.tls else { return self.speak(stream, guest, stop).await };
         let handshake = tokio::time::timeout(self.time_for_handshake, shake_hands(tls, stream));
@@ -81,7 +81,7 @@ impl ConnectionSettings {
             self.http.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(guest));
         let mut connection = pin!(connection);
         let ended = tokio::select! {
-            // First of all: what has come by now is answered, also when the time is up.
+            // First of all: requests that have arrived by now are answered, also when the time is up.
             biased;
             ended = connection.as_mut() => ended,
             () = stop.cancelled() => {
@@ -92,8 +92,8 @@ impl ConnectionSettings {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     ended = connection => ended,
-                    // What was answered may not have been taken; that does not hold the connection for ever.
-                    // What is asked before the peer heard of the end is answered.
+                    // The peer may not have read its answers; that does not hold the connection for ever. Requests that
+                    // were sent before the peer noticed the end are answered.
                     () = under_way.idle(self.time_unread) => Ok(()),
                 }
             }
@@ -105,7 +105,7 @@ impl ConnectionSettings {
     }
 }
 
-/// A stream that a caller is served on. `None`: a certificate authority saw what it asked for.
+/// A stream that a caller is served on. `None`: a certificate authority fetched its challenge.
 async fn shake_hands(tls: &ServerTls, stream: TcpStream) -> io::Result<Option<TlsStream<TcpStream>>> {
     let start = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
     let wish = tls.client_intent(&start.client_hello());

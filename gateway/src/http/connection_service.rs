@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection: the peer itself, or whoever a trusted proxy speaks for.
+//! The client of a connection: the peer itself, or the client that a trusted proxy names.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -20,16 +20,16 @@ use super::response_body::ResponseBody;
 use super::sources::SourceQuota;
 use crate::networks::{ForwardedHeader, Networks};
 
-/// Where a caller is, as far as that is known. In every request's extensions.
+/// The caller's address, if it is known. In every request's extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress(pub IpAddr);
 
-/// The caller has as many requests under way through proxies as it may. In a request's extensions.
+/// The caller has the most requests under way through proxies. In a request's extensions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OverLimit;
 
-/// What a connection holds as long as it lasts, also when it goes on as something else than HTTP. In the extensions of a
-/// request that wants that.
+/// What a connection holds as long as it lasts, also when it continues as another protocol than HTTP. In the extensions
+/// of a request that asks for an upgrade.
 #[derive(Clone)]
 pub(super) struct ConnectionPermit(
     #[allow(dead_code, reason = "it is there to be dropped")] pub(super) Arc<dyn Any + Send + Sync>,
@@ -40,21 +40,21 @@ pub(super) struct ConnectionPermit(
 pub(super) struct ConnectionService {
     pub(super) router: Router,
     pub(super) peer: IpAddr,
-    /// Its place among the listener's connections.
+    /// Its permit for one of the listener's connections.
     pub(super) permit: ConnectionPermit,
-    /// What it asks.
+    /// Its requests under way.
     pub(super) active: ActiveRequests,
-    /// `None` when the peer speaks for itself.
+    /// `None` when the peer is the client itself.
     pub(super) proxied: Option<ProxyContext>,
 }
 
-/// What is known of a connection that comes from a trusted proxy.
+/// The context of a connection from a trusted proxy.
 #[derive(Clone)]
 pub(super) struct ProxyContext {
     pub(super) proxies: Networks,
-    /// Where they say for whom they speak.
+    /// The header in which the proxies name the client.
     pub(super) header: ForwardedHeader,
-    /// Through one connection come many callers, so each of their requests is counted by itself.
+    /// One connection carries many callers, so each of their requests is counted by itself.
     pub(super) sources: SourceQuota,
 }
 
@@ -90,7 +90,7 @@ where
             request.extensions_mut().insert(self.permit.clone());
         }
         let answer = self.router.call(request);
-        // The caller is here until its answer has gone out, which takes long for a stream.
+        // The request counts until its answer has been sent, which takes long for a stream.
         Box::pin(async move {
             answer.await.map(|response| response.map(|body| Body::new(ResponseBody::new(body, (visit, one_more)))))
         })

@@ -218,7 +218,7 @@ pub(super) async fn say(
     let mut incoming = RequestBody::of(&api, &caller, &headers, body)?;
     let (submitted, expected_generation) = body::message(&mut incoming).await?;
     let conversation_id: ConversationId = identifier(conversation_id)?;
-    // The conversation says which service it is.
+    // The service follows from the conversation.
     let request = request(EndpointId::from(uuid::Uuid::nil()), idempotency_key, submitted, &headers);
     Ok(accepted(api.desk.say(&caller, conversation_id, expected_generation, request).await?))
 }
@@ -279,7 +279,7 @@ pub(super) async fn reset(
     Ok(underway(operations::reset(&api.store, &caller, conversation_id, expected, request).await?))
 }
 
-/// What a conversation key is.
+/// The rule for a conversation key.
 const CONVERSATION_KEY_HINT: &str = "1 to 255 characters, none of them a control character";
 
 fn is_key(text: &str) -> bool {

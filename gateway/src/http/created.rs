@@ -1,4 +1,4 @@
-//! The answer to a request that makes something: its record, its address, and whether it was made before.
+//! The answer to a request that creates something: its record, its address, and whether it existed before.
 
 use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 const IDEMPOTENCY_REPLAYED_HEADER: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// Answers with a record that stands at `location`.
+/// Answers with a record whose address is `location`.
 pub(super) fn created_response(status: StatusCode, location: &str, record: impl Serialize, replayed: bool) -> Response {
     let mut response = (status, Json(record)).into_response();
     let location = HeaderValue::from_str(location).expect("a path of letters, digits, slashes and underscores");

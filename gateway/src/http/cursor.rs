@@ -1,8 +1,8 @@
-//! Where a page of a list ended, as text that callers hand back and need not understand.
+//! Cursors: the end of a list's page, as opaque text that callers send back.
 //!
-//! A cursor holds the place of the page's last entry and is bound to the list it came from: its
-//! name, the caller and the filters. With anything else it is refused, so that nobody pages through
-//! a list that quietly became another one. It gives no right: each page is read as that caller.
+//! A cursor holds the position of the page's last entry and is bound to its list: name, caller and filters. With
+//! another list it is refused, so that a caller cannot page through a list that quietly became another one. It gives no
+//! right: each page is read as that caller.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -12,10 +12,10 @@ use super::error::Error;
 use crate::domain::access::Caller;
 use crate::store::PagePosition;
 
-/// How the bytes are laid out. A cursor of another version is refused, and the list begun again.
+/// The version of the byte layout. A cursor of another version is refused, and the list begun again.
 const CURSOR_VERSION: u8 = 1;
 
-/// A list as its cursors know it.
+/// The identity of a list in its cursors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListFingerprint([u8; 8]);
 
@@ -27,7 +27,7 @@ impl ListFingerprint {
         Self::of(fixed.into_iter().chain(filters.into_iter().flat_map(|(name, value)| [name, value])))
     }
 
-    /// The list that these parts say: its name, whose it is, and what it is filtered by.
+    /// The list of these parts: its name, its caller, and its filters.
     pub fn of<'a>(parts: impl Iterator<Item = &'a str>) -> Self {
         // Lengths stand before the parts, so that no two lists make the same text.
         let text = parts.fold(String::new(), |text, part| text + &format!("{}:{part}", part.len()));
@@ -44,12 +44,12 @@ impl ListFingerprint {
         BASE64_URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// Where the page of this cursor ended.
+    /// The position at which the page of this cursor ended.
     pub(super) fn place(self, cursor: &str) -> Result<PagePosition, Error> {
         self.read(cursor).ok_or_else(Error::invalid_cursor)
     }
 
-    /// The same; `None` for what is no cursor of this list.
+    /// The same; `None` if the text is not a cursor of this list.
     pub fn read(self, cursor: &str) -> Option<PagePosition> {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).ok()?;
         let (version, rest) = bytes.split_first()?;
@@ -59,13 +59,13 @@ impl ListFingerprint {
             return None;
         }
         let moment = jiff::Timestamp::from_microsecond(i64::from_be_bytes(*moment)).ok()?;
-        // Nothing of ours is older than this, and the database knows no year before 4713 BC.
+        // Our records are newer, and the database knows no year before 4713 BC.
         Some(PagePosition { moment, id: uuid::Uuid::from_slice(id).ok()? })
             .filter(|place| place.moment.as_second() >= 0)
     }
 }
 
-/// An event's number, which is the cursor of a run's events. Digits only: `+1` is none.
+/// An event's number, which is the cursor of a run's events. Digits only: `+1` is refused.
 pub fn sequence(text: &str) -> Option<u64> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits)

@@ -1,4 +1,4 @@
-//! Every refusal as a problem document (RFC 9457): which code, what may be said.
+//! Errors of requests as problem documents (RFC 9457): their codes and details.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, StatusCode, header};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::problems::{Code, RetryAdvice};
 use crate::domain::refusal::{PriorResult, Refusal};
 
-/// An answer that is no success. `request_id` is filled in when the answer leaves.
+/// A failed request's answer. `request_id` is filled in when the answer is sent.
 #[derive(Clone, Debug)]
 pub struct Error {
     code: Code,
@@ -26,7 +26,7 @@ impl Error {
         self
     }
 
-    /// Nothing there, or nothing this caller may see.
+    /// The object does not exist, or the caller may not see it.
     pub fn not_found() -> Self {
         Refusal::NotFound.into()
     }
@@ -44,13 +44,13 @@ impl Error {
         Self::new(Code::CredentialInUrl, detail)
     }
 
-    /// No form that the Accept header names.
+    /// The Accept header names no available form.
     pub fn not_acceptable() -> Self {
         let detail = "This address answers with text/event-stream or application/json, and Accept names neither.";
         Self::new(Code::NotAcceptable, detail)
     }
 
-    /// No or a wrong Content-Type.
+    /// The Content-Type is missing or wrong.
     pub fn unsupported_media_type() -> Self {
         let detail = "The body must be JSON: send Content-Type: application/json.";
         Self::new(Code::UnsupportedMediaType, detail)
@@ -89,7 +89,7 @@ impl Error {
         Self::new(Code::InvalidInput, detail).with("errors", flaw)
     }
 
-    /// A cursor that is none of this list.
+    /// A cursor that does not belong to this list.
     pub fn invalid_cursor() -> Self {
         let detail = "The cursor does not belong to this list with these filters. Begin the list again without it.";
         Self::new(Code::InvalidCursor, detail)
@@ -103,13 +103,13 @@ impl Error {
         Self::new(Code::UnknownField, detail).with("errors", flaw)
     }
 
-    /// No Idempotency-Key.
+    /// The Idempotency-Key is missing.
     pub fn idempotency_key_missing() -> Self {
         let detail = "A request that creates work needs an Idempotency-Key, so that it can be repeated safely.";
         Self::new(Code::IdempotencyKeyMissing, detail)
     }
 
-    /// An unusable Idempotency-Key.
+    /// The Idempotency-Key is not usable.
     pub fn idempotency_key_invalid() -> Self {
         let detail =
             "Idempotency-Key must be sent once and hold 1 to 255 visible ASCII characters, bare or in double quotes.";
@@ -184,7 +184,7 @@ impl IntoResponse for Error {
     }
 }
 
-/// Writes the problem document of a refusal, now that the request's identifier is known.
+/// Writes the problem document of an error, now that the request's identifier is known.
 pub(super) fn complete(response: &mut Response, request_id: &HeaderValue) {
     let Some(error) = response.extensions_mut().remove::<Error>() else { return };
     let (code, facts) = (error.code.as_str(), error.code.facts());
@@ -209,7 +209,7 @@ pub(super) fn complete(response: &mut Response, request_id: &HeaderValue) {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
     }
     if error.code == Code::HeadTooLarge {
-        // Whoever sends such heads has more of them.
+        // A client that sends such a head is likely to send more.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     if let RetryAdvice::After(seconds) = facts.retry {

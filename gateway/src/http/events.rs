@@ -36,10 +36,10 @@ use crate::domain::refusal::Refusal;
 
 const LAST_EVENT_ID_HEADER: HeaderName = HeaderName::from_static("last-event-id");
 const KEEP_ALIVE_COMMENT: Bytes = Bytes::from_static(b": nothing new\n\n");
-/// What every stream is sent with.
+/// The headers of every stream.
 pub(super) const STREAM_HEADERS: [(HeaderName, HeaderValue); 2] = [
     (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-    // Some proxies keep back what they pass on until a buffer is full.
+    // Some proxies hold back data until a buffer is full.
     (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
 ];
 /// The first line of every stream: milliseconds after which to come again when it broke.
@@ -122,8 +122,8 @@ pub(super) async fn read(
     }
 }
 
-/// The event behind which to go on. The header is newer than the address: a client that comes again
-/// sends the address of its first time with it. An empty one says nothing (HTML, section 9.2).
+/// The event after which to continue. The header is newer than the address: a reconnecting client repeats its first
+/// address. An empty header means nothing (HTML, section 9.2).
 fn after(query: &QueryParameters, headers: &HeaderMap) -> Result<u64, Refusal> {
     let sequence = |text: &str| cursor::sequence(text).ok_or(Refusal::InvalidCursor);
     match headers.get(LAST_EVENT_ID_HEADER).filter(|id| !id.is_empty()) {
@@ -149,7 +149,7 @@ fn stream(stream: EventStream, heartbeat: Duration) -> Response {
     (STREAM_HEADERS, Body::from_stream(pieces)).into_response()
 }
 
-/// A frame as server-sent event. Only what is stored has an id, from which a client can go on.
+/// A frame as a server-sent event. Only stored events have an id, from which a client can continue.
 fn written(begin: &str, run_id: RunId, frame: &StreamFrame) -> Bytes {
     let mut text = begin.to_owned();
     // Writing to a String cannot fail.
@@ -167,7 +167,7 @@ fn written(begin: &str, run_id: RunId, frame: &StreamFrame) -> Bytes {
     text.into()
 }
 
-/// A frame that is not stored: neither an identifier nor a place in the sequence.
+/// A frame that is not stored: it has neither an identifier nor a sequence number.
 fn passing(text: &mut String, run_id: RunId, name: &str, data: Value) -> std::fmt::Result {
     write!(text, "event: {name}\ndata: {}\n\n", json!({ "run_id": run_id, "type": name, "data": data }))
 }

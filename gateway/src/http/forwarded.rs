@@ -1,7 +1,7 @@
-//! What proxies say of whom they speak for: X-Forwarded-For, or Forwarded (RFC 7239).
+//! Client addresses in proxies' headers: X-Forwarded-For, or Forwarded (RFC 7239).
 //!
-//! A proxy adds at the right, and what stands to the left of that anybody may have written: texts in open quotes, bytes
-//! that are no text. So everything is read from the right.
+//! A proxy adds at the right, and the text to the left of that may be anybody's: open quotes, bytes that are not text.
+//! So everything is read from the right.
 
 use std::net::IpAddr;
 
@@ -11,12 +11,12 @@ use crate::networks::{ForwardedHeader, Networks};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The nearest address, seen from here, that is no trusted proxy. Only the header that the proxies set is looked at:
-/// they let through what the caller wrote into the other one.
+/// The nearest address, seen from here, that is not a trusted proxy. Only the header that the proxies set is read: the
+/// other one passes through as the caller wrote it.
 pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, header: ForwardedHeader, proxies: &Networks) -> IpAddr {
     let mut nearest = peer;
     for hop in hops(headers, header) {
-        // A hop that hides its address, or that cannot be read, is as far as one can see.
+        // A hop that hides its address, or cannot be read, ends the chain.
         let Some(address) = hop else { break };
         nearest = address;
         if !proxies.contain(address) {
@@ -41,7 +41,7 @@ fn hops(headers: &HeaderMap, header: ForwardedHeader) -> Vec<Option<IpAddr>> {
     }
 }
 
-/// The address in one element of Forwarded, which says `for` once.
+/// The address in one element of Forwarded, which contains `for` once.
 fn forwarded_for(element: &str) -> Option<IpAddr> {
     let pairs = parts(element, b';').into_iter().filter_map(|pair| pair.split_once('='));
     let mut values = pairs.filter(|(name, _)| name.trim().eq_ignore_ascii_case("for")).map(|(_, value)| value.trim());
@@ -49,7 +49,7 @@ fn forwarded_for(element: &str) -> Option<IpAddr> {
     node(value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value))
 }
 
-/// The parts of a text between separators that do not stand in quotes, from the right.
+/// The parts of a text between separators outside quotes, from the right.
 fn parts(text: &str, separator: u8) -> Vec<&str> {
     let (mut parts, mut end, mut quoted) = (Vec::new(), text.len(), false);
     for (place, byte) in text.bytes().enumerate().rev() {
@@ -66,12 +66,12 @@ fn parts(text: &str, separator: u8) -> Vec<&str> {
     parts
 }
 
-/// Whether an odd number of backslashes stands before.
+/// Whether an odd number of backslashes stands before this position.
 fn is_escaped(text: &str, place: usize) -> bool {
     text.as_bytes()[..place].iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
 
-/// An address, perhaps with brackets and port.
+/// An address, with optional brackets and port.
 fn node(text: &str) -> Option<IpAddr> {
     let text = text.trim();
     let bare = match text.strip_prefix('[') {

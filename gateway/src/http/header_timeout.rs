@@ -1,9 +1,9 @@
 //! A connection whose requests must begin in time.
 //!
-//! Which version of HTTP a client speaks is found out from its first bytes, and nobody else waits with a clock for those. And
-//! the HTTP stack's own clock for a head of HTTP/1.1 runs from the end of the request before, so that it would also close
-//! connections that are only kept for later, maybe in the moment in which a request is under way to them. The clock here
-//! begins with a head's first byte.
+//! The HTTP version of a client is detected from its first bytes, and the HTTP stack has no timeout for those. Its
+//! timeout for a head of HTTP/1.1 runs from the end of the request before, so that it would also close idle connections
+//! that are kept for later, maybe while a request is on its way to them. The timeout here starts with a head's first
+//! byte.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::active_requests::ActiveRequests;
 
-/// What an HTTP/2 connection begins with (RFC 9113, section 3.4).
+/// The first bytes of an HTTP/2 connection (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A stream whose reads fail when a head does not come in time.
@@ -29,21 +29,21 @@ pub(super) struct HeaderTimeoutStream<S> {
 }
 
 enum HttpVersion {
-    /// So many bytes were read, and are the beginning of [`HTTP2_PREFACE`].
+    /// So many bytes were read, and match the beginning of [`HTTP2_PREFACE`].
     Unknown {
         alike: usize,
     },
     One,
-    /// Whose stack pings, and so notices who says nothing.
+    /// HTTP/2: its stack pings, and so notices a silent peer.
     Two,
 }
 
-/// Until when something must have come.
+/// The time by which something must have arrived.
 struct Deadline {
     ends: Instant,
-    /// The requests that had begun when it began: with one more, the head is there.
+    /// The requests that had begun at its start: with one more, the head is complete.
     begun: u64,
-    /// Made when there is something to wait for; most heads come at once.
+    /// Created when there is something to wait for; most heads arrive at once.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
@@ -54,7 +54,7 @@ impl<S> HeaderTimeoutStream<S> {
         Self { stream, under_way, time, version: HttpVersion::Unknown { alike: 0 }, clock: Some(clock) }
     }
 
-    /// Hears what was read.
+    /// Examines bytes that were read.
     fn note(&mut self, bytes: &[u8]) {
         match self.version {
             HttpVersion::Unknown { alike } => {
@@ -143,14 +143,14 @@ mod tests {
 
     const TEST_TIMEOUT: Duration = Duration::from_millis(100);
 
-    /// A stream with a client, and what is under way on it.
+    /// A stream with a client, and its requests under way.
     fn connection() -> (HeaderTimeoutStream<DuplexStream>, DuplexStream, ActiveRequests) {
         let (ours, theirs) = duplex(64);
         let under_way = ActiveRequests::default();
         (HeaderTimeoutStream::new(ours, under_way.clone(), TEST_TIMEOUT), theirs, under_way)
     }
 
-    /// What comes next: a byte, a failure, or nothing for longer than a head may take.
+    /// The next result: a byte, a failure, or nothing for longer than a head may take.
     async fn next(heads: &mut HeaderTimeoutStream<DuplexStream>) -> Option<io::ErrorKind> {
         match timeout(TEST_TIMEOUT * 3, heads.read_u8()).await {
             Ok(read) => read.err().map(|error| error.kind()),
@@ -182,7 +182,7 @@ mod tests {
         client.write_all(b"GG").await.expect("there is room");
         assert_eq!(next(&mut heads).await, None);
         drop(under_way.enter());
-        // What it became speaks before the end of HTTP was noticed.
+        // The upgraded protocol sends before the end of HTTP was noticed.
         assert_eq!(next(&mut heads).await, None);
         under_way.end();
         for _ in 0..2 {

@@ -1,6 +1,7 @@
-//! Where devices of a hosted gateway come in: what they learn first (RFC 9728), and the upgrade to the control line.
+//! The HTTP endpoints for devices of a hosted gateway: resource metadata (RFC 9728), and the upgrade to the control
+//! channel.
 //!
-//! Neither is a part of the API: backends have no use for them, and its document does not name them.
+//! Neither is part of the API: backends do not need them, and its document does not name them.
 
 use std::io;
 use std::sync::Arc;
@@ -25,32 +26,32 @@ use super::error::Error;
 use crate::domain::accounts::Grant;
 use crate::hosted::{GrantError, TokenVerifier};
 
-/// The control line, under the gateway's address.
+/// The path of the control channel, under the gateway's address.
 pub const CONTROL_PATH: &str = "/control";
-/// What the metadata of a protected resource are called (RFC 9728, section 3).
+/// The path of a protected resource's metadata (RFC 9728, section 3).
 const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
-/// Where devices with accounts come in.
+/// The entry of devices with accounts.
 pub struct HostedIngress {
     judge: TokenVerifier,
     public_url: String,
     arrivals: mpsc::Sender<AccountArrival>,
 }
 
-/// A device that came with a good token; its line begins when the answer has gone out.
+/// A device with a good token; its connection begins when the answer has been sent.
 pub struct AccountArrival {
-    /// Whose it is, and how long.
+    /// The account, and until when it is valid.
     pub grant: Grant,
     upgrade: OnUpgrade,
     lodging: Option<ConnectionPermit>,
 }
 
-/// Two ways of bytes.
+/// A bidirectional byte stream.
 pub trait UpgradedStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> UpgradedStream for S {}
 
 impl AccountArrival {
-    /// The stream behind the answer, and what keeps its place among the listener's connections.
+    /// The upgraded stream, and the value that holds its permit for one of the listener's connections.
     pub async fn stream(self) -> io::Result<(Box<dyn UpgradedStream>, impl Send)> {
         let upgraded = self.upgrade.await.map_err(io::Error::other)?;
         Ok((Box::new(TokioIo::new(upgraded)), self.lodging))
@@ -58,7 +59,7 @@ impl AccountArrival {
 }
 
 impl HostedIngress {
-    /// Judges here, and hands over there.
+    /// Verifies tokens with `judge`, and hands devices over to `arrivals`.
     pub fn new(judge: TokenVerifier, public_url: String, arrivals: mpsc::Sender<AccountArrival>) -> Self {
         Self { judge, public_url, arrivals }
     }
@@ -68,7 +69,7 @@ impl HostedIngress {
         format!("{origin}{METADATA_PATH}{path}")
     }
 
-    /// Scheme and host, and the path behind them without its last slash.
+    /// Scheme and host, and the path after them without its last slash.
     fn split(&self) -> (String, String) {
         match Url::parse(&self.public_url) {
             Ok(url) => (url[..url::Position::AfterPort].to_owned(), url.path().trim_end_matches('/').to_owned()),
@@ -84,13 +85,13 @@ impl HostedIngress {
             "authorization_servers": [hosted.issuer_text],
             "bearer_methods_supported": ["header"],
             "scopes_supported": hosted.scopes,
-            // Whom tokens are made for, and what desktops are to the issuer.
+            // The audience of tokens, and the desktops' client identifier.
             "deskgate_audience": hosted.audience,
             "deskgate_client_id": hosted.client_id,
         })
     }
 
-    /// A refusal as RFC 6750 has it, which says where to learn how to come in.
+    /// A refusal as in RFC 6750, which names the metadata's address.
     fn refuse(&self, status: StatusCode, error: Option<(&str, &str)>, text: &str) -> Response {
         let mut challenge = "Bearer ".to_owned();
         if let Some((code, description)) = error {
@@ -107,11 +108,11 @@ impl HostedIngress {
     }
 }
 
-/// The two addresses, of a gateway that is hosted.
+/// The two routes of a hosted gateway.
 pub(super) fn routes(router: axum::Router<Arc<Api>>, entry: &HostedIngress) -> axum::Router<Arc<Api>> {
     let document = entry.metadata();
     let describe = get(async move || Json(document));
-    // A proxy that takes the path of the gateway's address away sends it here without.
+    // A proxy that strips the path of the gateway's address sends it here without.
     let mut places = vec![METADATA_PATH.to_owned(), format!("{METADATA_PATH}{}", entry.split().1)];
     places.dedup();
     let router = places.iter().fold(router, |router, place| router.route(place, describe.clone()));
@@ -138,7 +139,7 @@ async fn enter(State(api): State<Arc<Api>>, mut request: Request) -> Result<Resp
         // The key may be new, or made up: so this counts as a failure until its device comes again.
         Err(GrantError::TooSoon) => return Ok(later("The account's issuer is asked for its keys again soon.", "30")),
         Err(error @ GrantError::Unavailable(_)) => {
-            // Nobody can say that it was a failure. Why is in the log; the issuer's address is not a stranger's business.
+            // Whether it was a failure is unknown. The reason is in the log; the issuer's address is not for strangers.
             knock.forgive();
             tracing::warn!(%error, "a device could not be let in");
             return Ok(later("The issuer of the account does not answer at the moment.", "10"));
@@ -169,7 +170,7 @@ fn later(text: &str, seconds: &'static str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, seconds)], format!("{text}\n")).into_response()
 }
 
-/// What a request for a WebSocket is answered with (RFC 6455, section 4.2); `None`: it is none.
+/// The accept key for a WebSocket request (RFC 6455, section 4.2); `None`: the request is something else.
 fn accept_key(headers: &HeaderMap) -> Option<HeaderValue> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let upgrades = text(header::CONNECTION)?.split(',').any(|word| word.trim().eq_ignore_ascii_case("upgrade"))

@@ -1,4 +1,4 @@
-//! Pages for people: rendered here, without a script, without a request to anywhere else.
+//! Pages for people: rendered here, without scripts and without requests to other servers.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use axum::response::{IntoResponse, Response};
 use super::error::Error;
 use crate::domain::refusal::Refusal;
 
-/// Nothing may be loaded but the one style sheet beside the page.
+/// The page may load only the one style sheet beside it.
 const CSP_VALUE: &str =
     "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The public pages hold no data of anybody and change with the program only.
+/// The public pages hold no personal data and change with the program only.
 pub(super) const CACHE_CONTROL_VALUE: HeaderValue = HeaderValue::from_static("public, max-age=300");
 
 /// A page as an answer.

@@ -1,27 +1,27 @@
-//! The public door: the HTTP API under `/api/v1`.
+//! The public HTTP service: the API under `/api/v1`.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | [`server`] | the accept loop: time limits, connection limits, graceful stop |
 //! | `connection` | one connection: TLS, HTTP/1.1 or HTTP/2 |
-//! | `heads` | a connection whose requests must begin in time |
-//! | `unread` `stall` | a connection, and a stream of HTTP/2, whose peer must take what is sent |
-//! | `outgoing` `under_way` | the body of an answer, and whether a connection has any |
-//! | [`connection_service`] `forwarded` `sources` | where a caller is, and how much it has under way |
+//! | `header_timeout` | a connection whose requests must begin in time |
+//! | `write_timeout` `stream_timeout` | a connection, and a stream of HTTP/2, whose peer must read what is sent |
+//! | `response_body` `active_requests` | the body of an answer, and whether a connection has any |
+//! | [`connection_service`] `forwarded` `sources` | the caller's address, and its requests under way |
 //! | `caller` | the extractor that makes a `Caller` |
-//! | `incoming` `body` | JSON bodies: reading them within limits, and what they say |
-//! | `query` `paging` `cursor` | parameters, pages of lists, and the places where they end |
-//! | `made` | answers to requests that make something |
+//! | `request_body` `body` | JSON bodies: reading them within limits, and checking their content |
+//! | `query` `paging` `cursor` | parameters, pages of lists, and the positions where they end |
+//! | `created` | answers to requests that create something |
 //! | [`error`] | every refusal as a problem document |
 //! | [`openapi`] | the document of all calls, and its readable page |
 //! | [`problems`] | the closed list of problems, with a page for each |
 //! | `html` | pages for people |
-//! | `accept` | which form of an answer a caller wants |
-//! | `rates` | what a key has left, in every answer |
+//! | `accept` | the form of an answer that a caller wants |
+//! | `rates` | the rate limit's status, in every answer |
 //! | `endpoints` `runs` `run_list` `events` `conversations` `operations` `deliveries` `capabilities` | the resources |
-//! | `trial` | a stream for `doctor`, which is no part of the API |
-//! | `webhooks` | where other systems send their events |
-//! | [`hosted`] | where devices with accounts come in |
+//! | `trial` | a stream for `doctor`, which is not part of the API |
+//! | `webhooks` | the endpoint for other systems' events |
+//! | [`hosted`] | the entry of devices with accounts |
 
 mod accept;
 mod active_requests;
@@ -88,11 +88,11 @@ use error::Error;
 
 /// What the handlers need.
 pub struct Api {
-    /// Reads.
+    /// Reads records.
     pub store: Store,
     /// Checks keys.
     pub access: Access,
-    /// Has room for bodies.
+    /// Limits the bodies of each key.
     pub bodies: BodyQuota,
     /// Admits runs.
     pub desk: AdmissionService,
@@ -100,15 +100,15 @@ pub struct Api {
     pub reception: Reception,
     /// Opens event streams.
     pub streams: EventStreams,
-    /// Knows who is sent a trial stream.
+    /// Checks the tickets of trial streams.
     pub trials: TrialTickets,
-    /// Cancelled when nothing more is to be admitted.
+    /// Cancelled when no more work is to be admitted.
     pub draining: CancellationToken,
-    /// What callers can meet.
+    /// The limits of callers.
     pub limits: crate::domain::CallerLimits,
-    /// What the listener bears.
+    /// The limits of the listener.
     pub listener: server::ListenerLimits,
-    /// Where devices come in with accounts, if they may.
+    /// The entry of devices with accounts, if they may connect.
     pub hosted: Option<hosted::HostedIngress>,
 }
 
@@ -119,7 +119,7 @@ impl Api {
     }
 }
 
-/// Every call, in one list. Paths, methods and what the document says of them stand beside the handlers.
+/// Every call, in one list. Paths, methods and their documentation stand beside the handlers.
 fn calls() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::with_openapi(openapi::base())
         .routes(routes!(endpoints::list))
@@ -167,7 +167,7 @@ pub struct RequestId(pub HeaderValue);
 const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-request-id");
 const GATEWAY_VERSION_HEADER: HeaderName = HeaderName::from_static("gateway-version");
 
-/// What every answer has, whatever became of the request.
+/// Adds what every answer has, whatever its status.
 async fn envelope(State(meters): State<Metrics>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let (route, method) = (request.extensions().get::<MatchedPath>().cloned(), request.method().clone());
@@ -193,7 +193,7 @@ async fn envelope(State(meters): State<Metrics>, mut request: Request, next: Nex
     response
 }
 
-/// What every line of the log about one request has.
+/// The log fields of a request.
 fn span(request: &Request, id: &HeaderValue) -> Span {
     let span = tracing::info_span!("request", request_id = id.to_str().unwrap_or_default(), trace_id = field::Empty);
     if let Some(traceparent) = caller::traceparent(request.headers()) {
@@ -202,7 +202,7 @@ fn span(request: &Request, id: &HeaderValue) -> Span {
     span
 }
 
-/// What is refused whoever asks, and for whatever.
+/// Requests that are refused for every caller and address.
 fn unacceptable(request: &Request) -> Option<Error> {
     if head_bytes(request) > server::MAX_HEAD_BYTES {
         return Some(Error::head_too_large(server::MAX_HEAD_BYTES));

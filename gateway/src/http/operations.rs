@@ -1,4 +1,4 @@
-//! Control operations: stopping a run, looking at what became of a stop or a reset.
+//! Control operations: stopping a run, reading the state of a stop or a reset.
 
 use std::sync::Arc;
 

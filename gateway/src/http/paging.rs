@@ -1,4 +1,4 @@
-//! Pages of lists: which one is asked for, and how it is answered.
+//! Pages of lists: the request for one, and its answer.
 
 use axum::Json;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use super::query::QueryParameters;
 use crate::domain::access::Caller;
 use crate::store::{self, PagePosition};
 
-/// Entries in a page: at most, and when nothing is said.
+/// Entries in a page: at most, and by default.
 pub(super) const MAX_PAGE_ENTRIES: u32 = 100;
 const DEFAULT_PAGE_ENTRIES: u32 = 20;
 
@@ -28,7 +28,7 @@ pub(super) struct ListPage<T> {
 /// The page that a caller asks for.
 pub(super) struct PageRequest {
     list: ListFingerprint,
-    /// It begins after this place; `None`: with the newest entry.
+    /// The page begins after this position; `None`: with the newest entry.
     pub(super) before: Option<PagePosition>,
     /// How many entries it has at most.
     pub(super) limit: u32,
@@ -43,7 +43,7 @@ impl PageRequest {
         Ok(Self { list, before, limit })
     }
 
-    /// The answer.
+    /// The answer with a page.
     pub(super) fn page<T>(&self, found: store::Page<T>) -> Json<ListPage<T>> {
         let next_cursor = found.next.map(|place| self.list.cursor(place));
         Json(ListPage { data: found.entries, has_more: next_cursor.is_some(), next_cursor })

@@ -6,11 +6,11 @@ use std::str::FromStr;
 use super::caller::decoded;
 use super::error::Error;
 
-/// What was asked for, by name.
+/// The parameters of a request, by name.
 pub(super) struct QueryParameters(BTreeMap<&'static str, String>);
 
 impl QueryParameters {
-    /// Refuses what is not `known`, and what comes twice, by its name.
+    /// Refuses unknown parameters, and repeated ones, by their name.
     pub(super) fn read(query: Option<&str>, known: &[&'static str]) -> Result<Self, Error> {
         let mut values = BTreeMap::new();
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -35,7 +35,7 @@ impl QueryParameters {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A parameter's value; `wanted` says what is needed when the text is none.
+    /// A parameter's value; `wanted` names what is expected when the text is invalid.
     pub(super) fn value<T: FromStr>(&self, name: &'static str, wanted: &str) -> Result<Option<T>, Error> {
         let parsed = self.text(name).map(str::parse).transpose();
         parsed.map_err(|_| Error::invalid_parameter(name, &format!("{name} is {wanted}.")))
@@ -55,7 +55,7 @@ impl QueryParameters {
         }
     }
 
-    /// What a list is filtered by: every parameter but where the page begins and how long it is.
+    /// The filters of a list: every parameter except the page's cursor and length.
     pub(super) fn filters(&self) -> impl Iterator<Item = (&str, &str)> {
         let paging = |name: &str| matches!(name, "cursor" | "limit");
         self.0.iter().filter(move |(name, _)| !paging(name)).map(|(name, value)| (*name, value.as_str()))

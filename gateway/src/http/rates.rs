@@ -1,4 +1,4 @@
-//! What a key has left, in the headers of every answer to it: `RateLimit` and `RateLimit-Policy` as in
+//! The rate limit's status in the headers of every answer: `RateLimit` and `RateLimit-Policy` as in
 //! draft-ietf-httpapi-ratelimit-headers-11.
 
 use std::sync::{Arc, OnceLock};
@@ -10,26 +10,26 @@ use crate::domain::rates::RateStatus;
 const RATE_LIMIT_HEADER: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY_HEADER: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// Where the extractor that counts a request leaves what is left, for the answer.
+/// The slot in which the extractor that counts a request stores the status, for the answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RateLimitSlot(Arc<OnceLock<(&'static str, RateStatus)>>);
 
 impl RateLimitSlot {
-    /// A note that goes with a request.
+    /// Adds an empty slot to a request.
     pub(super) fn with(extensions: &mut Extensions) -> Self {
         let note = Self::default();
         extensions.insert(note.clone());
         note
     }
 
-    /// Leaves it. A request is counted once.
+    /// Stores the status of the key. A request is counted once.
     pub(super) fn leave(extensions: &Extensions, standing: RateStatus) {
         if let Some(note) = extensions.get::<Self>() {
             note.say("key", standing);
         }
     }
 
-    /// Leaves what something else than a key has left.
+    /// Stores the status of something else than a key.
     pub(super) fn say(&self, what: &'static str, standing: RateStatus) {
         let _ = self.0.set((what, standing));
     }

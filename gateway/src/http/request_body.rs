@@ -1,4 +1,4 @@
-//! A body that is coming in: there is room for it, its size, time and depth are bounded, it is one JSON object.
+//! Reads a request's body: within the key's quota, with bounded size, time and depth, as one JSON object.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::domain::refusal::{Flaw, Refusal};
 
 const MAX_JSON_DEPTH: usize = 64;
 
-/// A request's headers, and its body as it comes in. The last extractor of a handler, as it takes both away.
+/// A request's headers, and its body while it arrives. The last extractor of a handler, as it takes both away.
 pub(super) struct ReceivedRequest {
     pub(super) headers: HeaderMap,
     pub(super) body: Body,
@@ -33,17 +33,17 @@ impl<S: Sync> FromRequest<S> for ReceivedRequest {
     }
 }
 
-/// A body that was not read yet. Its room is taken for as long as this is held: until the request is answered.
+/// A body that is not read yet. Its permit is held as long as this is: until the request is answered.
 pub(super) struct RequestBody<'a> {
     headers: &'a HeaderMap,
     body: Body,
-    /// For all of it to arrive.
+    /// The time for all of it to arrive.
     time: Duration,
     _room: BodyPermit,
 }
 
 impl<'a> RequestBody<'a> {
-    /// Refuses the body when its key has no room for it.
+    /// Refuses the body when its key's quota is used up.
     pub(super) fn of(api: &Api, caller: &Caller, headers: &'a HeaderMap, body: Body) -> Result<Self, Refusal> {
         let bytes = body.size_hint().upper().and_then(|upper| usize::try_from(upper).ok());
         let room =
@@ -55,7 +55,7 @@ impl<'a> RequestBody<'a> {
         Self { headers, body, time, _room: room }
     }
 
-    /// Reads a body that may be left out, as [`Self::members`].
+    /// Reads an optional body, as [`Self::members`].
     pub(super) async fn optional_members(
         &mut self,
         allowed: &[&str],
@@ -66,7 +66,7 @@ impl<'a> RequestBody<'a> {
         self.members(allowed).await
     }
 
-    /// Reads a JSON object, which must have no members but these; and the digest of its canonical form.
+    /// Reads a JSON object, which may have these members only; and the digest of its canonical form.
     pub(super) async fn members(&mut self, allowed: &[&str]) -> Result<(Sha256Digest, Map<String, Value>), Error> {
         let members = object(&self.bytes().await?)?;
         if let Some(unknown) = members.keys().find(|name| !allowed.contains(&name.as_str())) {
@@ -84,7 +84,7 @@ impl<'a> RequestBody<'a> {
     }
 }
 
-/// The bytes of a body that is announced as JSON: at most `limit` of them, and all within `time`.
+/// The bytes of a body that is declared as JSON: at most `limit` of them, and all within `time`.
 pub(super) async fn bytes(
     headers: &HeaderMap,
     body: &mut Body,
@@ -114,7 +114,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// The JSON object that a body is.
+/// Parses a body as a JSON object.
 fn object(bytes: &[u8]) -> Result<Map<String, Value>, Error> {
     if depth(bytes) > MAX_JSON_DEPTH {
         return Err(Error::malformed_json(format!("The body is nested deeper than {MAX_JSON_DEPTH} levels.")));

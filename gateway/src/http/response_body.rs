@@ -1,4 +1,4 @@
-//! The body of an answer on its way out: in pieces, with a clock, and with what is held until it has gone.
+//! The body of an answer while it is sent: in chunks, with a timer, and with a value that is held until its end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use hyper::body::{Frame, SizeHint};
 
 use super::stream_timeout::StreamTimer;
 
-/// What is handed over at once, in bytes. The last piece is given away as soon as there is room for a byte of it, and
-/// its stream has no clock then. So each piece of a long answer has memory of its own: a peer that takes nothing has one
-/// for each of its streams in our buffers, however long the answers are.
+/// The largest chunk that is handed over, in bytes. The last chunk is handed over as soon as there is space for a byte
+/// of it, and its stream has no timer then. So each chunk of a long answer has memory of its own: a peer that reads
+/// nothing keeps one for each of its streams in our buffers, however long the answers are.
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// A body that holds something until it was given or is given up.
+/// A body that holds something until it was sent or is dropped.
 pub(super) struct ResponseBody<H> {
     body: Body,
-    /// What is left of the frame that was given last.
+    /// The rest of the frame that was sent last.
     rest: Bytes,
-    /// On HTTP/2.
+    /// The stream's timer, on HTTP/2.
     stall: Option<Arc<StreamTimer>>,
     _held: H,
 }
 
 impl<H> ResponseBody<H> {
-    /// To be made where the answer is sent.
+    /// Must be created in the task that sends the answer.
     pub(super) fn new(body: Body, held: H) -> Self {
         let stall = StreamTimer::current();
         if let Some(stall) = &stall {

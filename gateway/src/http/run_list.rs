@@ -31,7 +31,7 @@ const PARAMETER_NAMES: [&str; 9] = [
     "cursor",
 ];
 
-/// What parameters are.
+/// The rules for parameters.
 pub(super) const SERVICE_ID_HINT: &str = "the identifier of a service: ep_ and 32 hexadecimal digits";
 const CONVERSATION_ID_HINT: &str = "the identifier of a conversation: conv_ and 32 hexadecimal digits";
 

@@ -76,7 +76,7 @@ pub(super) async fn submit(
     Ok(accepted(api.desk.admit(&caller, request).await?))
 }
 
-/// A submission as the desk takes it.
+/// A submission as the admission service takes it.
 pub(super) fn request(
     endpoint_id: EndpointId,
     idempotency_key: String,
@@ -154,7 +154,7 @@ pub(super) async fn read(
     Ok(response)
 }
 
-/// The run once it has changed or the time is over; sooner when the gateway stops or the key is good no more.
+/// The run once it has changed or the time is over; sooner when the gateway stops or the key is no longer valid.
 async fn changed(api: &Api, caller: &Caller, run_id: RunId, wait: Duration) -> Result<Run, Refusal> {
     let waiting = api.streams.wait(caller)?;
     tokio::select! {
@@ -164,12 +164,12 @@ async fn changed(api: &Api, caller: &Caller, run_id: RunId, wait: Duration) -> R
     }
 }
 
-/// The identifier in a path. What is none, or no text at all, names nothing.
+/// The identifier in a path. An invalid one names nothing.
 pub(super) fn identifier<T: FromStr>(path: Result<Path<String>, PathRejection>) -> Result<T, Refusal> {
     path.ok().and_then(|Path(text)| text.parse().ok()).ok_or(Refusal::NotFound)
 }
 
-/// A weak validator over everything the record says.
+/// A weak validator over the whole record.
 fn etag(run: &Run) -> Result<HeaderValue, Refusal> {
     let digest = deskgate_protocol::canonical::Sha256Digest::of_json(run).map_err(|_| Refusal::Internal)?;
     let text = format!("W/\"{}\"", &digest.to_string()[..32]);

@@ -1,7 +1,7 @@
 //! The accept loop: connection limits, time for the head, graceful stop.
 //!
-//! The ready-made servers never close a client that sends its head slowly, and accept without
-//! bound; so the loop is our own, around hyper's connections.
+//! The ready-made servers never close a client that sends its head slowly, and accept without limit; so this loop is
+//! our own, around hyper's connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::tls::ServerTls;
 /// The largest head of a request, in bytes.
 pub(super) const MAX_HEAD_BYTES: usize = 32 * 1024;
 
-/// What a listener bears.
+/// The limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenerLimits {
     /// Time for a TLS handshake.
@@ -32,10 +32,11 @@ pub struct ListenerLimits {
     pub head: Duration,
     /// Time for the body of a request.
     pub body: Duration,
-    /// Time for the peer to take some of what is sent to it; on a stream of HTTP/2, twice that at most.
+    /// Time for the peer to read some of what is sent to it; on a stream of HTTP/2, twice that at most.
     pub unread: Duration,
-    /// Time that a connection is kept with nothing under way. Longer than callers and proxies usually keep one for later (Go's
-    /// and reqwest's pools 90 s, Caddy's 2 min): whoever closes first never closes on a request that is under way.
+    /// Time that an idle connection is kept. Longer than callers and proxies usually keep one for later (Go's and
+    /// reqwest's pools 90 s, Caddy's 2 min): when the other side closes first, the gateway never closes on a request
+    /// that is under way.
     pub idle: Duration,
     /// Bytes of the head of a request.
     pub head_bytes: usize,
@@ -45,14 +46,14 @@ pub struct ListenerLimits {
     pub connections_per_source: usize,
     /// Streams in one HTTP/2 connection.
     pub streams: u32,
-    /// Silence of an event stream after which a comment shows that the line is alive.
+    /// Silence of an event stream after which a comment shows that the connection is alive.
     pub heartbeat: Duration,
     /// Time for what is under way when the listener stops.
     pub drain: Duration,
 }
 
 impl ListenerLimits {
-    /// What a listener for the world bears.
+    /// The limits of a public listener.
     pub const PUBLIC: Self = Self {
         handshake: Duration::from_secs(10),
         head: Duration::from_secs(10),
@@ -79,11 +80,11 @@ impl Default for ListenerLimits {
 pub struct ListenerAccess {
     /// The certificate; without one it is plain HTTP.
     pub tls: Option<ServerTls>,
-    /// Proxies whose word is taken for where a caller is.
+    /// Proxies that are trusted to name the client's address.
     pub proxies: Networks,
-    /// Where they say it.
+    /// The header in which they name it.
     pub forwarded: ForwardedHeader,
-    /// Whether nobody else may connect.
+    /// Whether only the proxies may connect.
     pub proxies_only: bool,
 }
 
@@ -139,17 +140,17 @@ pub async fn serve(
     if tokio::time::timeout(limits.drain, finished).await.is_err() {
         tracing::warn!("requests were still under way when the time to finish them ran out");
     }
-    // Whatever is left ends with the set.
+    // Tasks that are left end with the set.
 }
 
-/// The next connection, once there is room for it.
+/// The next connection, once a permit is free.
 async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
     let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => return (stream, peer, place),
             Err(error) => {
-                // Out of descriptors, or a connection that was gone again: neither ends the listener.
+                // Out of descriptors, or a connection that was closed again: neither ends the listener.
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }

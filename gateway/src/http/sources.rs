@@ -1,4 +1,4 @@
-//! How many connections, or requests through a proxy, each source has under way.
+//! The number of connections, or requests through a proxy, that each source has under way.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ impl SourceQuota {
         Self { limit, counts: Arc::default() }
     }
 
-    /// One more; `None` when the address has as many as it may.
+    /// One more permit; `None` when the source has the most it may.
     pub(super) fn acquire(&self, address: IpAddr) -> Option<SourcePermit> {
         let source = source(address);
         let mut counts = self.lock();
@@ -32,12 +32,12 @@ impl SourceQuota {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        // Nothing panics while it holds the lock.
+        // No code panics while it holds the lock.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One that is counted until it is dropped.
+/// A permit that counts until it is dropped.
 pub(super) struct SourcePermit {
     sources: SourceQuota,
     source: IpAddr,

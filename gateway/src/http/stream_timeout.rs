@@ -1,8 +1,8 @@
-//! A stream of HTTP/2 whose peer must take what is sent on it.
+//! A stream of HTTP/2 whose peer must read what is sent on it.
 //!
-//! While the peer has no room, the body of an answer is not asked for more, and does not notice what would end it: a
-//! revoked key, a gateway that stops. The connection shows nothing either: the peer reads it, and answers its pings.
-//! So each stream has a clock beside it, and is reset when its body waits too long.
+//! While the peer's window is full, the body of an answer is not polled, and does not notice what would end it: a
+//! revoked key, a gateway that stops. The connection does not show it either: the peer reads it, and answers its pings.
+//! So each stream has a timer beside it, and is reset when its body waits too long.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use futures_util::task::AtomicWaker;
 use tokio::time::sleep;
 
-/// Since when the body of an answer has something to give that nobody takes.
+/// Since when the body of an answer has data that the peer does not read.
 #[derive(Debug, Default)]
 pub(super) struct StreamTimer {
     since: Mutex<Option<Instant>>,
@@ -23,30 +23,31 @@ tokio::task_local! {
 }
 
 impl StreamTimer {
-    /// That of the stream on which this task answers; none on HTTP/1.1, where a connection has one answer at a time.
+    /// The timer of the stream on which this task answers; none on HTTP/1.1, where a connection has one answer at a
+    /// time.
     pub(super) fn current() -> Option<Arc<Self>> {
         CURRENT_TIMER.try_with(Arc::clone).ok()
     }
 
-    /// Somebody takes. What he is woken with when there is something again.
+    /// The peer reads. Returns the waker that signals new data.
     pub(super) fn taking(self: &Arc<Self>, taker: &Waker) -> Waker {
         self.taker.register(taker);
         *self.since() = None;
         Waker::from(self.clone())
     }
 
-    /// There is something to take, now or as soon as it is asked for.
+    /// There is data to send, now or at the next poll.
     pub(super) fn offer(&self) {
-        // What was offered before waits for longer.
+        // Data that was offered before waits for longer.
         self.since().get_or_insert_with(Instant::now);
     }
 
     fn since(&self) -> MutexGuard<'_, Option<Instant>> {
-        // Nothing panics while it holds the lock.
+        // No code panics while it holds the lock.
         self.since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nothing was taken for so long; notices it after twice the time at the latest.
+    /// Waits until nothing was read for so long; notices it after twice the time at the latest.
     async fn lasts(&self, patience: Duration) {
         loop {
             let waited = self.since().map_or(Duration::ZERO, |since| since.elapsed());
@@ -65,10 +66,10 @@ impl Wake for StreamTimer {
     }
 }
 
-/// Runs the streams of HTTP/2 connections, each with its clock.
+/// Runs the streams of HTTP/2 connections, each with its timer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamExecutor {
-    /// How long a peer may take nothing of what there is.
+    /// How long a peer may read nothing of the data.
     pub(super) patience: Duration,
 }
 
@@ -83,7 +84,7 @@ where
             let stall = Arc::new(StreamTimer::default());
             tokio::select! {
                 _ = CURRENT_TIMER.scope(stall.clone(), stream) => {}
-                // What is dropped unfinished is reset.
+                // An unfinished stream is reset when it is dropped.
                 () = stall.lasts(patience) => tracing::debug!("a stream was reset: its peer takes nothing"),
             }
         });

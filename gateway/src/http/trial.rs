@@ -1,5 +1,5 @@
-//! The stream that `doctor` opens through the public address: a few events with pauses between them, sent as every
-//! stream of this gateway is.
+//! The stream that `doctor` opens through the public address: a few events with pauses between them, sent like every
+//! other stream of this gateway.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::error::Error;
 use super::events::STREAM_HEADERS;
 use crate::domain::trial::{EVENT_INTERVAL, TRIAL_EVENTS};
 
-/// Where it is; the ticket follows.
+/// The path, which ends with the ticket.
 pub(super) const TRIAL_PATH: &str = "/trial-stream/{ticket}";
 
 pub(super) async fn stream(State(api): State<Arc<Api>>, Path(ticket): Path<String>) -> Result<Response, Error> {

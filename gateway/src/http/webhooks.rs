@@ -1,4 +1,4 @@
-//! Where other systems send their events: the signature is the authority, over the bytes as they came.
+//! The endpoint for other systems' events: the signature is the authority, over the bytes as received.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::webhooks::Headers;
 use crate::domain::webhooks::reception::{self, MAX_EVENT_BYTES};
 
-/// When a sender may try again whose conversation works on something else.
+/// When a sender may try again whose conversation is busy.
 const BUSY_RETRY_AFTER_S: &str = "30";
 
 /// An event that is accepted.
@@ -96,7 +96,7 @@ pub(super) async fn receive(
     api.admits()?;
     let _room = api.reception.room()?;
     let body = bytes(&headers, &mut body, api.listener.body, MAX_EVENT_BYTES).await?;
-    // What is no identifier looks like one that nobody has.
+    // An invalid identifier looks like an unknown one.
     let hook_id: Option<HookId> = identifier(hook_id).ok();
     let signed: Headers<'_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     let genuine = api.reception.authenticate(hook_id, signed, &body).await?;

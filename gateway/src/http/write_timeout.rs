@@ -1,7 +1,7 @@
-//! A connection whose peer must take what is sent to it.
+//! A connection whose peer must read what is sent to it.
 //!
-//! What a peer leaves unread fills buffers of the kernel and then stands here. A peer that takes
-//! nothing for too long is dropped; one that follows events comes again and goes on where it was.
+//! Unread data fills the kernel's buffers and then waits here. A peer that reads nothing for too long is disconnected;
+//! one that follows events reconnects and continues after its last one.
 
 use std::io;
 use std::pin::Pin;
@@ -11,11 +11,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A stream whose writes fail when nothing of them is taken for so long.
+/// A stream whose writes fail when the peer reads nothing for so long.
 pub(super) struct WriteTimeoutStream<S> {
     stream: S,
     patience: Duration,
-    /// Runs while something waits to be taken.
+    /// Runs while something waits to be read.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
@@ -62,7 +62,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        // Only what is still waiting counts: a flush of nothing is no sign of the peer.
+        // Only data that is still waiting counts: flushing an empty buffer is no sign of the peer.
         if flushed.is_ready() { flushed } else { self.within(cx, flushed) }
     }
 

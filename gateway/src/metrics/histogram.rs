@@ -1,11 +1,11 @@
-//! How often something took how long.
+//! A histogram of durations.
 
 use super::text::MetricsText;
 
 /// Observations, sorted into buckets when they are made.
 pub(super) struct Histogram {
     bounds: &'static [f64],
-    /// One for each bound, and one for what is beyond the last.
+    /// One for each bound, and one for values beyond the last.
     counts: Vec<u64>,
     sum: f64,
 }

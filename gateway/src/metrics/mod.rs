@@ -1,8 +1,8 @@
-//! What a gateway counts while it works, for `/metrics`.
+//! The counters of a gateway, for `/metrics`.
 //!
-//! Counting takes one short lock and allocates nothing once a route is known, so that it does not
-//! slow an acceptance. Nothing is counted by caller. What the tables know better is not counted
-//! here: it is asked when somebody looks.
+//! Counting takes one short lock and allocates nothing once a route is known, so that it does not slow an acceptance.
+//! There are no counts by caller. Values that the tables hold are not counted here: they are queried for each request
+//! of `/metrics`.
 
 mod histogram;
 mod text;
@@ -55,7 +55,7 @@ impl Default for MetricCounts {
 }
 
 impl Metrics {
-    /// A request was answered. `route` is the template, never the address.
+    /// Counts an answered request. `route` is the template, never the address.
     pub fn request(&self, route: &str, method: &str, status: u16, took: Duration) {
         let mut counts = self.lock();
         if !counts.routes.contains_key(route) {
@@ -67,12 +67,12 @@ impl Metrics {
         route.duration.observe(took.as_secs_f64());
     }
 
-    /// A run was started so many seconds after it was accepted.
+    /// Counts a run that was started so many seconds after it was accepted.
     pub fn run_started(&self, waited_s: f64) {
         self.lock().run_wait.observe(waited_s);
     }
 
-    /// A run ended, and with it what had been started so many seconds before.
+    /// Counts a run that ended, so many seconds after its start if it had one.
     pub fn run_ended(&self, outcome: &'static str, lasted_s: Option<f64>) {
         let mut counts = self.lock();
         *counts.runs.entry(outcome).or_default() += 1;
@@ -81,23 +81,23 @@ impl Metrics {
         }
     }
 
-    /// Something came of an attempt to deliver: `delivered`, `retry`, `exhausted`, or `blocked` by the rules.
+    /// Counts an attempt to deliver by its outcome: `delivered`, `retry`, `exhausted`, or `blocked` by the rules.
     pub fn callback_attempted(&self, outcome: &'static str) {
         *self.lock().callbacks.entry(outcome).or_default() += 1;
     }
 
-    /// A webhook received something, and this became of it.
+    /// Counts an event that a webhook received, by its outcome.
     pub fn webhook_received(&self, outcome: &'static str) {
         *self.lock().webhooks.entry(outcome).or_default() += 1;
     }
 
-    /// A stream of events was opened. It counts as open until the value is dropped.
+    /// Counts an open event stream, until the value is dropped.
     pub fn stream_opened(&self) -> OpenStreamGuard {
         self.lock().streams += 1;
         OpenStreamGuard(self.clone())
     }
 
-    /// Everything that was counted, in the text format.
+    /// Writes everything that was counted, in the text format.
     pub fn write(&self, text: &mut MetricsText) {
         let counts = self.lock();
         let mut routes: Vec<_> = counts.routes.iter().collect();
@@ -138,7 +138,7 @@ impl Metrics {
     }
 
     fn lock(&self) -> MutexGuard<'_, MetricCounts> {
-        // Nothing panics while it holds the lock.
+        // No code panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -153,7 +153,7 @@ impl Drop for OpenStreamGuard {
     }
 }
 
-/// A method anybody may invent would be a label anybody may invent.
+/// The method as a label. Unknown ones share a label, as callers may invent any number.
 fn known(method: &str) -> &'static str {
     const KNOWN_METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
     KNOWN_METHODS.into_iter().find(|known| *known == method).unwrap_or("other")

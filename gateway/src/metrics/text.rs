@@ -17,7 +17,7 @@ impl MetricsText {
         let _ = writeln!(self.page, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    /// One sample. `suffix` is empty but for parts of a histogram.
+    /// One sample. `suffix` is empty except for parts of a histogram.
     pub fn sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: f64) {
         let _ = write!(self.page, "{}{suffix}", self.name);
         for (place, (name, label)) in labels.iter().enumerate() {

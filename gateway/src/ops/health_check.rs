@@ -11,7 +11,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest answer.
 const MAX_RESPONSE_BYTES: u64 = 16 * 1024;
 
-/// Whether `path` is answered with 200. The texts are the answer's, or what is wrong.
+/// Whether `path` is answered with 200. The texts are the answer's body, or the reason of a failure.
 pub async fn send_request(listener: SocketAddr, path: &str) -> Result<String, String> {
     let address = reachable(listener);
     match tokio::time::timeout(REQUEST_TIMEOUT, exchange(address, path)).await {
@@ -34,7 +34,7 @@ async fn exchange(address: SocketAddr, path: &str) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// A listener on every address is asked on loopback.
+/// A listener on every address is reached on loopback.
 fn reachable(listener: SocketAddr) -> SocketAddr {
     let address = match listener.ip() {
         IpAddr::V4(own) if own.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -1,6 +1,6 @@
-//! `GET /metrics`: what was counted, and how things stand in the tables at this moment.
+//! `GET /metrics`: the counters, and the current state in the tables.
 //!
-//! What stands in the tables is the same on every replica: take the maximum over them, not the sum.
+//! Values from the tables are the same on every replica: take the maximum over them, not the sum.
 
 use axum::extract::State;
 use axum::http::header;
@@ -14,7 +14,7 @@ use crate::store::devices::Presence;
 use crate::store::migrate;
 use crate::store::status_counts::DeviceCounts;
 
-/// The commit that was built, if whoever built it said so.
+/// The commit that was built, if the build named it.
 const BUILD_COMMIT: &str = match option_env!("DESKGATE_COMMIT") {
     Some(commit) => commit,
     None => "unknown",
@@ -42,7 +42,7 @@ pub(super) async fn metrics(State(ops): State<Ops>) -> impl IntoResponse {
     );
     let seen = HealthSnapshot::now(&ops.store, ops.queue.age()).await;
     problems(&seen, &mut text);
-    // Without a database there is nothing to say about what is in it.
+    // Without a database its values are unknown.
     if let Some(applied) = seen.migration {
         text.one("deskgate_migration_version", "gauge", "The newest applied migration.", f64::from(applied));
         census(&seen.census, &mut text);

@@ -1,11 +1,11 @@
-//! The operations listener: is it alive, is it ready, what does it count. For the machine's own
-//! people; loopback unless it is configured otherwise, never part of the public API.
+//! The operations listener: liveness, readiness, metrics. For the machine's operators; loopback unless it is configured
+//! otherwise, never part of the public API.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `probes` | `/livez` and `/readyz` |
 //! | `metrics` | `/metrics` |
-//! | [`health_check`] | asks a running gateway, for `healthcheck` and `ready` |
+//! | [`health_check`] | queries a running gateway, for `healthcheck` and `ready` |
 
 pub mod health_check;
 mod metrics;
@@ -19,14 +19,14 @@ use crate::heartbeat::Heartbeat;
 use crate::store::Store;
 use crate::tls::ServerTls;
 
-/// What the answers are made from.
+/// What the handlers need.
 #[derive(Clone)]
 pub struct Ops {
-    /// The database, and what was counted.
+    /// The database, and the counters.
     pub store: Store,
-    /// The loop that looks after the queue.
+    /// The heartbeat of the queue's upkeep.
     pub queue: Heartbeat,
-    /// Cancelled when nothing more is to be admitted.
+    /// Cancelled when no more work is to be admitted.
     pub draining: CancellationToken,
     /// The public listener's certificate.
     pub tls: Option<ServerTls>,

@@ -1,5 +1,5 @@
-//! Ready is who can accept work. A connected device is no part of that: accepting while the desktop
-//! is away is the point.
+//! Probes: liveness and readiness. Ready means able to accept work. A connected device is not part of that: accepting
+//! while the desktop is away is the point.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::store::migrate;
 
 /// `GET /readyz`: 200 or 503; with `?verbose`, a line for each condition.
 pub(super) async fn readyz(State(ops): State<Ops>, RawQuery(query): RawQuery) -> (StatusCode, String) {
-    // Together: a database that stands still is waited for once.
+    // Together: a database that hangs is waited for once.
     let (database, migrations) = tokio::join!(ops.store.ping(), migrations(&ops));
     let conditions = [
         ("admission", admission(&ops)),
@@ -30,8 +30,8 @@ pub(super) async fn readyz(State(ops): State<Ops>, RawQuery(query): RawQuery) ->
                 Err(why) => writeln!(text, "[-] {name}: {why}"),
             };
         }
-        // No condition: an authority reaches a gateway without a certificate only through a load
-        // balancer that believes it to be ready.
+        // Not a condition: an authority reaches a gateway without a certificate only through a load balancer that
+        // believes it to be ready.
         if let Some(tls) = &ops.tls {
             let _ = writeln!(text, "[i] certificate: {}", tls.status());
         }

@@ -1,4 +1,4 @@
-//! Why a gateway did not start, and what the program's exit code says about it.
+//! Why a gateway did not start, and the program's exit code for it.
 
 use crate::encryption::EncryptionError;
 use crate::store::DatabaseOpenError;
@@ -12,42 +12,42 @@ use deskgate_program::token;
 /// Why a gateway did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The private cluster.
+    /// The private cluster failed.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// The database.
+    /// The database cannot be used.
     #[error(transparent)]
     Database(#[from] DatabaseOpenError),
-    /// The SSH host key.
+    /// The SSH host key cannot be used.
     #[error(transparent)]
     HostKey(#[from] tunnel::KeyFileError),
-    /// The control token.
+    /// The control token cannot be used.
     #[error(transparent)]
     Token(#[from] token::TokenError),
-    /// The certificate or its key.
+    /// The certificate or its key cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::TlsError),
-    /// The key that seals what is private in the database.
+    /// The key that encrypts private values in the database cannot be used.
     #[error(transparent)]
     Seal(#[from] EncryptionError),
-    /// The authorities that callbacks' certificates may come from.
+    /// The authorities for callbacks cannot be read.
     #[error("callbacks.ca_file {0}")]
     CallbackRoots(#[from] RootsError),
-    /// The authorities that the issuer's certificate may come from.
+    /// The authorities for the issuer cannot be read.
     #[error("hosted.ca_file {0}")]
     IssuerRoots(#[source] RootsError),
-    /// A listener.
+    /// A listener cannot be bound.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// Where.
+        /// Its address.
         address: String,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }
 
 impl From<StartError> for Failure {
-    /// What only a person can mend is "not set up", after which nothing tries again by itself.
+    /// A fault that only a person can resolve is "not set up", after which the service manager does not restart it.
     fn from(error: StartError) -> Self {
         let exit = match &error {
             StartError::Cluster(error) if error.needs_a_person() => Exit::NotSetUp,

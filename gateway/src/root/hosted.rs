@@ -1,4 +1,4 @@
-//! Joins the public address to the device door: where what comes in there with an account goes.
+//! Joins the public address to the device service: serves the devices that connect there with an account.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::time::timeout;
 use crate::control::service::ControlService;
 use crate::http::hosted::AccountArrival;
 
-/// The time for the answer to go out, behind which the line begins.
+/// The time for sending the answer, after which the connection begins.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves the devices that came in with an account, until the doors close.
+/// Serves the devices that connected with an account, until the services close.
 pub(super) async fn receive(mut arrivals: mpsc::Receiver<AccountArrival>, door: ControlService) {
     let mut sessions = JoinSet::new();
     loop {

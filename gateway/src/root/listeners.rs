@@ -1,4 +1,4 @@
-//! Everything a gateway listens on, bound before anything is served.
+//! All listeners of a gateway, bound before anything is served.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::addresses::Addresses;
 use crate::tunnel::HostKeys;
 use deskgate_program::socket;
 
-/// The bound listeners, and where they are reached.
+/// The bound listeners, and their addresses.
 pub(super) struct Listeners {
     pub(super) http: TcpListener,
     pub(super) ssh: Option<(TcpListener, HostKeys)>,
@@ -21,7 +21,7 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// Binds what the settings ask for.
+    /// Binds the listeners in the settings.
     pub(super) async fn bind(settings: &Settings) -> Result<Self, StartError> {
         let http = listen(settings.listen).await?;
         let ssh = match settings.ssh_listen {

@@ -1,4 +1,4 @@
-//! The composition root's own files: what a gateway is started with, how it starts, and how it stops.
+//! The composition root's own files: a gateway's settings, its start, and its stop.
 
 mod error;
 mod hosted;
@@ -26,18 +26,18 @@ use crate::store::cluster::Cluster;
 use crate::tls;
 use deskgate_program::tasks::Tasks;
 
-/// What is under way has so long to finish.
+/// The time for finishing what is under way.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// A running gateway.
 pub struct Gateway {
-    /// Cancelled first: nothing more is admitted, and whoever waits is told.
+    /// Cancelled first: no more work is admitted, and waiting callers are answered.
     draining: CancellationToken,
-    /// How long that lasts before the doors close.
+    /// The pause before the services close.
     drain: Duration,
-    /// What lets callers and devices in. Finishes what is under way.
+    /// The services for callers and devices. They finish what is under way.
     doors: Tasks,
-    /// What the doors need until they are closed.
+    /// The tasks that the services need until they are closed.
     works: Tasks,
     broken: CancellationToken,
     addresses: Addresses,
@@ -48,12 +48,12 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Where it can be reached.
+    /// The addresses at which it can be reached.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
     }
 
-    /// The token that opens its control channel.
+    /// The token for its control channel.
     pub fn control_token(&self) -> &ControlToken {
         &self.token
     }
@@ -68,18 +68,21 @@ impl Gateway {
         Pipes { doors: self.doors.clone(), door: self.door.clone() }
     }
 
-    /// Reads again what can change without a restart: the certificate. After an error, which the
-    /// log tells, everything is as it was.
+    /// Reloads what can change without a restart: the certificate. After an error, which is in the log, the old state
+    /// stays.
+    ///
+    /// # Errors
+    /// The certificate or its key cannot be read.
     pub fn reload(&self) -> Result<&'static str, tls::TlsError> {
         self.reload.now()
     }
 
-    /// Cancelled when a part of it broke; whoever owns it should stop it then.
+    /// Cancelled when a part of it broke; the owner should stop it then.
     pub fn broken(&self) -> CancellationToken {
         self.broken.clone()
     }
 
-    /// Admits nothing more, says so for a while, finishes what is under way, stops everything.
+    /// Admits no more work, reports that for a while, finishes what is under way, stops everything.
     pub async fn stop(self) {
         let Self { draining, drain, doors, works, door, cluster, reload, .. } = self;
         if let Some(manager) = &reload.manager {
@@ -87,7 +90,7 @@ impl Gateway {
         }
         drop(door);
         draining.cancel();
-        // Whoever distributes the calls asks for readiness now and then, and goes elsewhere.
+        // The load balancer polls readiness, and chooses another replica.
         tokio::time::sleep(drain).await;
         let closed = doors.stop(DRAIN_TIMEOUT).await;
         if !(works.stop(Duration::from_secs(5)).await && closed) {

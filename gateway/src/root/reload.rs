@@ -1,9 +1,9 @@
-//! Reads again what can change without a restart, and keeps the service manager told.
+//! Reloads what can change without a restart, and reports it to the service manager.
 
 use crate::sd_notify::ServiceNotifier;
 use crate::tls::{self, ServerTls, TlsError};
 
-/// What is read again. Clones are the same.
+/// The parts that are reloaded. Clones are the same.
 #[derive(Clone)]
 pub(super) struct Reloader {
     pub(super) tls: Option<ServerTls>,
@@ -11,7 +11,7 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
-    /// Now. After an error, which the log tells, everything is as it was.
+    /// Reloads now. After an error, which is in the log, the old state stays.
     pub(super) fn now(&self) -> Result<&'static str, TlsError> {
         if let Some(manager) = &self.manager {
             manager.reloading();

@@ -1,4 +1,4 @@
-//! What a gateway is started with.
+//! The settings with which a gateway is started.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ use crate::networks::{ForwardedHeader, Networks};
 use crate::sd_notify::ServiceNotifier;
 use crate::{encryption, hosted, tls};
 
-/// What a gateway is started with.
+/// The settings with which a gateway is started.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where keys, the control token and the private database are kept.
+    /// The folder of keys, the control token and the private database.
     pub state_dir: PathBuf,
-    /// The key that seals what is private in the database; made if it is not there.
+    /// The key that encrypts private values in the database; created if it does not exist.
     pub seal_file: PathBuf,
     /// The public API's address; port 0 takes a free one.
     pub listen: SocketAddr,
@@ -26,20 +26,19 @@ pub struct Settings {
     pub tls: Option<tls::CertificateFiles>,
     /// The authority that issues the certificate of the public API, when it does not come from files.
     pub acme: Option<AcmeSettings>,
-    /// Proxies whose word is taken for where a caller is. Without TLS, nobody else may connect
-    /// beyond loopback.
+    /// Proxies that are trusted to name the client's address. Without TLS, only they may connect beyond loopback.
     pub trusted_proxies: Networks,
-    /// Where they say it.
+    /// The header in which they name it.
     pub forwarded_header: ForwardedHeader,
-    /// What backends use, without `/api/v1`; otherwise the listening address.
+    /// The address that backends use, without `/api/v1`; otherwise the listening address.
     pub public_url: Option<String>,
-    /// How long the public API goes on listening, and says that it drains, before it stops.
+    /// How long the public API keeps listening, and reports that it drains, before it stops.
     pub drain: Duration,
     /// The SSH listener for devices.
     pub ssh_listen: Option<SocketAddr>,
     /// The operations listener: health and metrics.
     pub ops_listen: Option<SocketAddr>,
-    /// What devices dial; otherwise the listening address.
+    /// The address that devices dial; otherwise the listening address.
     pub ssh_public_address: Option<String>,
     /// The private control socket.
     pub control_socket: Option<PathBuf>,
@@ -51,19 +50,19 @@ pub struct Settings {
     pub control_token: Option<ControlToken>,
     /// The issuer whose accounts devices may come with over the public API's address.
     pub hosted: Option<HostedSettings>,
-    /// When that issuer is asked for its keys.
+    /// The timings of fetching that issuer's keys.
     pub issuer_clocks: hosted::JwksTimings,
-    /// Who started this process and wants to be told how it is.
+    /// The service manager that started this process, if it wants reports.
     pub manager: Option<ServiceNotifier>,
     /// Authorities that callbacks' certificates may come from beside the system's, PEM.
     pub callbacks_ca_file: Option<PathBuf>,
-    /// Whether the hosts that callbacks may go to are the desktop's to change; otherwise the administrator's.
+    /// Whether the desktop may change the hosts that callbacks may go to; otherwise the administrator.
     pub allowlist_is_the_desktops: bool,
-    /// Where the database is; otherwise a private cluster.
+    /// The database; otherwise a private cluster.
     pub database: Option<DatabaseSettings>,
-    /// What callers can meet.
+    /// The limits of callers.
     pub limits: CallerLimits,
-    /// The times of the control channel.
+    /// The timings of the control channel.
     pub clocks: SessionTimings,
 }
 

@@ -1,4 +1,4 @@
-//! Starts a gateway: opens the database, binds the listeners, and hands every room what it needs.
+//! Starts a gateway: opens the database, binds the listeners, and gives every module what it needs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ use crate::{control, http, ops, store, tunnel, upkeep};
 use deskgate_program::tasks::Tasks;
 use deskgate_program::token;
 
-/// What the forward is called where no socket is configured.
+/// The name of the forward where no socket is configured.
 const DEFAULT_CONTROL_SOCKET: &str = "/run/deskgate/control.sock";
 
 impl Gateway {
@@ -57,7 +57,7 @@ impl Gateway {
             None => Some(Cluster::start(cluster::ClusterConfig::new(&settings.state_dir)).await?),
             Some(_) => None,
         };
-        // Boxed: it is large, and whoever starts a gateway would carry it along.
+        // Boxed: it is large, and the caller's future would contain it.
         let started = Box::pin(Self::start_on(settings, cluster.as_ref().map(Cluster::url))).await;
         match (started, cluster) {
             (Ok(mut gateway), cluster) => {
@@ -167,7 +167,7 @@ impl Gateway {
     }
 }
 
-/// The database, and whether to apply missing migrations. Nobody else looks after a private cluster.
+/// The database, and whether to apply missing migrations. A private cluster is always migrated here.
 fn database(settings: &Settings, cluster_url: Option<&str>) -> Result<(Database, bool), StartError> {
     Ok(match &settings.database {
         Some(external) => {
@@ -178,7 +178,7 @@ fn database(settings: &Settings, cluster_url: Option<&str>) -> Result<(Database,
     })
 }
 
-/// The certificate that an authority issues, looked after from now on.
+/// The certificate from an authority, renewed from now on.
 #[cfg(feature = "acme")]
 async fn issued(acme: AcmeSettings, store: &Store, works: &Tasks, seal: DataCipher) -> Option<ServerTls> {
     let keeper = CertificateRenewer::new(acme, store.clone(), seal).await;
@@ -193,7 +193,7 @@ async fn issued(_: AcmeSettings, _: &Store, _: &Tasks, _: DataCipher) -> Option<
     None
 }
 
-/// A gateway that is being started: what every door is made from.
+/// A gateway during its start: what the services are made from.
 struct GatewayBuilder {
     settings: Settings,
     store: Store,
@@ -256,7 +256,7 @@ impl GatewayBuilder {
         self.doors.spawn("http", serving);
     }
 
-    /// Where devices come in with accounts, over the public API's address.
+    /// The entry of devices with accounts, over the public API's address.
     fn accounts(&self, door: &ControlService) -> Option<HostedIngress> {
         let judge = door.judge.clone()?;
         let (arrivals, arrived) = mpsc::channel(64);

@@ -1,4 +1,4 @@
-//! Keeps the service manager told: how the gateway is, and that it lives.
+//! Reports to the service manager: the gateway's state, and that it is alive.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use crate::heartbeat::Heartbeat;
 use crate::sd_notify::ServiceNotifier;
 use crate::store::Store;
 
-/// Between two looks at how things stand.
+/// The pause between two status reports.
 const STATUS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Tells until `stop`. `turning` beats whenever the loop that looks after the queue takes a step, whether or not the
-/// database answers it: a gateway whose loop hangs is to be killed, and one without a database is not.
+/// Reports until `stop`. `turning` is renewed whenever the upkeep loop takes a step, whether or not the database
+/// answers: a gateway whose loop hangs is to be killed, and one without a database is not.
 pub(super) async fn run(manager: ServiceNotifier, store: Store, turning: Heartbeat, stop: CancellationToken) {
-    // Half of what the manager waits for: one word may come late.
+    // Half of the watchdog's interval: one report may come late.
     let every = manager.watchdog().map_or(STATUS_INTERVAL, |watchdog| (watchdog / 2).min(STATUS_INTERVAL));
     let mut said = String::new();
     loop {
         if manager.watchdog().is_none_or(|watchdog| turning.age() < watchdog) {
             manager.alive();
         }
-        // A look at a database that does not answer must not keep the next word back.
+        // A query to a hanging database must not delay the next report.
         if let Ok(status) = tokio::time::timeout(every / 2, status(&store)).await
             && status != said
         {

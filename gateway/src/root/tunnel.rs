@@ -1,4 +1,4 @@
-//! Joins the tunnel to the rest: whom it lets in, and where what it lets in goes.
+//! Joins the tunnel to the rest: which keys it accepts, and where its channels lead.
 
 use std::pin::Pin;
 
@@ -10,7 +10,7 @@ use crate::control::service::ControlService;
 use crate::store::Store;
 use crate::tunnel::{Arrival, KeyAdmission, KeyStatus};
 
-/// Serves the devices that came in through the tunnel, until the doors close.
+/// Serves the devices that connected through the tunnel, until the services close.
 pub(super) async fn receive(mut arrivals: mpsc::Receiver<Arrival>, door: ControlService) {
     let mut sessions = JoinSet::new();
     loop {
@@ -30,7 +30,7 @@ pub(super) async fn receive(mut arrivals: mpsc::Receiver<Arrival>, door: Control
     while sessions.join_next().await.is_some() {}
 }
 
-/// The tunnel lets in what is paired.
+/// Accepts the keys of paired devices in the tunnel.
 pub(super) struct PairedDevices(pub(super) Store);
 
 impl KeyAdmission for PairedDevices {
@@ -38,7 +38,7 @@ impl KeyAdmission for PairedDevices {
         Box::pin(async move {
             match self.0.device_by_key(key).await {
                 Ok(Some(device)) if device.revoked_at.is_some() => KeyStatus::Revoked,
-                // It comes in with its account, and no other way.
+                // It connects with its account, and no other way.
                 Ok(Some(device)) if device.account.is_some() => KeyStatus::Unknown,
                 Ok(Some(_)) => KeyStatus::Admit,
                 Ok(None) => KeyStatus::Unknown,

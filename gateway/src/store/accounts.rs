@@ -8,12 +8,12 @@ use tokio_postgres::Row;
 
 use super::{Error, Store, commit, with_timeout};
 
-/// An account: who it is to whom.
+/// An account: an issuer, and the subject there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Who knows it (`iss`).
+    /// The issuer (`iss`).
     pub issuer: String,
-    /// What it is called there, for ever (`sub`).
+    /// Its permanent name there (`sub`).
     pub subject: String,
 }
 
@@ -24,8 +24,8 @@ impl fmt::Display for Account {
 }
 
 impl Store {
-    /// Pairs a key with the account that it comes with, unless it was paired before or the account has as many devices
-    /// as it may. Whether it is paired now is for the next session to find.
+    /// Pairs a key with the account that it comes with, unless it was paired before or the account has the most devices
+    /// it may. Whether it is paired now is for the next session to find.
     pub async fn pair_with_account(
         &self,
         name: &str,
@@ -36,7 +36,7 @@ impl Store {
         with_timeout(async {
             let mut client = self.client().await?;
             let transaction = client.transaction().await?;
-            // Two keys that come at once are counted one after the other.
+            // Two keys that arrive at once are counted one after the other.
             let sql = "-- accounts::one_at_a_time
                 SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(10) || $2, 0))";
             transaction.query_one(sql, &[&account.issuer, &account.subject]).await?;

@@ -1,4 +1,4 @@
-//! Who did what to a device's applications: written in the commit that does it.
+//! The activity of a device's applications: each entry is written in the commit of its change.
 
 use deskgate_protocol::management::{Activity, ActivityKind, Actor};
 use deskgate_protocol::operation::RequestedBy;
@@ -10,10 +10,10 @@ use uuid::Uuid;
 use super::runs::word;
 use super::{Error, Store, commit, with_timeout};
 
-/// Who does something.
+/// The author of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActivityActor {
-    /// Somebody at the device, or the administrator.
+    /// A person at the device, or the administrator.
     Person(Actor),
     /// A business system with this key.
     Key(KeyId),
@@ -28,7 +28,7 @@ impl ActivityActor {
     }
 }
 
-/// Something that is done to what is a device's.
+/// A change to something of a device.
 #[derive(Clone, Debug)]
 pub(super) struct ActivityEntry {
     pub(super) app_id: Option<ApplicationId>,
@@ -37,17 +37,18 @@ pub(super) struct ActivityEntry {
     pub(super) name: Option<String>,
 }
 
-/// A device, and who acts for it: somebody there, or the server's administrator. What they act on is the device's own.
+/// A device, and who acts for it: a person there, or the server's administrator. All that they act on belongs to the
+/// device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Which device.
+    /// The device.
     pub device_id: DeviceId,
     /// Who acts.
     pub by: Actor,
 }
 
 impl Owner {
-    /// In whose name runs are stopped.
+    /// The requester of stops.
     pub(super) fn stops_as(self) -> RequestedBy {
         match self.by {
             Actor::Administrator => RequestedBy::Administrator,
@@ -57,7 +58,7 @@ impl Owner {
 }
 
 impl Store {
-    /// Executes a statement that changes one thing, and notes what it did, unless that was nothing.
+    /// Executes a statement that changes one thing, and records the change, unless there was none.
     pub(super) async fn execute_with_activity(
         &self,
         owner: Owner,
@@ -79,7 +80,7 @@ impl Store {
         .await
     }
 
-    /// What was done to a device's applications, newest first.
+    /// The activity of a device's applications, newest first.
     pub async fn activity(
         &self,
         device_id: DeviceId,
@@ -96,7 +97,7 @@ impl Store {
         self.filtered_rows(sql, &[&device_id.uuid(), &before, &app_id, &limit]).await?.iter().map(entry).collect()
     }
 
-    /// Forgets what was done more than a year ago. Returns how much.
+    /// Deletes activity that is older than a year. Returns how much.
     pub async fn forget_activity(&self) -> Result<usize, Error> {
         let sql = "-- activity::forget
             DELETE FROM activity WHERE at < now() - interval '1 year' RETURNING 1";
@@ -104,7 +105,7 @@ impl Store {
     }
 }
 
-/// Notes what the owner of a device does.
+/// Records an action of a device's owner.
 pub(super) async fn write(transaction: &Transaction<'_>, owner: Owner, note: &ActivityEntry) -> Result<(), Error> {
     let sql = "-- activity::note
         INSERT INTO activity (activity_id, device_id, app_id, asked_by, what, about, name)
@@ -116,7 +117,7 @@ pub(super) async fn write(transaction: &Transaction<'_>, owner: Owner, note: &Ac
     Ok(())
 }
 
-/// Notes who asked for a stop or a reset that was begun.
+/// Records the requester of a stop or a reset that was begun.
 pub(super) async fn write_operation(
     transaction: &Transaction<'_>,
     doer: ActivityActor,

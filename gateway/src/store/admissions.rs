@@ -1,9 +1,8 @@
-//! The shared commit that stands before every 202.
+//! The shared commit that comes before every 202.
 //!
-//! Submissions that arrive while a commit is under way wait for the next one and share it; an idle
-//! gateway commits at once. One statement decides everything that only the tables know — is it a
-//! repetition, does the service exist, is access enabled — and writes what it decides, so nothing
-//! can change in between.
+//! Submissions that arrive while a commit is under way wait for the next one and share it; an idle gateway commits at
+//! once. One statement decides everything that only the tables know — is it a repetition, does the service exist, is
+//! access enabled — and writes its decision, so nothing can change in between.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,20 +20,20 @@ use crate::notify::Topic;
 use deskgate_program::crash;
 use deskgate_program::tasks::Tasks;
 
-/// A run that wants to be admitted.
+/// A run to be admitted.
 #[derive(Clone, Debug)]
 pub struct Submission {
     /// Its identifier, if it is admitted.
     pub run_id: RunId,
-    /// Who submits.
+    /// The submitting application.
     pub app_id: ApplicationId,
-    /// For whom.
+    /// The subject.
     pub subject: String,
-    /// To which service.
+    /// The service.
     pub endpoint_id: EndpointId,
-    /// Of the application, subject, method and target, and Idempotency-Key.
+    /// The digest of application, subject, method and target, and Idempotency-Key.
     pub identity: Sha256Digest,
-    /// Of the body.
+    /// The digest of the body.
     pub fingerprint: Sha256Digest,
     /// The `input` object, as JSON text.
     pub input: String,
@@ -46,20 +45,20 @@ pub struct Submission {
     pub max_duration_s: i32,
     /// The caller's trace.
     pub traceparent: Option<String>,
-    /// Whether the application's queue has room.
+    /// Whether the application's queue may take more.
     pub queue_open: bool,
 }
 
-/// What became of a submission.
+/// The outcome of a submission.
 #[derive(Clone, Debug)]
 pub enum Admission {
-    /// It is durable.
+    /// The run is durable.
     Accepted(AcceptedRun),
     /// The same identity was admitted before.
     Known {
-        /// The run of that time.
+        /// The earlier run.
         run_id: RunId,
-        /// The digest of its body.
+        /// The digest of the earlier body.
         fingerprint: Sha256Digest,
     },
     /// The application has no such published service.
@@ -72,10 +71,10 @@ pub enum Admission {
     QueueFull,
 }
 
-/// What the tables knew at the moment of acceptance.
+/// The facts in the tables at the moment of acceptance.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptedRun {
-    /// When.
+    /// The time of acceptance.
     pub created_at: Timestamp,
     /// Until when it may wait for a start.
     pub queue_expires_at: Timestamp,
@@ -83,7 +82,7 @@ pub struct AcceptedRun {
     pub endpoint_version: u32,
     /// The device that will execute it.
     pub device_id: DeviceId,
-    /// Where that device was.
+    /// The presence of that device.
     pub presence: Presence,
 }
 
@@ -94,14 +93,14 @@ const MAX_BATCH_SUBMISSIONS: usize = 256;
 /// Submissions that may wait for a committer; beyond that their senders wait.
 const SUBMISSION_CAPACITY: usize = 4096;
 
-/// The entrance to the shared commits.
+/// The entry to the shared commits.
 #[derive(Clone)]
 pub struct Admissions {
     queue: mpsc::Sender<PendingSubmission>,
 }
 
 impl Admissions {
-    /// Starts `committers` tasks. They end with their group, or when every clone of the entrance is gone.
+    /// Starts `committers` tasks. They end with their group, or when every clone of the entry is gone.
     pub fn start(store: &Store, tasks: &Tasks, committers: usize) -> Self {
         let (queue, receiver) = mpsc::channel(SUBMISSION_CAPACITY);
         let receiver = Arc::new(Mutex::new(receiver));
@@ -111,8 +110,10 @@ impl Admissions {
         Self { queue }
     }
 
-    /// Returns after the commit. An error means that nothing is known to be stored: the same
-    /// submission may be tried again with the same identity.
+    /// Returns after the commit.
+    ///
+    /// # Errors
+    /// The run may not be stored: the same submission may be tried again with the same identity.
     pub async fn admit(&self, submission: Submission) -> Result<Admission, Error> {
         let gone = || Error::Unavailable("the gateway is stopping".to_owned());
         let (reply, answer) = oneshot::channel();
@@ -132,11 +133,11 @@ async fn commit_for_ever(
     let mut batch = Vec::with_capacity(MAX_BATCH_SUBMISSIONS);
     loop {
         let next = async { receiver.lock().await.recv_many(&mut batch, MAX_BATCH_SUBMISSIONS).await };
-        // Whoever still waits then hears that the gateway stops.
+        // Waiting callers then learn that the gateway stops.
         if stop.run_until_cancelled(next).await.unwrap_or(0) == 0 {
             return;
         }
-        // One order for everybody, so that two commits never wait for each other.
+        // One order for all, so that two commits never wait for each other.
         batch.sort_unstable_by_key(|(submission, _)| submission.identity.0);
         let (submissions, replies): (Vec<_>, Vec<_>) = batch.drain(..).unzip();
         let results = store.commit(&submissions).await;
@@ -263,7 +264,7 @@ impl Store {
     }
 }
 
-/// What the statement decided; `None` when a twin was faster.
+/// The statement's decision; `None` when a twin was faster.
 fn judged(row: &tokio_postgres::Row, submission: &Submission) -> Result<Option<Admission>, Error> {
     if let Some(run_id) = row.try_get::<_, Option<uuid::Uuid>>(0)? {
         return Ok(Some(Admission::Known { run_id: run_id.into(), fingerprint: digest(row.try_get(1)?)? }));

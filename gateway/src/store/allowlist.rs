@@ -1,4 +1,4 @@
-//! The hosts that callbacks may go to. Asked again by the statement that takes each attempt.
+//! The hosts that callbacks may go to. Checked again by the statement that claims each attempt.
 
 use deskgate_protocol::management::ActivityKind;
 
@@ -13,7 +13,7 @@ impl Store {
         self.durable_rows(sql, &[]).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Allows these hosts and no others; noted if somebody at a device does it, and it changes something.
+    /// Allows these hosts and no others; recorded as activity if a person at a device changes something.
     pub async fn set_allowed_hosts(&self, owner: Option<Owner>, hosts: &[&str]) -> Result<(), Error> {
         with_timeout(async {
             let mut client = self.client().await?;
@@ -35,14 +35,14 @@ impl Store {
         .await
     }
 
-    /// Allows one host more. False if it was allowed before.
+    /// Adds a host. False if it was allowed before.
     pub async fn allow_host(&self, host: &str) -> Result<bool, Error> {
         let sql = "-- allowlist::allow
             INSERT INTO allowed_hosts (host) VALUES ($1) ON CONFLICT DO NOTHING RETURNING 1";
         Ok(self.durable_opt(sql, &[&host]).await?.is_some())
     }
 
-    /// Allows one host no more. False if it was not allowed before.
+    /// Removes a host. False if it was not allowed before.
     pub async fn disallow_host(&self, host: &str) -> Result<bool, Error> {
         let sql = "-- allowlist::disallow
             DELETE FROM allowed_hosts WHERE host = $1 RETURNING 1";

@@ -16,14 +16,14 @@ use super::disabling::{OPEN_RESETS_SQL, UNFINISHED_RUNS_SQL};
 use super::runs::word;
 use super::{Error, Store};
 
-/// A key as it is checked: who may do what with it, and the digest of its text.
+/// A key as it is checked: its rights and its state, and the digest of its text.
 #[derive(Clone, Debug)]
 pub struct StoredKey {
     /// The record.
     pub key: KeyRecord,
     /// SHA-256 of the full text.
     pub digest: Sha256Digest,
-    /// Whether it is neither revoked nor expired, by the database's clock; or would be, had not its application been
+    /// Whether it is neither revoked nor expired, by the database's clock; or would be, if its application were not
     /// disabled.
     pub live: bool,
     /// Whether its application is disabled.
@@ -36,20 +36,20 @@ const KEY_COLUMNS: &str = "k.key_id, k.app_id, k.name, k.last4, k.scopes, k.endp
     coalesce(k.last_used_at, k.created_at) < now() - interval '90 days' AS is_unused,
     (k.revoked_at IS NULL AND coalesce(k.expires_at, 'infinity') > now()) AS is_live";
 const LIVE_KEY_CONDITION: &str = "(k.revoked_at IS NULL AND coalesce(k.expires_at, 'infinity') > now())";
-/// Also keys that were good until their application was disabled: their callers are told that.
+/// Also keys that were valid until their application was disabled: their callers get that reason.
 const LIVE_OR_DISABLED_KEY_CONDITION: &str =
     "(k.revoked_at IS NOT DISTINCT FROM a.disabled_at AND coalesce(k.expires_at, 'infinity') > now())";
 
 /// An application, and the device that it belongs to.
 #[derive(Clone, Debug)]
 pub struct ApplicationWithDevice {
-    /// It.
+    /// The application.
     pub application: Application,
-    /// Whose it is.
+    /// The device that it belongs to.
     pub device_id: DeviceId,
 }
 
-/// Which applications the administrator's list shows.
+/// The filter of the administrator's list of applications.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApplicationQuery<'a> {
     /// Only older ones.
@@ -84,7 +84,7 @@ pub struct NewKey<'a> {
     pub last4: &'a str,
     /// SHA-256 of its text.
     pub digest: Sha256Digest,
-    /// What it may do.
+    /// Its scopes.
     pub scopes: &'a [Scope],
     /// The services it is limited to.
     pub endpoints: &'a [EndpointId],
@@ -92,7 +92,7 @@ pub struct NewKey<'a> {
     pub fixed_subject: Option<&'a str>,
     /// When it ends.
     pub expires_at: Option<Timestamp>,
-    /// Where it may be used from.
+    /// The networks from which it may be used.
     pub allowed_cidrs: &'a [String],
 }
 
@@ -167,13 +167,13 @@ impl Store {
         self.filtered_rows(&sql, &params).await?.iter().map(placed).collect()
     }
 
-    /// One application, whosever it is, removed or not.
+    /// One application of any device, removed or not.
     pub async fn placed_application(&self, app_id: ApplicationId) -> Result<Option<ApplicationWithDevice>, Error> {
         let sql = select("WHERE a.app_id = $1 -- applications::placed_one");
         self.durable_opt(&sql, &[&app_id.uuid()]).await?.as_ref().map(placed).transpose()
     }
 
-    /// Adds a key to an active application of this device. `None` if it has none such.
+    /// Adds a key to an active application of this device. `None` if it has no such application.
     pub async fn create_key(
         &self,
         owner: Owner,
@@ -248,8 +248,8 @@ impl Store {
         row.as_ref().map(stored_key).transpose()
     }
 
-    /// Replaces a live key of this device by another one with the same rights; the old one is good for `overlap_s` seconds
-    /// more. `None` if it has no such live key.
+    /// Replaces a live key of this device by another one with the same rights; the old one stays valid for `overlap_s`
+    /// seconds. `None` if it has no such live key.
     pub async fn roll_key(
         &self,
         owner: Owner,
@@ -281,7 +281,7 @@ impl Store {
         row.as_ref().map(stored_key).transpose()
     }
 
-    /// Notes that a key is used, and from where, unless that was noted within the last minute.
+    /// Records that a key is used, and from where, unless that was done within the last minute.
     pub async fn note_key_use(&self, key_id: KeyId, from: Option<IpAddr>) -> Result<(), Error> {
         let sql = "-- applications::note_key_use
             UPDATE application_keys SET last_used_at = now(), last_address = coalesce($2, last_address),
@@ -308,8 +308,8 @@ impl Store {
         }))
     }
 
-    /// Which of these keys are neither revoked nor expired at this moment, or were not when their application was
-    /// disabled; each with whether it is.
+    /// The keys among these that are neither revoked nor expired, or were not when their application was disabled; each
+    /// with its state.
     pub async fn live_keys(&self, key_ids: &[KeyId]) -> Result<HashMap<KeyId, bool>, Error> {
         let sql = format!(
             "SELECT k.key_id, a.disabled_at IS NOT NULL FROM application_keys k JOIN applications a USING (app_id)
@@ -363,7 +363,7 @@ fn placed(row: &Row) -> Result<ApplicationWithDevice, Error> {
     })
 }
 
-/// A count; of what was not counted there is none.
+/// A count; 0 where nothing was counted.
 pub(super) fn count(row: &Row, column: &str) -> Result<u32, Error> {
     Ok(u32::try_from(row.try_get::<_, Option<i64>>(column)?.unwrap_or(0)).unwrap_or(u32::MAX))
 }

@@ -1,4 +1,4 @@
-//! Certificates from a certificate authority: whose turn it is to order one, and what all replicas share.
+//! Certificates from a certificate authority: the turn to order one, and the data that all replicas share.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 
 use super::{Error, Store};
 
-/// Whose certificate: the authority's directory, and the domains, sorted, with commas.
+/// The scope of a certificate: the authority's directory, and the domains, sorted, with commas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateScope {
     /// The address of the authority's directory.
@@ -16,12 +16,12 @@ pub struct CertificateScope {
     pub domains: String,
 }
 
-/// How it stands with the certificate for some domains.
+/// The status of the certificate for some domains.
 #[derive(Clone, Debug)]
 pub struct CertificateStatus {
     /// The newest certificate, if there is one.
     pub newest: Option<IssuedCertificate>,
-    /// Whether it wants to be replaced, or there is none.
+    /// Whether it is due for replacement, or missing.
     pub due: bool,
     /// Why the last order failed, unless one succeeded afterwards.
     pub problem: Option<String>,
@@ -30,9 +30,9 @@ pub struct CertificateStatus {
 /// A certificate.
 #[derive(Clone, Debug)]
 pub struct IssuedCertificate {
-    /// It and those between it and its root, PEM.
+    /// The certificate and those between it and its root, PEM.
     pub chain: String,
-    /// Its private key, sealed.
+    /// Its private key, encrypted.
     pub sealed_key: Vec<u8>,
     /// When it ends.
     pub valid_until: Timestamp,
@@ -41,9 +41,9 @@ pub struct IssuedCertificate {
 /// A certificate that was just issued.
 #[derive(Clone, Copy, Debug)]
 pub struct NewCertificate<'a> {
-    /// It and those between it and its root, PEM.
+    /// The certificate and those between it and its root, PEM.
     pub chain: &'a str,
-    /// Its private key, sealed.
+    /// Its private key, encrypted.
     pub sealed_key: &'a [u8],
     /// When it begins, in seconds since 1970.
     pub valid_from: i64,
@@ -55,7 +55,7 @@ pub struct NewCertificate<'a> {
 const RENEWAL_DUE_CONDITION: &str = "(c.chain IS NULL OR now() > c.valid_until - (c.valid_until - c.valid_from) / 3)";
 
 impl Store {
-    /// How it stands with a certificate.
+    /// The status of a certificate.
     pub async fn certificate(&self, subject: &CertificateScope) -> Result<CertificateStatus, Error> {
         let sql = format!(
             "-- certificates::standing
@@ -68,8 +68,8 @@ impl Store {
         }
     }
 
-    /// Takes the turn to order a certificate that is due: for `lease` nobody else gets it. Says how many
-    /// orders failed since the last success; `None` while somebody else is at it or after a failure.
+    /// Takes the turn to order a certificate that is due: other replicas do not get it for `lease`. Returns how many
+    /// orders failed since the last success; `None` while another replica has the turn or after a failure.
     pub async fn take_turn(&self, subject: &CertificateScope, lease: Duration) -> Result<Option<u32>, Error> {
         let sql = format!(
             "-- certificates::take_turn
@@ -84,8 +84,8 @@ impl Store {
         Ok(failures.map(|count| u32::try_from(count).unwrap_or(0)))
     }
 
-    /// Keeps a new certificate, for every replica. The next one is not ordered within the hour: one that is due
-    /// when it comes, by a clock that is far ahead, would otherwise be ordered again for ever.
+    /// Stores a new certificate, for every replica. The next one is not ordered within the hour: one that is due on
+    /// arrival, by a clock that is far ahead, would otherwise be ordered again for ever.
     pub async fn keep_certificate(&self, subject: &CertificateScope, new: &NewCertificate<'_>) -> Result<(), Error> {
         let sql = "-- certificates::keep
             UPDATE acme_certificates SET chain = $3, sealed_key = $4, valid_from = to_timestamp($5::bigint),
@@ -98,7 +98,7 @@ impl Store {
         self.durable_rows(sql, &params).await.map(drop)
     }
 
-    /// Notes why an order failed; nobody tries again before `pause` is over.
+    /// Records why an order failed; no replica tries again before `pause` is over.
     pub async fn note_failed_order(
         &self,
         subject: &CertificateScope,
@@ -114,7 +114,7 @@ impl Store {
             .map(drop)
     }
 
-    /// Ends the pause after an order, or the own turn of somebody who stops; never another's turn.
+    /// Ends the pause after an order, or a stopping replica's own turn; never another's turn.
     pub async fn end_pause(&self, subject: &CertificateScope, own_turn: bool) -> Result<(), Error> {
         let sql = "-- certificates::end_pause
             UPDATE acme_certificates SET next_turn = now(), ordering = false
@@ -122,7 +122,7 @@ impl Store {
         self.durable_rows(sql, &[&subject.directory_url, &subject.domains, &own_turn]).await.map(drop)
     }
 
-    /// What an authority that asks about a domain is to be shown for a while. What is over is forgotten.
+    /// Stores the answer to an authority's challenge for a while, and deletes expired ones.
     pub async fn keep_challenge(&self, domain: &str, digest: &[u8], patience: Duration) -> Result<(), Error> {
         let sql = "-- certificates::keep_challenge
             WITH gone AS (DELETE FROM acme_challenges WHERE expires_at < now() AND domain <> $1)
@@ -131,7 +131,7 @@ impl Store {
         self.durable_rows(sql, &[&domain, &digest, &patience.as_secs_f64()]).await.map(drop)
     }
 
-    /// What an authority that asks about a domain is to be shown.
+    /// The answer to an authority's challenge for a domain.
     pub async fn challenge(&self, domain: &str) -> Result<Option<Vec<u8>>, Error> {
         let sql = "-- certificates::challenge
             SELECT digest FROM acme_challenges WHERE domain = $1 AND expires_at > now()";
@@ -139,7 +139,7 @@ impl Store {
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// The account with an authority, sealed.
+    /// The account with an authority, encrypted.
     pub async fn acme_account(&self, directory_url: &str, contact: &str) -> Result<Option<Vec<u8>>, Error> {
         let sql = "-- certificates::account
             SELECT sealed FROM acme_accounts WHERE directory_url = $1 AND contact = $2";
@@ -147,7 +147,7 @@ impl Store {
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// Keeps a new account, or forgets one that the authority does not know any more (`None`).
+    /// Stores a new account, or deletes one that the authority does not know any more (`None`).
     pub async fn set_acme_account(
         &self,
         directory_url: &str,

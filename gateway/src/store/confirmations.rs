@@ -1,4 +1,4 @@
-//! What a device says came of a control operation.
+//! Confirmations: a device's results of control operations.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use super::{Error, Store};
 use crate::notify::Topic;
 
 impl Store {
-    /// Writes down what a device says came of an operation. What it says of a stop counts only where the run does not
-    /// say more: a run that ended has completed its stop already. The device says it behind the run's end, so one that
-    /// has none by now gets none from the device. `retention` is how long a run that ends by it is kept.
+    /// Stores a device's result of an operation. For a stop it counts only where the run does not say more: a run that
+    /// ended has completed its stop already. The device reports it after the run's end, so a run without an end by now
+    /// gets none from the device. `retention` is how long a run that ends by it is kept.
     pub async fn operation_done(
         &self,
         session: SessionKey,
@@ -29,7 +29,7 @@ impl Store {
         let changed = match outcome {
             OutcomeCode::Reset => self.durable_opt(RESET_DONE_SQL, &fence).await?,
             OutcomeCode::OutcomeUnknown => self.end_forgotten(&fence, retention, false).await?,
-            // What a restore left in doubt ended on the device in another life: nobody will ever say how.
+            // A run that a restore left in doubt ended before on the device: its outcome stays unknown.
             OutcomeCode::Stopped | OutcomeCode::AlreadyFinal => {
                 match self.end_forgotten(&fence, retention, true).await? {
                     Some(ended) => Some(ended),
@@ -53,7 +53,7 @@ impl Store {
     ) -> Result<Option<Row>, Error> {
         let [event_id, reconciled_id, withdrawn_id] = std::array::from_fn(|_| EventId::new().uuid());
         let retention = retention.as_secs_f64();
-        // One that was never offered has that very number.
+        // A run that was never offered has that very number.
         let after = if restored_only { FIRST_RESTORED_ATTEMPT - 1 } else { -1 };
         let rest: [&(dyn ToSql + Sync); 5] = [&event_id, &reconciled_id, &withdrawn_id, &retention, &after];
         let ended = self.durable_opt(STOP_FORGOTTEN_SQL, &[&fence[..], &rest[..]].concat()).await?;
@@ -63,7 +63,7 @@ impl Store {
         Ok(ended)
     }
 
-    /// Leaves a run in doubt that ended on the device, where only how it ended got lost.
+    /// Leaves a run in doubt that ended on the device, but whose outcome got lost.
     async fn await_end(&self, fence: &OperationFence<'_>) -> Result<Option<Row>, Error> {
         let (event_id, kind) = (EventId::new().uuid(), EventType::RunAwaitingReconciliation.as_str());
         let data = json!({ "reason": "the device says that this run ended, and no longer knows how" }).to_string();
@@ -86,8 +86,8 @@ const RESET_DONE_SQL: &str = "-- confirmations::reset_done
     FROM done WHERE c.conversation_id = done.conversation_id AND c.reset_operation_id = done.operation_id
     RETURNING done.run_id";
 
-/// A device that does not know a run neither executes it nor will: it is cancelled, and nobody can say that it changed
-/// nothing. Nor can anybody say that the stop ended it, so the operation is completed before the run's end would do it.
+/// A device that does not know a run neither executes it nor will: it is cancelled, and whether it changed anything is
+/// unknown. So is whether the stop ended it; the operation is therefore completed before the run's end would do it.
 const STOP_FORGOTTEN_SQL: &str = "-- confirmations::stop_forgotten
     WITH held AS (
         SELECT run_id, state = 'awaiting_reconciliation' AS in_doubt, open_approval FROM runs

@@ -9,50 +9,50 @@ use tokio_postgres::{Row, Transaction};
 use super::requests::{self, RequestKey, RequestResult};
 use super::{Error, MAX_CONFLICT_RETRIES, Page, PagePosition, Store, commit, with_timeout};
 
-/// A conversation that is to be there.
+/// A conversation to be opened.
 #[derive(Clone, Debug)]
 pub struct ConversationOpening {
-    /// Its identifier, if it is made.
+    /// Its identifier, if it is created.
     pub conversation_id: ConversationId,
-    /// Who asks.
+    /// The application.
     pub app_id: ApplicationId,
-    /// For whom.
+    /// The subject.
     pub subject: String,
-    /// With which service.
+    /// The service.
     pub endpoint_id: EndpointId,
     /// The caller's name for it.
     pub conversation_key: String,
     /// The request, if it is to be found again.
     pub request: Option<RequestKey>,
-    /// Whether it may be answered with something new. What was asked before is found all the same.
+    /// Whether the rate allows a new conversation. The result of an earlier request is found all the same.
     pub within_rate: bool,
 }
 
-/// What a caller's list of conversations is to show.
+/// The filter of a caller's list of conversations.
 #[derive(Clone, Debug)]
 pub struct ConversationQuery<'a> {
-    /// Whose.
+    /// The application.
     pub app_id: ApplicationId,
-    /// For whom.
+    /// The subject.
     pub subject: &'a str,
-    /// With which services; empty: with all.
+    /// Only with these services; empty: with all.
     pub endpoints: Vec<EndpointId>,
-    /// The caller's name for them.
+    /// Only with this key of the caller.
     pub conversation_key: Option<&'a str>,
-    /// Only what stands after this place, newest first.
+    /// Only entries after this position, newest first.
     pub before: Option<PagePosition>,
 }
 
-/// What became of an opening.
+/// The outcome of an opening.
 #[derive(Clone, Debug)]
 pub enum OpeningOutcome {
-    /// It is there.
+    /// The conversation exists.
     There {
         /// Its record.
         conversation: Conversation,
         /// Whether this request, now or when it came first, made it.
         made: bool,
-        /// Whether the request came before.
+        /// Whether the request was repeated.
         replayed: bool,
     },
     /// The request's identity belongs to another body.
@@ -63,12 +63,12 @@ pub enum OpeningOutcome {
     Disabled,
     /// The desktop user paused access.
     Paused,
-    /// It would be there, but the request is one too many.
+    /// It would be there, but the request is beyond the rate.
     OverRate,
 }
 
 impl Store {
-    /// The conversation of this application, subject, service and key; made if it is not there yet.
+    /// The conversation of this application, subject, service and key; created if it does not exist.
     pub async fn open_conversation(&self, opening: &ConversationOpening) -> Result<OpeningOutcome, Error> {
         with_timeout(async {
             let mut client = self.client().await?;
@@ -101,7 +101,7 @@ impl Store {
         row.as_ref().map(conversation).transpose()
     }
 
-    /// One conversation of this device's applications, whoever the subject is.
+    /// One conversation of this device's applications, of any subject.
     pub async fn conversation_of_device(
         &self,
         device_id: DeviceId,
@@ -113,7 +113,7 @@ impl Store {
         row.as_ref().map(own).transpose()
     }
 
-    /// These conversations, whosever they are, in no order: for receivers that chose to hear of them.
+    /// These conversations of any application, in no order: for receivers that subscribed to them.
     pub async fn conversations_for_deliveries(
         &self,
         conversations: &[ConversationId],
@@ -148,7 +148,7 @@ impl Store {
     }
 }
 
-/// `None` when something else happened meanwhile: it is to be tried again.
+/// `None` when another commit came between: try again.
 async fn open(transaction: &Transaction<'_>, opening: &ConversationOpening) -> Result<Option<OpeningOutcome>, Error> {
     let ConversationOpening { conversation_id, app_id, subject, endpoint_id, conversation_key, request, within_rate } =
         opening;
@@ -199,7 +199,7 @@ async fn open(transaction: &Transaction<'_>, opening: &ConversationOpening) -> R
     Ok(first.then_some(OpeningOutcome::There { conversation, made, replayed: false }))
 }
 
-/// `None` when the conversation is not there any more: then the request is not known either.
+/// `None` when the conversation no longer exists: then the request is not known either.
 async fn replay(
     transaction: &Transaction<'_>,
     request: &RequestKey,

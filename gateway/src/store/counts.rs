@@ -1,5 +1,5 @@
-//! Numbers of a device's runs: counted when they are accepted (`migrations/0010`) and when they end (`migrations/0008`);
-//! only what was started and has not ended is looked at.
+//! Counts of a device's runs: written when runs are accepted (`migrations/0010`) and when they end (`migrations/0008`);
+//! only runs that were started and have not ended are read.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::applications::count;
 use super::runs::word;
 use super::{Error, Store, with_timeout};
 
-/// What one moment of the database knows of a device's runs.
+/// The counts of a device's runs at one moment of the database.
 #[derive(Clone, Debug)]
 pub struct RunNumbers {
     /// The moment.
@@ -25,7 +25,7 @@ pub struct RunNumbers {
     pub waiting: u32,
     /// Runs that were started and have not ended.
     pub in_progress: u32,
-    /// What waits for the person.
+    /// What waits for the person at the desktop.
     pub needs: AttentionCounts,
     /// Runs by the hour in which they were accepted, and their application.
     pub accepted: BTreeMap<(ApplicationId, Timestamp), u32>,
@@ -39,25 +39,25 @@ pub struct RunNumbers {
     pub applications: Vec<(ApplicationId, Option<Timestamp>)>,
 }
 
-/// How long counts are kept: a day longer than anybody looks back.
+/// How long counts are kept: a day longer than they are shown.
 const COUNT_RETENTION: &str = "8 days";
 
-/// What every statement that accepts runs counts of them, from `a (device_id, app_id, created_at)`, grouped by these.
-/// Each is of the moment of the statement, so there is one group for each application.
+/// The part of every statement that accepts runs which counts them, from `a (device_id, app_id, created_at)`, grouped
+/// by these. Each is of the moment of the statement, so there is one group for each application.
 pub(super) const INSERT_COUNT_SQL: &str =
     "INSERT INTO run_counts AS c (device_id, what, began_at, app_id, bucket, writer, count)
     SELECT a.device_id, unnest(ARRAY['accepted', 'open']),
         unnest(ARRAY[date_trunc('hour', a.created_at, 'UTC'), 'epoch']), a.app_id, 0, pg_backend_pid(), count(*)";
-/// The end of the same.
+/// The end of that part.
 pub(super) const ADD_COUNT_SQL: &str = "ON CONFLICT (device_id, what, began_at, app_id, bucket, writer)
     DO UPDATE SET count = c.count + excluded.count";
 
 impl Store {
-    /// The numbers of a device's runs.
+    /// The counts of a device's runs.
     pub async fn numbers(&self, device_id: DeviceId) -> Result<RunNumbers, Error> {
         with_timeout(async {
             let mut client = self.client().await?;
-            // One view of everything, so that no run is counted twice, or not at all.
+            // One snapshot for all, so that a run is counted exactly once.
             let building = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
             let transaction = building.start().await?;
             let sql = "-- counts::moment
@@ -88,7 +88,7 @@ impl Store {
         .await
     }
 
-    /// Forgets counts that nobody looks at any more. Returns how many rows.
+    /// Deletes counts that are no longer shown. Returns how many rows.
     pub async fn forget_counts(&self) -> Result<usize, Error> {
         let sql = format!(
             "-- counts::forget
@@ -97,7 +97,7 @@ impl Store {
         Ok(self.durable_rows(&sql, &[]).await?.len())
     }
 
-    /// Adds up what was counted by connections that have ended, and is kept for ever. Returns how many rows that saved.
+    /// Adds up permanent counts of connections that have ended. Returns how many rows that saved.
     pub async fn fold_counts(&self) -> Result<usize, Error> {
         let sql = format!(
             "-- counts::fold
@@ -117,7 +117,7 @@ impl Store {
 }
 
 impl RunNumbers {
-    /// What was counted.
+    /// Adds the stored counts.
     async fn add_counted(&mut self, transaction: &Transaction<'_>, device_id: DeviceId) -> Result<(), Error> {
         let sql = "-- counts::counted
             SELECT what, began_at, CASE what WHEN 'accepted' THEN app_id END AS app_id, bucket, sum(count) AS count
@@ -147,7 +147,7 @@ impl RunNumbers {
         Ok(())
     }
 
-    /// Runs that were started and have not ended. Of those that were counted as open, the others wait.
+    /// Runs that were started and have not ended. The other open runs wait.
     async fn add_started(&mut self, transaction: &Transaction<'_>, device_id: DeviceId) -> Result<(), Error> {
         let sql = "-- counts::started
             SELECT state, date_trunc('hour', started_at, 'UTC') AS left, count(*) AS count, min((

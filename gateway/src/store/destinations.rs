@@ -1,4 +1,4 @@
-//! Where deliveries go: one callback for each application, and listeners while they ask.
+//! The destinations of deliveries: one callback for each application, and listeners while they poll.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use super::activity::{ActivityEntry, Owner};
 use super::runs::word;
 use super::{Error, Store};
 
-/// What is kept of a callback that is set for the first time.
+/// A callback that is set for the first time.
 #[derive(Clone, Debug)]
 pub struct NewCallback<'a> {
     /// Its identifier.
     pub destination_id: DestinationId,
-    /// Its secret, sealed for this identifier.
+    /// Its secret, encrypted for this identifier.
     pub sealed_secret: &'a [u8],
 }
 
-/// What is to change in a callback; what is `None` stays.
+/// A change of a callback; `None` leaves the value.
 #[derive(Clone, Debug, Default)]
 pub struct CallbackChange<'a> {
     /// The address and its host.
     pub address: Option<(&'a str, &'a str)>,
     /// The events.
     pub types: Option<&'a [CallbackEvent]>,
-    /// Whether anything is sent.
+    /// Whether deliveries are sent.
     pub enabled: Option<bool>,
-    /// Whether the beginning of each answer is kept.
+    /// Whether the beginning of each answer is stored.
     pub keep_answers: Option<bool>,
 }
 
@@ -39,19 +39,19 @@ pub struct CallbackChange<'a> {
 pub struct NewListener<'a> {
     /// Its identifier.
     pub destination_id: DestinationId,
-    /// Whose events.
+    /// The application.
     pub app_id: ApplicationId,
-    /// Which.
+    /// The subscribed event types.
     pub types: &'a [CallbackEvent],
-    /// Its secret, sealed for this identifier.
+    /// Its secret, encrypted for this identifier.
     pub sealed_secret: &'a [u8],
-    /// How long it lives without being asked.
+    /// How long it lives without a poll.
     pub lives: Duration,
 }
 
 /// Deliveries of one callback are counted up to here.
 const MAX_COUNTED_DELIVERIES: i64 = 10_000;
-/// The host of what goes nowhere but to the desktop itself.
+/// The host of deliveries that go only to the desktop itself.
 const LISTENER_HOST: &str = "localhost";
 
 fn select(more: &str) -> String {
@@ -155,7 +155,7 @@ impl Store {
         Ok(self.execute_with_activity(owner, sql, &params, changed).await?.is_some())
     }
 
-    /// The identifier of an application's callback, for which its secrets are sealed.
+    /// The identifier of an application's callback, which is the encryption context of its secrets.
     pub async fn callback_id(
         &self,
         device_id: DeviceId,
@@ -168,7 +168,7 @@ impl Store {
         row.map(|row| Ok(row.try_get::<_, Uuid>(0)?.into())).transpose()
     }
 
-    /// Gives a callback another secret; the one it had signs too for a while.
+    /// Gives a callback another secret; the old one stays valid beside it for a while.
     pub async fn roll_callback_secret(
         &self,
         owner: Owner,
@@ -189,7 +189,8 @@ impl Store {
         Ok(self.execute_with_activity(owner, sql, &params, rolled).await?.is_some())
     }
 
-    /// Opens a listener to an active application of this device; tells when it ends. `None` if there is none such.
+    /// Opens a listener to an active application of this device; returns when it ends. `None` if there is no such
+    /// application.
     pub async fn open_listener(&self, owner: Owner, new: &NewListener<'_>) -> Result<Option<Timestamp>, Error> {
         let sql = "-- destinations::open_listener
             WITH a AS (SELECT app_id FROM applications WHERE device_id = $1 AND app_id = $2 AND state = 'active' FOR SHARE)
@@ -212,7 +213,7 @@ impl Store {
         row.map(|row| Ok(row.try_get::<_, jiff::Timestamp>(0)?.into())).transpose()
     }
 
-    /// A listener was heard of. False if it ended before.
+    /// Extends a listener's life. False if it ended before.
     pub async fn keep_listener(
         &self,
         device_id: DeviceId,
@@ -229,7 +230,7 @@ impl Store {
         Ok(!self.relaxed_rows(sql, &params).await?.is_empty())
     }
 
-    /// Ends a listener. False if it is none of this device.
+    /// Ends a listener. False if it is not this device's.
     pub async fn close_listener(&self, device_id: DeviceId, listener_id: DestinationId) -> Result<bool, Error> {
         let sql = "-- destinations::close_listener
             UPDATE destinations t SET expires_at = least(t.expires_at, now())
@@ -238,16 +239,16 @@ impl Store {
         Ok(self.durable_opt(sql, &[&device_id.uuid(), &listener_id.uuid()]).await?.is_some())
     }
 
-    /// Whether anything is sent anywhere: where not, nobody need look for what is due.
+    /// Whether any callback is enabled; otherwise due deliveries need not be polled.
     pub async fn has_callbacks(&self) -> Result<bool, Error> {
         let sql = "-- destinations::any
             SELECT EXISTS (SELECT FROM destinations WHERE disabled_at IS NULL AND kind = 'callback')";
         Ok(self.relaxed_rows(sql, &[]).await?.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(false))
     }
 
-    /// Deletes listeners that ended long ago, with what they were not told. Returns how many.
+    /// Deletes listeners that ended long ago, with their undelivered events. Returns how many.
     pub async fn forget_listeners(&self) -> Result<usize, Error> {
-        // Whatever was being queued when they ended is in by then; what they were told went before (`retention`).
+        // Deliveries that were being queued when they ended are in by then; delivered ones went before (`retention`).
         let sql = "-- destinations::forget_listeners
             WITH ended AS (
                 SELECT destination_id FROM destinations

@@ -1,8 +1,9 @@
-//! What a desktop user's lists show: runs and conversations of all applications and subjects, newest first. The
-//! administrator's show the runs of all devices.
+//! The desktop user's lists: runs and conversations of all applications and subjects, newest first. The administrator's
+//! lists show the runs of all devices.
 //!
-//! A filter that few entries fit would otherwise read them all, so a page looks at so many at most, and the next page
-//! goes on behind them. What has not ended is found by the indexes of such runs, however many others there are.
+//! A filter that few entries match would otherwise read them all, so a page examines a limited number, and the next
+//! page goes on after them. Entries that have not ended are found by the indexes of open ones, however many others
+//! there are.
 
 use deskgate_protocol::conversation::ConversationState;
 use deskgate_protocol::management::OwnConversation;
@@ -18,7 +19,7 @@ use super::run_list::RUN_SUMMARY_COLUMNS;
 use super::runs::{StoredRun, stored_run};
 use super::{Error, Store};
 
-/// Which runs are to be shown.
+/// The filter of a list of runs.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceRunQuery {
     /// Only older ones.
@@ -29,14 +30,14 @@ pub struct DeviceRunQuery {
     pub app_id: Option<ApplicationId>,
     /// Only of this service.
     pub endpoint_id: Option<EndpointId>,
-    /// Only what this is about.
+    /// Only runs with this identifier.
     pub about: Option<RunLookup>,
 }
 
-/// What a run is known by.
+/// An identifier by which runs are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunLookup {
-    /// Itself.
+    /// The run's own.
     Run(RunId),
     /// The conversation of which it is a message.
     Conversation(ConversationId),
@@ -44,7 +45,7 @@ pub enum RunLookup {
     Operation(OperationId),
 }
 
-/// Which conversations are to be shown.
+/// The filter of a list of conversations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeviceConversationQuery {
     /// Only older ones.
@@ -60,11 +61,11 @@ pub struct DeviceConversationQuery {
 pub struct DevicePage<T> {
     /// Newest first.
     pub entries: Vec<T>,
-    /// Behind which entry the next page begins; `None` at the end of the list.
+    /// The entry after which the next page begins; `None` at the end of the list.
     pub next: Option<Uuid>,
 }
 
-/// How many entries one page looks at.
+/// How many entries one page examines.
 const MAX_EXAMINED_ENTRIES: i64 = 5_000;
 
 /// The conditions of a statement, each with its parameter.
@@ -86,10 +87,10 @@ impl Conditions {
     }
 }
 
-/// A run, and whose it is.
+/// A run, its application and its device.
 #[derive(Clone, Debug)]
 pub struct RunWithDevice {
-    /// It.
+    /// The run.
     pub run: StoredRun,
     /// The application that it was submitted to.
     pub app_id: ApplicationId,
@@ -108,7 +109,7 @@ impl Store {
         page(&self.run_rows(Some(device_id), sought, limit).await?, limit, "run_id", stored_run)
     }
 
-    /// The same of one device, or of all, each with whose it is.
+    /// A page of the runs of one device, or of all, each with its device.
     pub async fn placed_runs(
         &self,
         device_id: Option<DeviceId>,
@@ -139,7 +140,7 @@ impl Store {
             Some(RunLookup::Operation(id)) => conditions
                 .and("run_id = (SELECT o.run_id FROM control_operations o WHERE o.operation_id = ?)", id.uuid()),
         }
-        // Of all devices nothing is found by the indexes of what has not ended: each is of one device.
+        // For all devices the indexes of open runs do not help: each is for one device.
         let source = match device_id {
             Some(_) => source(sought, &conditions.sql),
             None => all(&conditions.sql),
@@ -163,7 +164,7 @@ impl Store {
                 format!("JOIN devices d USING (device_id) CROSS JOIN LATERAL (SELECT {PRESENCE_SQL} AS presence) p")
             }
         };
-        // Whole records are read only of what is shown.
+        // Whole records are read only for entries that are shown.
         let sql = format!(
             "-- own_lists::runs
             SELECT {RUN_SUMMARY_COLUMNS}, r.app_id, r.device_id, presence, fits, is_last FROM (
@@ -211,7 +212,7 @@ impl Store {
     }
 }
 
-/// Where the runs are to be looked for.
+/// The rows among which the runs are searched.
 fn source(sought: &DeviceRunQuery, conditions: &str) -> String {
     let is_open = !sought.states.is_empty() && sought.states.iter().all(|state| state.phase() != Phase::Final);
     if !is_open || sought.about.is_some() {
@@ -222,7 +223,7 @@ fn source(sought: &DeviceRunQuery, conditions: &str) -> String {
         "offered_until IS NOT NULL",
         "state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')",
     ];
-    // Each in its order and bounded, so that a long queue is read from its newest end instead of sorted.
+    // Each sorted and bounded, so that a long queue is read from its newest end instead of sorted.
     let branch = |open| {
         format!(
             "(SELECT run_id, state, endpoint_id, device_id FROM runs WHERE {open}{conditions} ORDER BY run_id DESC LIMIT {MAX_EXAMINED_ENTRIES})"

@@ -17,21 +17,21 @@ use super::runs::{json, word};
 use super::{Error, Store, commit, with_timeout};
 use crate::notify::Topic;
 
-/// What stands for the host key of a server's own sshd.
+/// The value that stands for the host key of a server's own sshd.
 const SSHD_HOST_KEY: &str = "sshd";
 
-/// Where a device is.
+/// The presence of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// Its session is up and takes work.
     Connected,
     /// Its session is up; its user paused access.
     Paused,
-    /// It announced that it sleeps, and was not heard of since.
+    /// It announced its sleep, and was not seen since.
     Asleep,
-    /// It was refused because of its version, and not let in since.
+    /// It was refused because of its version, and not admitted since.
     Incompatible,
-    /// Nothing is heard of it.
+    /// It is away.
     Offline,
 }
 
@@ -67,21 +67,21 @@ pub struct Device {
     pub name: String,
     /// Its key.
     pub public_key: PublicKey,
-    /// Whose account paired it; `None`: the gateway's administrator did, or it is built in.
+    /// The account that paired it; `None`: the gateway's administrator did, or it is built in.
     pub account: Option<Account>,
     /// When it was paired.
     pub paired_at: Timestamp,
     /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
-    /// Where it is.
+    /// Its presence.
     pub presence: Presence,
     /// Since when it sleeps, as it announced.
     pub asleep_since: Option<Timestamp>,
-    /// When it was last heard of.
+    /// When it was last seen.
     pub last_seen_at: Option<Timestamp>,
     /// The version it last said hello with.
     pub device_version: Option<String>,
-    /// Why it was last refused, unless it was let in since.
+    /// Why it was last refused, unless it was admitted since.
     pub refusal: Option<SessionRefusal>,
     /// The number of its newest session.
     pub epoch: u64,
@@ -94,9 +94,9 @@ pub struct Device {
 /// One session of one device; the fence of everything it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionKey {
-    /// Which device.
+    /// The device.
     pub device_id: DeviceId,
-    /// Which of its sessions.
+    /// The number of its session.
     pub epoch: u64,
 }
 
@@ -106,12 +106,12 @@ impl SessionKey {
     }
 }
 
-/// A run that was in the device's hands when its new session began.
+/// A run that the device held when its new session began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldRun {
-    /// Which run.
+    /// The run.
     pub run_id: RunId,
-    /// Which attempt.
+    /// Its attempt.
     pub attempt: u32,
     /// Its stored state; `queued` means offered and not accepted.
     pub state: RunState,
@@ -119,7 +119,7 @@ pub struct HeldRun {
     pub device_seq: u64,
     /// Whether a stop of it is open.
     pub stopping: bool,
-    /// Whether the attempt was begun after one that was cut off, and no device has accepted it yet.
+    /// Whether the attempt was begun after an interrupted one, and the device has not accepted it yet.
     pub is_reoffered: bool,
 }
 
@@ -132,7 +132,7 @@ impl Store {
         Ok(row.try_get::<_, uuid::Uuid>(0)?.into())
     }
 
-    /// Lets a control token open the door, for ever or until it is rotated.
+    /// Makes a control token valid, for ever or until it is rotated.
     pub async fn add_control_token(&self, digest: Sha256Digest) -> Result<(), Error> {
         let sql = "-- devices::add_control_token
             INSERT INTO control_tokens (digest) VALUES ($1) ON CONFLICT DO NOTHING";
@@ -148,14 +148,14 @@ impl Store {
         self.durable_rows(sql, &[&digest.0.as_slice(), &overlap.as_secs_f64()]).await.map(drop)
     }
 
-    /// The digests of the control tokens that open the door now.
+    /// The digests of the control tokens that are valid now.
     pub async fn control_tokens(&self) -> Result<Vec<Sha256Digest>, Error> {
         let sql = "-- devices::control_tokens
             SELECT digest FROM control_tokens WHERE coalesce(expires_at, 'infinity') > now()";
         self.durable_rows(sql, &[]).await?.iter().map(|row| super::admissions::digest(row.try_get(0)?)).collect()
     }
 
-    /// Pairs a device. A key that was paired before stays as it was, also when it was revoked.
+    /// Pairs a device. A key that was paired before keeps its state, also when it was revoked.
     pub async fn pair_device(&self, name: &str, public_key: &PublicKey) -> Result<Device, Error> {
         let sql = "-- devices::pair_device
             INSERT INTO devices (device_id, name, public_key) VALUES ($1, $2, $3) ON CONFLICT (public_key) DO NOTHING";
@@ -220,7 +220,7 @@ impl Store {
         Ok(())
     }
 
-    /// Remembers why a device was not let in.
+    /// Stores why a device was refused.
     pub async fn note_refusal(
         &self,
         public_key: &PublicKey,
@@ -234,9 +234,9 @@ impl Store {
         self.relaxed_rows(sql, &[&public_key.to_string(), &version, &refusal]).await.map(drop)
     }
 
-    /// Begins a session: raises the epoch, which ends every older session, and takes over what the
-    /// device holds. `None` if the device is not paired or was revoked, or comes with another account than it was
-    /// paired by: one without any only comes in without any.
+    /// Begins a session: raises the epoch, which ends every older session, and takes over the runs that the device
+    /// holds. `None` if the device is not paired or was revoked, or comes with another account than it was paired by: a
+    /// device without an account must come without one.
     pub async fn begin_session(
         &self,
         public_key: &PublicKey,
@@ -261,8 +261,8 @@ impl Store {
             };
             let device_id = DeviceId::from(row.try_get::<_, uuid::Uuid>(0)?);
             let epoch: i64 = row.try_get(1)?;
-            // Offered before started, each with a view of its own: a start that the older session
-            // commits in between is seen by the second statement, and a later one fails its fence.
+            // Offered before started, each with a snapshot of its own: a start that the older session commits in
+            // between is seen by the second statement, and a later one fails its fence.
             let sql = "-- devices::take_over_offered
                 UPDATE runs SET epoch = $2 WHERE device_id = $1 AND offered_until IS NOT NULL
                 RETURNING run_id, attempt, state, device_seq, false, false";
@@ -285,8 +285,8 @@ impl Store {
         Ok(begun)
     }
 
-    /// Extends a session's lease. False when the session is not the device's newest any more, the
-    /// device was revoked, or the lease ran out and its runs may have been given up.
+    /// Extends a session's lease. False when the session is no longer the device's newest, the device was revoked, or
+    /// the lease ran out and its runs may have been given up.
     pub async fn renew_session(&self, session: SessionKey, lease: Duration) -> Result<bool, Error> {
         let sql = "-- devices::renew_session
             UPDATE devices SET last_seen_at = now(), lease_expires_at = now() + make_interval(secs => $3)
@@ -303,8 +303,8 @@ impl Store {
         Ok(self.durable_opt(sql, &[&session.device_id.uuid(), &session.epoch_column()]).await?.is_some())
     }
 
-    /// The device of this session is about to sleep. What it started is kept from now on, see
-    /// [`Store::suspend_lost_runs`]; nothing is offered to it.
+    /// The device of this session is about to sleep. The runs it started are kept from now on, see
+    /// [`Store::suspend_lost_runs`]; new ones are not offered to it.
     pub async fn fall_asleep(&self, session: SessionKey) -> Result<(), Error> {
         let sql = "-- devices::fall_asleep
             UPDATE devices SET asleep_since = coalesce(asleep_since, now())
@@ -313,7 +313,7 @@ impl Store {
     }
 
     /// The device of this session is awake again, takes work, and has its lease anew. A session whose lease ran out
-    /// in the sleep does not come back: what it held is settled by the next one.
+    /// during the sleep stays ended: the next one settles its runs.
     pub async fn awake(&self, session: SessionKey, lease: Duration) -> Result<(), Error> {
         let sql = "-- devices::awake
             UPDATE devices SET asleep_since = NULL, last_seen_at = now(),
@@ -326,14 +326,14 @@ impl Store {
         Ok(())
     }
 
-    /// Remembers of which host key a device was told; `None`: it came through a server's sshd, which has its own.
+    /// Stores the host key that a device has received; `None`: it came through a server's sshd, which has its own.
     pub async fn note_host_key(&self, device_id: DeviceId, fingerprint: Option<&str>) -> Result<(), Error> {
         let sql = "-- devices::note_host_key
             UPDATE devices SET told_host_key = $2 WHERE device_id = $1 AND told_host_key IS DISTINCT FROM $2";
         self.relaxed_rows(sql, &[&device_id.uuid(), &fingerprint.unwrap_or(SSHD_HOST_KEY)]).await.map(drop)
     }
 
-    /// The names of paired devices that know this host key, and of those that need to and do not.
+    /// The names of paired devices that know this host key, and of those that must learn it.
     pub async fn devices_by_host_key(&self, fingerprint: &str) -> Result<(Vec<String>, Vec<String>), Error> {
         let sql = "-- devices::told_of_host_key
             SELECT name, told_host_key IS NOT DISTINCT FROM $1 FROM devices
@@ -354,16 +354,16 @@ impl Store {
     }
 }
 
-/// A device that is not revoked, by the version it last said hello with.
+/// The version that a device last said hello with; revoked devices are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceVersion {
     /// Its name.
     pub name: String,
-    /// `None`: it was never here.
+    /// `None`: it never connected.
     pub version: Option<String>,
 }
 
-/// The devices of a database that may be of another version of this program.
+/// The devices of a database that another version of this program may have written.
 pub async fn device_versions(client: &tokio_postgres::Client) -> Result<Vec<DeviceVersion>, Error> {
     let sql = "-- devices::met
         SELECT name, device_version FROM devices WHERE revoked_at IS NULL ORDER BY paired_at";

@@ -1,8 +1,8 @@
 //! The end of an application: disabled, wound up, completed, removed.
 //!
-//! From the commit of `begin` on, its keys are revoked for good and its services take nothing. What was being accepted
-//! in that moment is waited for; then every run of it is ended, or told to stop. Nobody can add anything afterwards, so
-//! what is outstanding only becomes less.
+//! From the commit of `begin` on, its keys are revoked for good and its services accept nothing. Submissions that were
+//! being accepted in that moment are waited for; then every run is ended, or asked to stop. New work is impossible
+//! afterwards, so the outstanding work only becomes less.
 
 use std::time::Duration;
 
@@ -34,17 +34,17 @@ pub(super) const OPEN_RESETS_SQL: &str = "(
     SELECT operation_id FROM control_operations
     WHERE device_id = a.device_id AND app_id = a.app_id AND completed_at IS NULL AND kind = 'conversation.reset')";
 
-/// Whether nobody has asked for the stop of run `u`, or what was asked has ended without it.
+/// Whether run `u` still needs a stop: none was requested, or the last one ended without effect.
 const STOP_NEEDED_CONDITION: &str = "NOT EXISTS (SELECT FROM control_operations o
     WHERE o.operation_id = u.stop_operation_id AND o.completed_at IS NULL)";
 
 /// Runs in one commit, so that none holds its locks for long.
 const MAX_BATCH_RUNS: i64 = 500;
-/// Commits while somebody waits; upkeep goes on with the rest.
+/// Commits while the caller waits; upkeep goes on with the rest.
 const MAX_ROUNDS: usize = 40;
-/// How long what was being accepted is waited for: as long as its callers wait for it, and a moment more.
+/// How long current acceptances are waited for: as long as their callers wait, and a moment more.
 const ACCEPTANCE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Between two looks.
+/// The pause between two polls.
 const ACCEPTANCE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Store {
@@ -75,8 +75,8 @@ impl Store {
         }))
     }
 
-    /// Disables an application of this device, and completes that if nothing is outstanding. An application that is
-    /// not active stays as it is. `retention`: how long the runs that end by it are kept.
+    /// Disables an application of this device, and completes that if nothing is outstanding. An inactive application
+    /// stays as it is. `retention`: how long the runs that end by it are kept.
     pub async fn disable_application(
         &self,
         owner: Owner,
@@ -90,7 +90,7 @@ impl Store {
         }
     }
 
-    /// Revokes the keys, closes the services and says so of the application, in one commit. False if it is not active.
+    /// Revokes the keys, closes the services and marks the application, in one commit. False if it is not active.
     async fn begin_disabling(&self, owner: Owner, app_id: ApplicationId) -> Result<bool, Error> {
         with_timeout(async {
             let mut client = self.client().await?;
@@ -105,7 +105,7 @@ impl Store {
                 return Ok(false);
             };
             activity::write(&transaction, owner, &note(app_id, ActivityKind::ApplicationDisabled, &row)?).await?;
-            // Each with a view of its own, behind the lock: keys and services that were made meanwhile are seen.
+            // Each with a snapshot of its own, behind the lock: keys and services that were created meanwhile are seen.
             let sql = "-- disabling::revoke_keys
                 UPDATE application_keys SET revoked_at = now() WHERE app_id = $1 AND revoked_at IS NULL";
             transaction.execute(sql, &[&app]).await?;
@@ -124,7 +124,7 @@ impl Store {
     }
 
     /// Winds an application of this device up, as far as that is still to be done, and completes its disabling if
-    /// nothing is outstanding. Tells how it stands then.
+    /// nothing is outstanding. Returns the state after that.
     pub async fn complete_disabling(
         &self,
         owner: Owner,
@@ -157,16 +157,16 @@ impl Store {
                 break;
             }
             if told == 0 {
-                // What somebody else is writing on was left to the next round.
+                // Rows that another transaction has locked were left to the next round.
                 sleep(ACCEPTANCE_POLL_INTERVAL).await;
             }
         }
         Ok(())
     }
 
-    /// Waits until everything that was writing runs has ended: whatever begins later sees what was committed before.
-    /// A statement holds its lock on the table from before it looks at anything until its commit. False if something takes
-    /// longer than any acceptance.
+    /// Waits until every statement that was writing runs has ended: later ones see the commits before them. A statement
+    /// holds its lock on the table from before its first read until its commit. False if something takes longer than
+    /// any acceptance.
     async fn accepted_meanwhile(&self) -> Result<bool, Error> {
         let sql = "-- disabling::writers
             SELECT virtualtransaction FROM pg_locks
@@ -188,7 +188,7 @@ impl Store {
         }
     }
 
-    /// Ends what disabled applications had not started, and asks for the stop of what they had. Returns how many.
+    /// Ends the runs of disabled applications that had not started, and asks the others to stop. Returns how many.
     pub async fn tell_runs_of_disabled_applications(&self, retention: Duration) -> Result<usize, Error> {
         let sql = format!(
             "-- disabling::tell_runs
@@ -250,7 +250,7 @@ impl Store {
         Ok(self.durable_opt(&sql, &[&app_id.uuid()]).await?.is_some())
     }
 
-    /// Takes a disabled application of this device off the list. One that is not disabled stays as it is.
+    /// Takes a disabled application of this device off the list. Other applications stay as they are.
     pub async fn remove_application(&self, owner: Owner, app_id: ApplicationId) -> Result<Option<Application>, Error> {
         let sql = "-- disabling::remove
             UPDATE applications SET state = 'removed', removed_at = now()
@@ -260,7 +260,7 @@ impl Store {
         self.application(owner.device_id, app_id).await
     }
 
-    /// This device's removed applications of which something is kept, the last removed first.
+    /// This device's removed applications that still have records, the last removed first.
     pub async fn removed_applications(
         &self,
         device_id: DeviceId,

@@ -10,7 +10,7 @@ use super::activity::{ActivityEntry, Owner};
 use super::devices::{PRESENCE_SQL, Presence};
 use super::{Error, Store};
 
-/// What became of a publication.
+/// The outcome of a publication.
 #[derive(Clone, Debug)]
 pub enum PublicationOutcome {
     /// This version is the published one, now or since an earlier repetition.
@@ -21,7 +21,7 @@ pub enum PublicationOutcome {
     Disabled,
     /// Another service of the application has this name.
     NameTaken,
-    /// The published version is not the one before this.
+    /// The published version is not the predecessor of this one.
     WrongVersion {
         /// The published version; 0 when nothing is published.
         published: u32,

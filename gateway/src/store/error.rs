@@ -1,4 +1,4 @@
-//! What can go wrong with the database, asked one question: is it gone, or are we wrong?
+//! Database errors, classified: is the database unavailable, or is the statement wrong?
 
 use std::error::Error as _;
 
@@ -10,7 +10,7 @@ pub enum Error {
     /// The database cannot be reached or cannot work now. The same call may succeed later.
     #[error("the database is not available: {0}")]
     Unavailable(String),
-    /// The database refused a statement that it never should have refused.
+    /// The database refused a statement, which is a fault of this program.
     #[error("a statement failed: {0}")]
     Statement(String),
     /// The stored data has a shape that this program does not know.
@@ -24,7 +24,7 @@ impl From<tokio_postgres::Error> for Error {
         match error.code() {
             Some(code) if is_passing(code) => Self::Unavailable(text),
             Some(_) => Self::Statement(text),
-            // Without a code it is the connection: closed, reset, never made.
+            // An error without a code is one of the connection: closed, reset, never made.
             None if error.is_closed() || error.source().is_some_and(|cause| cause.is::<std::io::Error>()) => {
                 Self::Unavailable(text)
             }

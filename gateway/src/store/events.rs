@@ -8,27 +8,27 @@ use super::devices::{PRESENCE_SQL, Presence};
 use super::runs::{json, word};
 use super::{Error, Store};
 
-/// Where a run stands, and what happened in it since it was last looked at.
+/// A run's progress since it was last read.
 #[derive(Clone, Debug)]
 pub struct RunProgress {
-    /// Which run.
+    /// The run.
     pub run_id: RunId,
     /// The device that executes it.
     pub device_id: DeviceId,
-    /// Which hand-over to the device this is.
+    /// The attempt.
     pub attempt: u32,
     /// How many events of this attempt the device has reported.
     pub device_seq: u64,
     /// Its stored state.
     pub state: RunState,
-    /// Where the device is.
+    /// The device's presence.
     pub presence: Presence,
-    /// What happened, oldest first.
+    /// The new events, oldest first.
     pub events: Vec<RunEvent>,
 }
 
 impl Store {
-    /// The events of a run after a sequence, oldest first. Who may see the run is decided before.
+    /// The events of a run after a sequence, oldest first. The caller checks who may see the run.
     pub async fn events_after(&self, run_id: RunId, after: u64, limit: i64) -> Result<Vec<RunEvent>, Error> {
         let sql = "-- events::events_after
             SELECT event_id, run_id, sequence, type, created_at, data FROM run_events
@@ -37,8 +37,8 @@ impl Store {
         self.durable_rows(sql, &[&run_id.uuid(), &after, &limit]).await?.iter().map(event).collect()
     }
 
-    /// How several runs went on, each after a sequence and with at most `limit` events. A run that
-    /// does not exist any more is left out.
+    /// The progress of several runs, each after a sequence and with at most `limit` events. Runs that no longer exist
+    /// are left out.
     pub async fn progress(&self, runs: &[(RunId, u64)], limit: i64) -> Result<Vec<RunProgress>, Error> {
         let sql = format!(
             "-- events::progress

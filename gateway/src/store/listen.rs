@@ -1,9 +1,9 @@
 //! Changes between replicas: LISTEN and NOTIFY, as hints.
 //!
-//! NOTIFY inside a working transaction would make commits queue behind one lock, so it is sent
-//! afterwards, gathered, from a connection of its own that does not wait for the disk. Whoever is
-//! told looks at the tables; whoever is not told looks within a second anyway. What assistants are
-//! writing goes the same way, and is lost where nobody listens.
+//! NOTIFY inside a working transaction would make commits queue behind one lock, so it is sent afterwards, in batches,
+//! from a connection of its own that does not wait for the disk. A replica that gets one reads the tables; without one
+//! it polls within a second anyway. Pieces of assistants' messages go the same way, and are lost where there is no
+//! listener.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use super::Database;
 use crate::notify::{ChangeNotifier, MessagePiece, ReplicaNotification, Topic};
 
 const NOTIFY_CHANNEL: &str = "deskgate";
-/// The pause between two tellings while changes keep coming.
+/// The pause between two notifications while changes keep coming.
 const NOTIFY_DEBOUNCE_INTERVAL: Duration = Duration::from_millis(5);
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// Things that are told together.
+/// Notifications that are sent together.
 const MAX_BATCH_NOTIFICATIONS: usize = 120;
 /// PostgreSQL takes less than 8,000 bytes in one NOTIFY.
 const MAX_PAYLOAD_BYTES: usize = 7999;
 
-/// Tells other replicas and listens to them until `stop`.
+/// Notifies other replicas and listens to them until `stop`.
 pub async fn run(
     database: Database,
     wake: ChangeNotifier,
@@ -84,7 +84,7 @@ async fn converse(
     }
 }
 
-/// Payloads of one line for each thing, after the name of this replica. JSON has no line ends.
+/// Payloads with a line for each notification, after the name of this replica. JSON has no line ends.
 fn say(own: &str, tellings: impl Iterator<Item = ReplicaNotification>) -> Vec<String> {
     let mut topics = HashSet::new();
     let mut payloads = vec![own.to_owned()];
@@ -92,7 +92,7 @@ fn say(own: &str, tellings: impl Iterator<Item = ReplicaNotification>) -> Vec<St
         let line = match telling {
             ReplicaNotification::Changed(topic) if !topics.insert(topic) => continue,
             ReplicaNotification::Changed(topic) => topic.to_string(),
-            // Plain data: this cannot fail, and nothing but a piece of a message would be lost.
+            // Plain data: this cannot fail, and only a piece of a message would be lost.
             ReplicaNotification::Said(said) => serde_json::to_string(&*said).unwrap_or_default(),
         };
         match payloads.last_mut() {

@@ -1,7 +1,7 @@
 //! Messages: runs that take their conversation in the same commit that accepts them.
 //!
-//! Each is a commit of its own. It holds one conversation and waits for nothing else, so whatever
-//! releases several conversations at once can never wait in a circle with it.
+//! Each is a commit of its own. It locks one conversation and waits for no other lock, so a transaction that releases
+//! several conversations at once can never deadlock with it.
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::{ConversationId, EventId, OperationId, RunId};
@@ -16,27 +16,27 @@ use super::{Error, MAX_CONFLICT_RETRIES, Store, with_timeout};
 use crate::notify::Topic;
 use deskgate_program::crash;
 
-/// A run that wants to be admitted into a conversation.
+/// A run to be admitted into a conversation.
 #[derive(Clone, Debug)]
 pub struct Message {
     /// The run; its service is the conversation's.
     pub submission: Submission,
-    /// Which conversation.
+    /// The conversation.
     pub conversation_id: ConversationId,
     /// The generation that the caller means.
     pub expected_generation: u32,
 }
 
-/// What became of a message.
+/// The outcome of a message.
 #[derive(Clone, Debug)]
 pub enum MessageAdmission {
-    /// It is durable.
+    /// The message is durable.
     Accepted(AcceptedRun),
     /// The same identity was admitted before.
     Known {
-        /// The run of that time.
+        /// The earlier run.
         run_id: RunId,
-        /// The digest of its body.
+        /// The digest of the earlier body.
         fingerprint: Sha256Digest,
     },
     /// The application and subject have no such conversation, or its service is gone.
@@ -47,10 +47,10 @@ pub enum MessageAdmission {
     Paused,
     /// The conversation is in another generation.
     OtherGeneration {
-        /// This one.
+        /// The current generation.
         current: u32,
     },
-    /// Something else of the conversation is not over yet.
+    /// The conversation is busy.
     Busy {
         /// The run of another message.
         active_run_id: Option<RunId>,
@@ -143,7 +143,7 @@ impl Store {
                 crash::after("messages::accept");
                 row
             }
-            // A twin was admitted after this statement looked, and its run is over already.
+            // A twin was admitted after this statement read the tables, and its run is over already.
             Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => None,
             Err(error) => return Err(error.into()),
         };
@@ -194,7 +194,7 @@ impl Store {
     }
 }
 
-/// No conversation is ever in a generation beyond the column's range.
+/// The column's range is larger than any generation.
 pub(super) fn generation_column(generation: u32) -> i32 {
     i32::try_from(generation).unwrap_or(i32::MAX)
 }

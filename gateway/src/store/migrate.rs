@@ -11,7 +11,7 @@ use deskgate_program::crash;
 pub struct Migration {
     /// Counted from 1 without gaps.
     pub version: i32,
-    /// What it does, from its file's name.
+    /// Its purpose, from its file's name.
     pub name: &'static str,
     /// The statements.
     pub sql: &'static str,
@@ -38,22 +38,22 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 17, name: "reoffered", sql: include_str!("../../migrations/0017_reoffered.sql") },
 ];
 
-/// Any number that nobody else uses as an advisory lock in this database.
+/// An advisory lock number that is used for nothing else in this database.
 const MIGRATION_LOCK_ID: i64 = 0x6465_736b_6761_7465;
 
-/// How the database stands to this program.
+/// The state of the database's schema, compared with this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchemaStatus {
-    /// Nothing to do.
+    /// The schema is current.
     Current,
     /// These versions are still to be applied.
     Behind {
-        /// What the database has.
+        /// The database's newest version.
         applied: i32,
     },
     /// A newer program migrated it.
     Ahead {
-        /// What the database has.
+        /// The database's newest version.
         applied: i32,
     },
 }
@@ -66,18 +66,18 @@ pub enum MigrateError {
         "migration {version} of this database is not the one this program carries; the database belongs to another program or was changed by hand"
     )]
     Changed {
-        /// Which one.
+        /// The migration's number.
         version: i32,
     },
     /// A newer program migrated it.
     #[error("the database is at migration {applied}, this program only knows {known}: upgrade this program")]
     Ahead {
-        /// What the database has.
+        /// The database's newest version.
         applied: i32,
-        /// What the program has.
+        /// The program's newest version.
         known: i32,
     },
-    /// A backup was being put back, and nobody saw that to its end.
+    /// A restore into this database was interrupted.
     #[error(
         "a backup was being restored into this database, and that was cut off: run `deskgate-gateway backup restore` again"
     )]
@@ -98,16 +98,16 @@ pub fn newest() -> i32 {
     MIGRATIONS.last().map_or(0, |migration| migration.version)
 }
 
-/// Where what was in a database is kept until a backup that is put back there is whole, and what was under way in it fenced.
+/// Holds a database's old tables until a backup that is restored there is complete and its open runs are fenced.
 pub(super) const REPLACED_SCHEMA: &str = "deskgate_replaced";
 
-/// Whether something is kept there: then nothing in this database may be used.
+/// Whether old tables are kept there: then no data in this database may be used.
 pub(super) async fn is_half_restored(client: &Client) -> Result<bool, Error> {
     let sql = "SELECT to_regnamespace($1) IS NOT NULL";
     Ok(client.query_one(sql, &[&REPLACED_SCHEMA]).await?.try_get(0)?)
 }
 
-/// Compares the database with this program and checks the digests of what was applied.
+/// Compares the database with this program and checks the digests of applied migrations.
 pub async fn schema_status(client: &Client) -> Result<SchemaStatus, MigrateError> {
     if is_half_restored(client).await? {
         return Err(MigrateError::HalfRestored);
@@ -115,7 +115,7 @@ pub async fn schema_status(client: &Client) -> Result<SchemaStatus, MigrateError
     compared(client).await
 }
 
-/// The same of a database that is being restored.
+/// The same for a database that is being restored.
 pub(super) async fn compared(client: &Client) -> Result<SchemaStatus, MigrateError> {
     let exists: bool = client.query_one("SELECT to_regclass('deskgate_migrations') IS NOT NULL", &[]).await?.get(0);
     if !exists {
@@ -137,8 +137,8 @@ pub(super) async fn compared(client: &Client) -> Result<SchemaStatus, MigrateErr
     })
 }
 
-/// Applies what is missing, each migration in its own transaction. Several programs may try at
-/// once: the lock lets one work and the others find it done. Returns the versions applied now.
+/// Applies missing migrations, each in its own transaction. Several programs may try at once: the lock lets one work
+/// and the others find it done. Returns the versions applied now.
 pub async fn run(client: &mut Client) -> Result<Vec<i32>, MigrateError> {
     client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK_ID]).await?;
     let result = apply_missing(client).await;

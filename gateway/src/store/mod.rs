@@ -1,34 +1,33 @@
-//! All SQL of the gateway. Only this room names the Postgres crates.
+//! All SQL of the gateway. Only this module names the Postgres crates.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | [`cluster`] | the private PostgreSQL cluster, when no database is configured |
 //! | [`migrate`] | the schema |
-//! | [`listen`] | "something changed", between replicas |
-//! | [`admissions`] | the shared commit that stands before every 202 |
+//! | [`listen`] | change notifications between replicas |
+//! | [`admissions`] | the shared commit that comes before every 202 |
 //! | [`runs`] [`run_list`] [`events`] | reading runs, lists of them, and their events |
 //! | `page` | pages of lists |
-//! | [`device_lists`] [`counts`] | what a desktop user's lists and overview show |
+//! | [`device_lists`] [`counts`] | a desktop user's lists and overview |
 //! | [`conversations`] [`messages`] | conversations, and the runs that are their messages |
-//! | [`operations`] | stops and resets: asked for, delivered, confirmed |
-//! | [`requests`] | what a repeated request is answered with, when it made no run |
-//! | [`attempts`] | what devices do to runs: claim, start, events, finish |
+//! | [`operations`] | stops and resets: requested, delivered, confirmed |
+//! | [`requests`] | results of repeated requests that made no run |
+//! | [`attempts`] | devices' changes to runs: claim, start, events, finish |
 //! | [`devices`] | pairing, sessions, presence, access |
 //! | [`accounts`] | devices that came with an account |
-//! | [`applications`] [`endpoints`] | what devices publish, and the keys to it |
+//! | [`applications`] [`endpoints`] | applications with their keys, and published services |
 //! | `disabling` | the end of an application |
-//! | [`destinations`] [`deliveries`] | where events are sent, and what came of each |
-//! | `allowlist` | the hosts that may be sent to |
+//! | [`destinations`] [`deliveries`] | where events are sent, and the outcome of each |
+//! | `allowlist` | the hosts that callbacks may go to |
 //! | [`webhooks`] [`webhook_receipts`] | incoming webhooks, and what they last received |
 //! | [`activity`] | who did what to applications |
-//! | [`backup`] | dumps, and what a restore must not do in silence |
-//! | [`upkeep`] | time passing: offers, queue time, leases |
+//! | [`backup`] | dumps, and fenced restores |
+//! | [`upkeep`] | time-outs: offers, queue time, leases |
 //! | [`certificates`] | certificates of the public listener that all replicas share |
-//! | [`status_counts`] | how things stand, for whoever operates the gateway |
-//! | [`retention`] | the end of ended runs |
+//! | [`status_counts`] | the gateway's status, for operators |
+//! | [`retention`] | the deletion of ended runs |
 //!
-//! Time is the database's: `now()` in the statements. So no replica's clock can expire, order or
-//! extend anything.
+//! Time is the database's: `now()` in the statements. So a replica's clock cannot expire, order or extend anything.
 
 pub mod accounts;
 pub mod activity;
@@ -86,20 +85,20 @@ use deskgate_program::crash;
 pub struct Store {
     /// Commits that wait for the disk.
     durable: Pool,
-    /// Commits that need not: what a crash may forget without harm (claims, heartbeats).
+    /// Commits that need not: a crash may lose them without harm (claims, heartbeats).
     relaxed: Pool,
     /// Lists whose plan depends on what they are filtered by: planned each time.
     filtered: Pool,
-    /// Where changes are announced.
+    /// Announces changes.
     wake: ChangeNotifier,
-    /// Where what happened is counted.
+    /// The counters.
     meters: Metrics,
 }
 
-/// The longest a caller waits for one statement before the database counts as not available.
+/// The longest a caller waits for one statement before the database counts as unavailable.
 const STATEMENT_TIMEOUT: Duration = Duration::from_millis(2500);
 
-/// How often something is tried again because another commit came between.
+/// How often a transaction is tried again because another commit came between.
 const MAX_CONFLICT_RETRIES: usize = 5;
 
 impl Store {
@@ -108,12 +107,12 @@ impl Store {
         self.durable_one("SELECT 1", &[]).await.map(drop)
     }
 
-    /// Whom to ask for, and tell of, changes.
+    /// The notifier of changes.
     pub fn notifier(&self) -> &ChangeNotifier {
         &self.wake
     }
 
-    /// What is counted.
+    /// The counters.
     pub fn metrics(&self) -> &Metrics {
         &self.meters
     }
@@ -164,15 +163,15 @@ async fn rows(pool: &Pool, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<
     .await
 }
 
-/// Whether a statement was prepared before a table had one more column, which it would return: a newer program migrates while
-/// this one goes on. PostgreSQL says so instead of executing anything, and has no code of its own for it.
+/// Whether a statement was prepared before one of its tables got one more column: a newer program migrates while this
+/// one goes on. PostgreSQL reports that instead of executing the statement, and has no code of its own for it.
 fn is_of_an_older_schema(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED)
         && error.as_db_error().is_some_and(|answer| answer.routine() == Some("RevalidateCachedQuery"))
 }
 
-/// A pooled connection that goes back into the pool only when it is given back: one whose statement
-/// was abandoned would let the next user wait for that statement.
+/// A pooled connection that goes back into the pool only when it is given back: an abandoned statement on it would
+/// block its next user.
 struct PooledClient(Option<Object>);
 
 async fn lend(pool: &Pool) -> Result<PooledClient, Error> {
@@ -180,7 +179,7 @@ async fn lend(pool: &Pool) -> Result<PooledClient, Error> {
 }
 
 impl PooledClient {
-    /// Nothing is under way on it.
+    /// Returns it to the pool; the connection is idle.
     fn give_back(mut self) {
         self.0 = None;
     }
@@ -208,7 +207,7 @@ impl std::ops::DerefMut for PooledClient {
     }
 }
 
-/// Commits what a function has done, under its name.
+/// Commits a transaction, under its name in logs.
 async fn commit(transaction: deadpool_postgres::Transaction<'_>, what: &str) -> Result<(), Error> {
     crash::before(what);
     transaction.commit().await?;

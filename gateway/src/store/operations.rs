@@ -1,7 +1,7 @@
-//! Control operations: asked for, and handed to the device. `confirmations` is what it answers.
+//! Control operations: requested, and delivered to the device. `confirmations` stores the device's results.
 //!
-//! Whoever ends a run completes its stop in the same commit (`migrations/0002`). The run, or the conversation, is
-//! locked before its operation.
+//! The commit that ends a run completes its stop (`migrations/0002`). The run, or the conversation, is locked before
+//! its operation.
 
 use std::time::Duration;
 
@@ -23,35 +23,35 @@ use super::runs::word;
 use super::{Error, MAX_CONFLICT_RETRIES, Store, commit, with_timeout};
 use crate::notify::Topic;
 
-/// Attempts above this are of runs that a restored backup left in doubt. No attempt of before has such a number, so what
-/// a device still holds of them changes nothing.
+/// Attempts from here on are of runs that a restored backup left in doubt. Earlier attempts never have such a number,
+/// so a device's reports of them change nothing.
 pub const FIRST_RESTORED_ATTEMPT: i32 = 1_000_000;
 
-/// An operation that is asked for.
+/// A request for an operation.
 #[derive(Clone, Debug)]
 pub struct OperationRequest {
     /// Its identifier, if it is begun.
     pub operation_id: OperationId,
-    /// Who asks, for what is theirs.
+    /// The requester, who owns the target.
     pub by: Requester,
-    /// What for.
+    /// The requested action.
     pub what: OperationAction,
 }
 
-/// Who asks for an operation.
+/// The requester of an operation.
 #[derive(Clone, Debug)]
 pub enum Requester {
     /// An application, for a subject.
     Application {
-        /// Which one.
+        /// The application.
         app_id: ApplicationId,
-        /// With which key.
+        /// Its key.
         key_id: KeyId,
         /// Its subject.
         subject: String,
         /// The request, so that a repetition is known.
         request: RequestKey,
-        /// Whether it may be answered with something new. What was asked before is found all the same.
+        /// Whether the rate allows a new operation. The result of an earlier request is found all the same.
         within_rate: bool,
     },
     /// The person at this device, or the administrator in their place.
@@ -87,7 +87,7 @@ impl Requester {
         }
     }
 
-    /// What a row that is theirs has: this application and subject, or this device.
+    /// The requester's columns in a row: this application and subject, or this device.
     fn owner(&self) -> (Option<uuid::Uuid>, Option<&str>, Option<uuid::Uuid>) {
         match self {
             Self::Application { app_id, subject, .. } => (Some(app_id.uuid()), Some(subject), None),
@@ -96,16 +96,16 @@ impl Requester {
     }
 }
 
-/// The condition on such a row. Statements have the owner as their second to fourth parameter.
+/// The condition on the owner of a row. Statements have the owner as their second to fourth parameter.
 const OWNER_CONDITION: &str =
     "CASE WHEN $4::uuid IS NULL THEN app_id = $2::uuid AND subject = $3::text ELSE device_id = $4 END";
 
-/// What can be asked for.
+/// An action that can be requested.
 #[derive(Clone, Debug)]
 pub enum OperationAction {
     /// End a run.
     Stop {
-        /// Which run.
+        /// The run.
         run_id: RunId,
         /// The attempt that the caller means; `None` for any.
         expected_attempt: Option<u32>,
@@ -116,51 +116,51 @@ pub enum OperationAction {
     },
     /// Begin a conversation anew.
     Reset {
-        /// Which conversation.
+        /// The conversation.
         conversation_id: ConversationId,
         /// The generation that the caller means.
         expected_generation: u32,
     },
 }
 
-/// Which open operations a session is to be told of.
+/// The open operations that a session receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderSelection {
-    /// Those it was not told of.
+    /// Those that were not delivered to it.
     New,
-    /// All: a device carries out once what it is told twice.
+    /// All: a device carries out a repeated operation once.
     All,
 }
 
-/// What became of it.
+/// The outcome of a request.
 #[derive(Clone, Debug)]
 pub enum OperationReply {
     /// There is an operation: a new one, the open one, or that of the same request.
     Operation {
         /// Its record.
         operation: ControlOperation,
-        /// Whether the request came before.
+        /// Whether the request was repeated.
         replayed: bool,
     },
     /// The request's identity belongs to another body.
     Reused(RequestResult),
     /// The application and subject have no such run or conversation.
     NoSuchTarget,
-    /// There would be an operation, but the request is one too many.
+    /// There would be an operation, but the request is beyond the rate.
     OverRate,
     /// The run is in another attempt.
     OtherAttempt {
-        /// This one.
+        /// The current attempt.
         current: u32,
     },
     /// The conversation is in another generation.
     OtherGeneration {
-        /// This one.
+        /// The current generation.
         current: u32,
     },
     /// A message of the conversation is not final yet.
     Busy {
-        /// Its run.
+        /// The run of that message.
         active_run_id: RunId,
     },
 }
@@ -215,7 +215,7 @@ impl Store {
         row.as_ref().map(stored).transpose()
     }
 
-    /// One operation on something of this device's, whoever asked for it.
+    /// One operation on something of this device's, of any requester.
     pub async fn operation_of_device(
         &self,
         device_id: DeviceId,
@@ -227,9 +227,9 @@ impl Store {
         Ok(row.as_ref().map(stored).transpose()?.map(|stored| stored.operation))
     }
 
-    /// The open operations that a session is to be told of, oldest first; they count as delivered from now on.
+    /// The open operations that a session is to receive, oldest first; they count as delivered from now on.
     ///
-    /// An error does not say whether they count already, so the call after one asks for `ToTell::All`.
+    /// After an error they may count already, so the next call asks for [`OrderSelection::All`].
     pub async fn deliver(
         &self,
         session: SessionKey,
@@ -250,10 +250,10 @@ impl Store {
     }
 }
 
-/// With the device that is to be told.
+/// With the device to notify.
 type ReplyWithDevice = (OperationReply, Option<DeviceId>);
 
-/// `None` when something else happened meanwhile: it is to be tried again.
+/// `None` when another commit came between: try again.
 async fn answer(transaction: &Transaction<'_>, asked: &OperationRequest) -> Result<Option<ReplyWithDevice>, Error> {
     let request = asked.by.request();
     if let Some(request) = request
@@ -289,11 +289,11 @@ async fn answer(transaction: &Transaction<'_>, asked: &OperationRequest) -> Resu
     Ok(operation.map(|operation| (OperationReply::Operation { operation, replayed: false }, device)))
 }
 
-/// What there is already, or was begun.
+/// The operation that exists already, or was begun.
 enum OperationLookup {
     No(OperationReply),
     Open(OperationId),
-    /// With the device that is to be told.
+    /// With the device to notify.
     Begun(Option<DeviceId>),
 }
 
@@ -318,7 +318,7 @@ async fn stop(transaction: &Transaction<'_>, asked: &OperationRequest) -> Result
     if !asked.by.is_within_rate() {
         return Ok(OperationLookup::No(OperationReply::OverRate));
     }
-    // Looked at behind the lock, with a view of its own: a stop that was begun meanwhile is seen.
+    // Read behind the lock, with a snapshot of its own: a stop that was begun meanwhile is seen.
     if let Some(last) = row.try_get::<_, Option<uuid::Uuid>>(3)?.map(OperationId::from)
         && read(transaction, last).await?.is_some_and(|last| last.completed_at.is_none())
     {
@@ -354,8 +354,8 @@ async fn stop(transaction: &Transaction<'_>, asked: &OperationRequest) -> Result
     Ok(OperationLookup::Begun((!never_started).then_some(device_id)))
 }
 
-/// Nothing was executed, also when it is offered at this moment: a device begins after a durable
-/// start, and none will be written any more.
+/// The run was not executed, even if it is offered at this moment: a device begins after a durable start, and none is
+/// written any more.
 const CANCEL_QUEUED_SQL: &str = "-- operations::cancel_queued
     WITH ended AS (
         UPDATE runs SET state = 'cancelled', stop_operation_id = $2, stop_requested_at = now(), stop_requested_by = $3,
@@ -365,7 +365,7 @@ const CANCEL_QUEUED_SQL: &str = "-- operations::cancel_queued
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $4, $5, $6::text::json FROM ended";
 
-/// A run whose outcome is unknown stays what it is: whether anything can be cancelled, its device will say.
+/// A run with an unknown outcome keeps its state: only its device can say whether something can be cancelled.
 const CANCEL_STARTED_SQL: &str = "-- operations::cancelling
     WITH moved AS (
         UPDATE runs SET state = CASE WHEN state = 'awaiting_reconciliation' THEN state ELSE 'cancelling' END,

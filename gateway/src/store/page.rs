@@ -1,6 +1,6 @@
 //! Pages of lists that are read newest first: each begins where the one before ended.
 
-/// A place in a list that is sorted by time, and by identifier where the time is the same.
+/// A position in a list that is sorted by time, and by identifier where the time is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PagePosition {
     /// The entry's `created_at`.
@@ -10,7 +10,7 @@ pub struct PagePosition {
 }
 
 impl PagePosition {
-    /// Behind every entry: newest first, a list begins here.
+    /// The position before the newest entry, where a list begins.
     pub(super) const LIST_START: Self = Self { moment: jiff::Timestamp::MAX, id: uuid::Uuid::max() };
 }
 
@@ -19,15 +19,15 @@ impl PagePosition {
 pub struct Page<T> {
     /// Newest first.
     pub entries: Vec<T>,
-    /// Where the page after this one begins; `None` at the end of the list.
+    /// Where the next page begins; `None` at the end of the list.
     pub next: Option<PagePosition>,
 }
 
 impl<T> Page<T> {
-    /// A list with nothing in it.
+    /// An empty list.
     pub const EMPTY_PAGE: Self = Self { entries: Vec::new(), next: None };
 
-    /// The first `limit` of what was read. One more was asked for, which shows whether there are more.
+    /// The first `limit` entries. One more was read, which shows whether there are more.
     pub(super) fn of(mut entries: Vec<T>, limit: u32, place: impl Fn(&T) -> PagePosition) -> Self {
         let limit = limit as usize;
         let is_full = entries.len() > limit;
@@ -36,7 +36,7 @@ impl<T> Page<T> {
         Self { entries, next }
     }
 
-    /// The same page of other entries.
+    /// The same page with converted entries.
     pub fn map<U>(self, change: impl FnMut(T) -> U) -> Page<U> {
         Page { entries: self.entries.into_iter().map(change).collect(), next: self.next }
     }

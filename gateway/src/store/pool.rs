@@ -1,4 +1,4 @@
-//! Opening the database: TLS, the pools, and the refusal to serve on one that may lose a 202.
+//! Opens the database: TLS, the pools, and the checks that refuse one that may lose a 202.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::{Error, Store};
 use crate::metrics::Metrics;
 use crate::notify::ChangeNotifier;
 
-/// Where systems keep the certificates that they trust, as one file.
+/// The files in which systems keep their trusted certificates.
 const SYSTEM_ROOT_FILES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
@@ -23,13 +23,13 @@ fn system_roots() -> Option<PathBuf> {
     SYSTEM_ROOT_FILES.map(PathBuf::from).into_iter().find(|path| path.exists())
 }
 
-/// Planning an admission takes longer than admitting, and its values change nothing about the plan.
+/// Planning an admission takes longer than admitting, and the values do not change the plan.
 const GENERIC_PLANS_OPTION: &str = "-c plan_cache_mode=force_generic_plan";
-/// Of a list no more is read than is shown. A bitmap reads all that fits first, which before a table's first statistics looks
-/// like little.
+/// Lists read only the rows that they show. A bitmap scan reads all matches first, which before a table's first
+/// statistics looks cheap.
 const NO_BITMAP_SCAN_OPTION: &str = "-c enable_bitmapscan=off";
 
-/// Where the database is.
+/// The address of the database.
 #[derive(Clone)]
 pub struct Database {
     /// How to connect.
@@ -43,7 +43,7 @@ pub struct Database {
 /// Why a database cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseOpenError {
-    /// The address cannot be understood.
+    /// The address cannot be parsed.
     #[error("database.url cannot be understood: {0}. It looks like postgres://user@host/database?sslmode=require")]
     Url(String),
     /// The file with certificate authorities cannot be used.
@@ -51,10 +51,10 @@ pub enum DatabaseOpenError {
     CaFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the file.
         problem: String,
     },
-    /// Too old.
+    /// The server is too old.
     #[error("PostgreSQL {0} is too old; 15 or newer is needed")]
     TooOld(String),
     /// A commit would not be safe.
@@ -68,9 +68,9 @@ pub enum DatabaseOpenError {
     /// The schema is older than the program.
     #[error("the database is at migration {applied}, this program needs {known}: run `deskgate-gateway migrate run`")]
     Behind {
-        /// What the database has.
+        /// The database's newest version.
         applied: i32,
-        /// What the program has.
+        /// The program's newest version.
         known: i32,
     },
     /// The schema cannot be used.
@@ -91,8 +91,11 @@ impl From<Error> for DatabaseOpenError {
 }
 
 impl Database {
-    /// Reads the address; connects to nothing yet. `ca_file` holds PEM certificates that are
-    /// trusted instead of the system's.
+    /// Parses the address, without a connection. `ca_file` holds PEM certificates that are trusted instead of the
+    /// system's.
+    ///
+    /// # Errors
+    /// The address or `ca_file` is not usable.
     pub fn new(url: &str, listen_url: Option<&str>, ca_file: Option<&PathBuf>) -> Result<Self, DatabaseOpenError> {
         let read =
             |url: &str| url.parse::<Config>().map_err(|error| DatabaseOpenError::Url(super::error::describe(&error)));
@@ -126,7 +129,7 @@ impl Database {
         let password = config.get_password().map(String::from_utf8_lossy);
         let mode = match (config.get_ssl_mode(), &self.ca_file) {
             (SslMode::Disable, _) => "disable",
-            // libpq's own "require" believes any certificate, and this program does not.
+            // libpq's own "require" accepts any certificate, and this program does not.
             (SslMode::Require, _) => "verify-full",
             _ => "prefer",
         };
@@ -182,8 +185,11 @@ impl Database {
         Ok((client, tokio_util::task::AbortOnDropHandle::new(driver)))
     }
 
-    /// Opens the pools after checking version, durability and schema. `migrate` applies what is
-    /// missing instead of refusing.
+    /// Opens the pools after checking version, durability and schema. `migrate` applies missing migrations instead of
+    /// refusing.
+    ///
+    /// # Errors
+    /// See [`DatabaseOpenError`].
     pub async fn open(&self, migrate: bool, wake: ChangeNotifier) -> Result<Store, DatabaseOpenError> {
         let (mut client, _driver) = self.connect().await?;
         check_server(&client).await?;
@@ -211,8 +217,8 @@ impl Database {
     fn pool(&self, size: usize, options: &str) -> Pool {
         let mut config = self.config.clone();
         let own = config.get_options().unwrap_or_default().to_owned();
-        // Every statement that is often used has its index. But a plan may be made once and kept, and one
-        // made while a table was small would read all of it ever after: hence no sequential scans.
+        // Every frequent statement has its index. But a plan may be made once and kept, and one made while a table was
+        // small would read all of it ever after: hence no sequential scans.
         config
             .options(format!(
                 "{own} {options} -c statement_timeout=10s -c idle_in_transaction_session_timeout=10s -c jit=off \
@@ -239,7 +245,7 @@ fn host(host: &Host) -> String {
     }
 }
 
-/// A server that vanished without a word is noticed within seconds, not after a quarter of an hour.
+/// Detects a vanished server within seconds, not after a quarter of an hour.
 fn notice_silence(config: &mut Config) {
     config
         .tcp_user_timeout(Duration::from_secs(10))
@@ -248,7 +254,7 @@ fn notice_silence(config: &mut Config) {
         .keepalives_retries(3);
 }
 
-/// Whether a server may be trusted with what was accepted. Returns its version.
+/// Checks that a server is new enough and durable. Returns its version.
 pub(crate) async fn check_server(client: &tokio_postgres::Client) -> Result<String, DatabaseOpenError> {
     let row = client
         .query_one(
@@ -272,7 +278,7 @@ pub(crate) async fn check_server(client: &tokio_postgres::Client) -> Result<Stri
 pub(crate) async fn clock_skew(client: &tokio_postgres::Client) -> Result<f64, Error> {
     let asked = jiff::Timestamp::now();
     let row = client.query_one("SELECT clock_timestamp()", &[]).await?;
-    // The answer is from about the middle of the time that it took.
+    // The answer is from about the middle of its round trip.
     let took = jiff::Timestamp::now().duration_since(asked).as_secs_f64();
     Ok(row.try_get::<_, jiff::Timestamp>(0)?.duration_since(asked).as_secs_f64() - took / 2.0)
 }

@@ -1,4 +1,4 @@
-//! Requests that made no run of their own, by their identity, so that a repetition finds what came of the first.
+//! Requests that made no run of their own, by their identity, so that a repetition finds the first result.
 //!
 //! (The identity of a request that made a run stands in the run.)
 
@@ -9,16 +9,16 @@ use tokio_postgres::{Row, Transaction};
 use super::Error;
 use super::admissions::digest;
 
-/// Who asks for what: the same identity and the same fingerprint are the same request.
+/// The identity of a request: the same identity and the same fingerprint are the same request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestKey {
-    /// Of the application, subject, method and target, and Idempotency-Key.
+    /// The digest of application, subject, method and target, and Idempotency-Key.
     pub identity: Sha256Digest,
-    /// Of the body.
+    /// The digest of the body.
     pub fingerprint: Sha256Digest,
 }
 
-/// What a request was answered with.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestResult {
     /// A conversation.
@@ -35,7 +35,7 @@ pub(super) struct StoredRequest {
     pub(super) made: bool,
 }
 
-/// What is known of a request's identity.
+/// The stored request of an identity.
 pub(super) async fn find_request(
     transaction: &Transaction<'_>,
     request: &RequestKey,
@@ -46,8 +46,8 @@ pub(super) async fn find_request(
     row.as_ref().map(known_of).transpose()
 }
 
-/// Remembers what a request was answered with. False when a twin of it was faster: then nothing of this
-/// transaction may be kept. Waits for a twin that is under way.
+/// Stores a request's result. False when a twin was faster: then this transaction must be rolled back. Waits for a twin
+/// that is under way.
 pub(super) async fn remember(
     transaction: &Transaction<'_>,
     request: &RequestKey,

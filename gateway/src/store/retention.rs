@@ -1,5 +1,5 @@
-//! The end of what has ended. Runs are deleted when their time is over, and for as long again their owners
-//! are told so; resets, and the requests that opened conversations, are deleted after the same time.
+//! The deletion of ended work. Runs are deleted when their retention is over, and for as long again their owners can
+//! learn that; resets, and the requests that opened conversations, are deleted after the same time.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use deskgate_protocol::{ApplicationId, EndpointId, RunId};
 
 use super::{Error, Store};
 
-/// Runs that one statement deletes at most.
+/// The most runs that one statement deletes.
 const MAX_RUNS_PER_DELETE: i64 = 500;
-/// Events that one statement deletes, up to those of its last run: so none holds its locks for long.
+/// The most events that one statement deletes, up to those of its last run: so none holds its locks for long.
 const MAX_EVENTS_PER_DELETE: i64 = 20_000;
-/// Rows in one statement that forgets.
+/// The most rows that one statement of the other kinds deletes.
 const MAX_ROWS_PER_DELETE: i64 = 10_000;
 
 impl Store {
@@ -38,7 +38,7 @@ impl Store {
         Ok(self.durable_rows(sql, &[&MAX_RUNS_PER_DELETE, &MAX_EVENTS_PER_DELETE]).await?.len())
     }
 
-    /// How many ended runs are kept, and how many of them ended longer ago than this.
+    /// How many ended runs are stored, and how many of them ended longer ago than this.
     pub async fn ended_runs(&self, ago: Duration) -> Result<(i64, i64), Error> {
         let sql = "-- retention::ended_runs
             SELECT count(*), count(*) FILTER (WHERE finished_at < now() - make_interval(secs => $1))
@@ -48,7 +48,7 @@ impl Store {
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
 
-    /// Has ended runs kept no longer than this after their end. Returns for how many that is sooner than before.
+    /// Shortens the retention of ended runs to at most this. Returns for how many it changed.
     pub async fn shorten_retention(&self, retention: Duration) -> Result<usize, Error> {
         let sql = "-- retention::shorten
             UPDATE runs SET purge_at = finished_at + make_interval(secs => $1) WHERE run_id IN (
@@ -64,7 +64,7 @@ impl Store {
         }
     }
 
-    /// Forgets deleted runs of which their owners were told long enough. Returns how many.
+    /// Deletes the last trace of runs that were deleted long ago. Returns how many.
     pub async fn forget_purged_runs(&self) -> Result<usize, Error> {
         let sql = "-- retention::forget_purged_runs
             DELETE FROM purged_runs WHERE run_id IN (
@@ -85,7 +85,7 @@ impl Store {
         Ok(self.durable_rows(sql, &[&retention.as_secs_f64(), &MAX_ROWS_PER_DELETE]).await?.len())
     }
 
-    /// Forgets requests that opened a conversation so long ago; the conversation stays. Returns how many.
+    /// Deletes requests that opened a conversation so long ago; the conversation stays. Returns how many.
     pub async fn forget_openings(&self, retention: Duration) -> Result<usize, Error> {
         let sql = "-- retention::forget_openings
             DELETE FROM request_identities WHERE identity IN (

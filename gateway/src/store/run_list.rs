@@ -1,5 +1,5 @@
-//! Lists of runs, by their place: each page begins where the one before ended, so the hundredth
-//! costs what the first does, and rows that arrive meanwhile move nothing.
+//! Lists of runs, by position: each page begins where the one before ended, so the hundredth costs as much as the
+//! first, and rows that arrive meanwhile move nothing.
 
 use deskgate_protocol::{ApplicationId, ConversationId, EndpointId};
 use tokio_postgres::Row;
@@ -9,14 +9,14 @@ use super::devices::PRESENCE_SQL;
 use super::runs::{StoredRun, stored_run};
 use super::{Error, Page, PagePosition, Store};
 
-/// What a caller's list is to show.
+/// The filter of a caller's list.
 #[derive(Clone, Debug)]
 pub struct RunQuery<'a> {
-    /// Whose runs.
+    /// The application.
     pub app_id: ApplicationId,
-    /// For whom they were submitted.
+    /// The subject.
     pub subject: &'a str,
-    /// Only what stands after this place, newest first.
+    /// Only entries after this position, newest first.
     pub before: Option<PagePosition>,
     /// Only what was created then or later.
     pub not_before: Option<jiff::Timestamp>,
@@ -26,25 +26,25 @@ pub struct RunQuery<'a> {
     pub conversation: Option<ConversationId>,
     /// Only these stored states; `None`: all.
     pub states: Option<Vec<&'static str>>,
-    /// Of those that are queued, which.
+    /// Only queued runs that wait for this.
     pub waiting: WaitCause,
-    /// What the identities of all requests under one Idempotency-Key begin with.
+    /// The common beginning of the identities of all requests under one Idempotency-Key.
     pub key: Option<[u8; 16]>,
 }
 
-/// What a queued run waits for.
+/// The cause for which a queued run waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitCause {
-    /// All the same.
+    /// Any cause.
     Any,
-    /// Its device is there and busy.
+    /// Its device is connected and busy.
     ForRoom,
     /// Its device is away.
     ForDevice,
 }
 
-/// How many runs one page looks at: a filter that few runs fit would otherwise read them all. The
-/// next page goes on behind them.
+/// How many runs one page examines: a filter that few runs match would otherwise read them all. The next page goes on
+/// after them.
 const MAX_EXAMINED_RUNS: i64 = 10_000;
 
 /// The columns of a record without input and result, which may be a megabyte each.
@@ -54,17 +54,17 @@ pub(super) const RUN_SUMMARY_COLUMNS: &str =
     r.queue_expires_at, r.started_at, r.finished_at, r.purge_at, r.conversation_id, r.generation, r.stop_operation_id,
     r.stop_requested_at, r.stop_requested_by";
 
-/// Whether a run fits, of those that the place and the caller leave.
+/// Whether a run matches, of those at this position and of this caller.
 const FILTER_CONDITION: &str =
     "($6::uuid[] IS NULL OR r.endpoint_id = ANY($6)) AND ($7::text[] IS NULL OR r.state = ANY($7))
     AND ($8::boolean IS NULL OR r.state <> 'queued' OR (presence <> 'connected') = $8)
     AND ($10::uuid IS NULL OR r.conversation_id = $10)";
 
-/// A run that a page looked at.
+/// A run that a page examined.
 struct ExaminedRun {
     run: StoredRun,
     fits: bool,
-    /// Whether the page looked no further.
+    /// Whether the page ended here.
     is_last: bool,
 }
 
@@ -81,8 +81,8 @@ impl Store {
         Ok(Page { entries: fitting.collect(), next: page.next.or(last_examined) })
     }
 
-    /// The last run that is looked at is read whether it fits or not: where a short page ends and what it shows must
-    /// come from one view of the table, or rows that come and go between two would be skipped or shown twice.
+    /// The last examined run is read whether it matches or not: the end of a short page and its content must come from
+    /// one snapshot of the table, or rows that come and go between two would be skipped or shown twice.
     async fn runs_by_place(&self, sought: &RunQuery<'_>, count: u32) -> Result<Vec<ExaminedRun>, Error> {
         // The bounds are always there, so that one plan with one index fits every page.
         let sql = format!(
@@ -157,7 +157,7 @@ impl RunQuery<'_> {
         self.before.unwrap_or(PagePosition::LIST_START)
     }
 
-    /// Nothing of ours is older than the epoch, and the database does not know every time that jiff does.
+    /// Our records are newer than the epoch, and the database does not know every time that jiff does.
     fn not_before(&self) -> jiff::Timestamp {
         self.not_before.unwrap_or_default().max(jiff::Timestamp::UNIX_EPOCH)
     }

@@ -1,4 +1,4 @@
-//! Reading runs.
+//! Reads runs.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use super::devices::{PRESENCE_SQL, Presence};
 use super::run_list::RUN_SUMMARY_COLUMNS;
 use super::{Error, Store};
 
-/// A run as it is stored, with where its device is at this moment.
+/// A run as it is stored, with the current presence of its device.
 #[derive(Clone, Debug)]
 pub struct StoredRun {
     /// The record; its state is the stored one.
     pub run: Run,
-    /// Where the device is.
+    /// The device's presence.
     pub presence: Presence,
 }
 
@@ -44,8 +44,7 @@ impl Store {
         row.as_ref().map(stored_run).transpose()
     }
 
-    /// Only what says whether a run has changed: its stored state, its newest event, and where its
-    /// device is.
+    /// The values that show whether a run has changed: its stored state, its newest event, and its device's presence.
     pub async fn run_mark(&self, run_id: RunId) -> Result<Option<(RunState, u64, Presence)>, Error> {
         let sql = format!(
             "SELECT r.state, r.last_sequence, {PRESENCE_SQL} AS presence FROM runs r JOIN devices d USING (device_id)
@@ -56,28 +55,28 @@ impl Store {
         Ok(Some((word(row.try_get(0)?)?, sequence, row.try_get::<_, &str>(2)?.parse()?)))
     }
 
-    /// One run of this device's applications, whoever the subject is.
+    /// One run of this device's applications, of any subject.
     pub async fn run_of_device(&self, device_id: DeviceId, run_id: RunId) -> Result<Option<StoredRun>, Error> {
         let sql = select("WHERE r.run_id = $1 AND r.device_id = $2 -- runs::run_of_device");
         let row = self.durable_opt(&sql, &[&run_id.uuid(), &device_id.uuid()]).await?;
         row.as_ref().map(stored_run).transpose()
     }
 
-    /// The device of a run, whosever it is.
+    /// The device of any run.
     pub async fn device_of_run(&self, run_id: RunId) -> Result<Option<DeviceId>, Error> {
         let sql = "SELECT device_id FROM runs WHERE run_id = $1 -- runs::device_of_run";
         let row = self.durable_opt(sql, &[&run_id.uuid()]).await?;
         row.map(|row| Ok(row.try_get::<_, uuid::Uuid>(0)?.into())).transpose()
     }
 
-    /// These runs, whosever they are, in no order: for receivers that chose to hear of them.
+    /// These runs of any application, in no order: for receivers that subscribed to them.
     pub async fn runs_for_deliveries(&self, runs: &[RunId]) -> Result<Vec<StoredRun>, Error> {
         let sql = select("WHERE r.run_id = ANY($1) -- runs::told");
         let ids: Vec<_> = runs.iter().map(|run_id| run_id.uuid()).collect();
         self.durable_rows(&sql, &[&ids]).await?.iter().map(stored_run).collect()
     }
 
-    /// Those of these runs that are this device's, newest first, without positions in the queue.
+    /// The runs among these that are this device's, newest first, without positions in the queue.
     pub async fn whole_runs(&self, device_id: DeviceId, runs: &[RunId]) -> Result<Vec<StoredRun>, Error> {
         let sql = format!(
             "SELECT r.*, NULL::bigint AS queue_position, {PRESENCE_SQL} AS presence FROM runs r JOIN devices d USING (device_id)

@@ -1,5 +1,5 @@
-//! How things stand at this moment, for whoever operates the gateway: counted where an index ends
-//! the counting, so that a long queue is not read to its end.
+//! The gateway's current status, for operators: counted where an index limits the count, so that a long queue is not
+//! read to its end.
 
 use deskgate_protocol::DeviceId;
 
@@ -9,14 +9,14 @@ use super::{Error, Store};
 /// Runs of one device are counted up to here.
 const MAX_COUNTED_RUNS: i64 = 100_000;
 
-/// One device that is not revoked, and the runs it has before it.
+/// The counts of one device; revoked devices are left out.
 #[derive(Clone, Debug)]
 pub struct DeviceCounts {
-    /// Which.
+    /// The device.
     pub device_id: DeviceId,
-    /// Where it is.
+    /// Its presence.
     pub presence: Presence,
-    /// Seconds since it was last heard of.
+    /// Seconds since it was last seen.
     pub last_seen_s: Option<f64>,
     /// Sessions it ever began.
     pub sessions: u64,
@@ -63,7 +63,7 @@ impl Store {
         self.relaxed_rows(&sql, &[&MAX_COUNTED_RUNS]).await?.iter().map(device).collect()
     }
 
-    /// Deliveries that wait for callbacks that are on, counted up to 10,000, and seconds since the oldest of those was
+    /// Deliveries that wait for enabled callbacks, counted up to 10,000, and seconds since the oldest of those was
     /// queued.
     pub async fn pending_deliveries(&self) -> Result<(u64, f64), Error> {
         let sql = "-- census::deliveries
@@ -75,7 +75,7 @@ impl Store {
         Ok((row.try_get::<_, i64>(0)?.unsigned_abs(), row.try_get(1)?))
     }
 
-    /// The newest migration that was applied.
+    /// The newest applied migration.
     pub async fn applied_migration(&self) -> Result<i32, Error> {
         let sql = "-- census::applied_migration
             SELECT version FROM deskgate_migrations ORDER BY version DESC LIMIT 1";

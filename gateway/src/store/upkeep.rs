@@ -1,5 +1,5 @@
-//! Time passing: offers nobody took, queue times that ran out, leases that were not renewed; and
-//! the end of a device.
+//! Time-outs: offers without an answer, queue times that ran out, leases that were not renewed; and the end of a
+//! device.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::notify::Topic;
 
 /// Rows in one statement, so that none holds its locks for long.
 const MAX_BATCH_ROWS: i64 = 500;
-/// Batches of a removed device's runs that are ended while somebody waits.
+/// Batches of a removed device's runs that are ended while the caller waits.
 const MAX_ROUNDS: usize = 20;
 
 impl Store {
-    /// Queues again what was offered and not accepted in time. Returns how many.
+    /// Queues offers again that were not accepted in time. Returns how many.
     pub async fn return_unaccepted_offers(&self) -> Result<usize, Error> {
         let sql = "-- upkeep::return_unaccepted_offers
             UPDATE runs SET offered_until = NULL WHERE run_id IN (
@@ -29,7 +29,7 @@ impl Store {
         Ok(rows.len())
     }
 
-    /// Expires what never started within its queue time. Returns how many.
+    /// Expires runs that did not start within their queue time. Returns how many.
     pub async fn expire_queued(&self, retention: Duration) -> Result<usize, Error> {
         let sql = "-- upkeep::expire_queued
             WITH expired AS (
@@ -44,8 +44,9 @@ impl Store {
         self.announce(sql, &[&MAX_BATCH_ROWS, &retention.as_secs_f64(), &kind]).await
     }
 
-    /// Started runs of devices whose lease ran out await reconciliation. Sleep that was announced keeps a run for as
-    /// long as its caller let it wait and execute, the waiting for approvals not counted, and not for ever. Returns how many.
+    /// Moves started runs of devices whose lease ran out to awaiting reconciliation. Announced sleep keeps a run for as
+    /// long as its caller let it wait and execute, the waiting for approvals not counted, but not for ever. Returns how
+    /// many.
     pub async fn suspend_lost_runs(&self) -> Result<usize, Error> {
         let sql = "-- upkeep::suspend_lost_runs
             WITH lost AS (
@@ -62,9 +63,8 @@ impl Store {
         self.announce(sql, &[&MAX_BATCH_ROWS, &EventType::RunAwaitingReconciliation.as_str()]).await
     }
 
-    /// Ends a device: its key is refused from now on, its session ends, and so do its runs. False if
-    /// it is unknown. The key is refused even if ending the runs takes longer than this: upkeep
-    /// goes on with them.
+    /// Ends a device: its key is refused from now on, its session ends, and so do its runs. False if it is unknown. The
+    /// key is refused even if ending the runs takes longer than this: upkeep goes on with them.
     pub async fn revoke_device(&self, device_id: DeviceId, retention: Duration) -> Result<bool, Error> {
         let sql = "-- upkeep::revoke_device
             UPDATE devices SET revoked_at = coalesce(revoked_at, now()), epoch = epoch + 1, connected_epoch = NULL,
@@ -85,8 +85,8 @@ impl Store {
         Ok(revoked)
     }
 
-    /// What a revoked device had not started is cancelled and what it had started fails, both with
-    /// `device_removed`; what they asked is withdrawn. Returns how many.
+    /// Cancels the runs of revoked devices that had not started, and fails the started ones, both with
+    /// `device_removed`; their open requests are withdrawn. Returns how many.
     pub async fn end_runs_of_revoked_devices(&self, retention: Duration) -> Result<usize, Error> {
         let removed = |effects| RunError {
             code: RunErrorCode::DeviceRemoved,
@@ -124,7 +124,7 @@ impl Store {
         self.announce(sql, &[&untouched, &possible, &retention.as_secs_f64(), &MAX_BATCH_ROWS]).await
     }
 
-    /// What a revoked device can no longer reset fails, and its conversation is as it was. Returns how many.
+    /// Fails the open resets of revoked devices; their conversations stay as they were. Returns how many.
     pub async fn fail_resets_of_revoked_devices(&self) -> Result<usize, Error> {
         let sql = "-- upkeep::fail_resets_of_revoked_devices
             WITH failed AS (

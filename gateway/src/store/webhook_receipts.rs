@@ -1,4 +1,4 @@
-//! What webhooks last received. Forgetting one in a crash harms nobody, so none waits for the disk.
+//! The latest receipts of webhooks. Losing one in a crash is harmless, so none waits for the disk.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use tokio_postgres::Row;
 use super::runs::word;
 use super::{Error, Store};
 
-/// Something that a webhook received.
+/// An event that a webhook received.
 #[derive(Clone, Debug)]
 pub struct NewReceipt {
     /// Its identifier.
     pub receipt_id: ReceiptId,
-    /// Which webhook.
+    /// The webhook.
     pub hook_id: HookId,
     /// Whether its signature was good.
     pub genuine: bool,
-    /// What became of it.
+    /// The outcome.
     pub outcome: ReceiptOutcome,
-    /// Why, if it made no run.
+    /// The reason, if it made no run.
     pub reason: Option<String>,
     /// The sender's identifier for the event.
     pub event_id: Option<String>,
@@ -28,17 +28,17 @@ pub struct NewReceipt {
     pub event_type: Option<String>,
     /// Its run.
     pub run_id: Option<RunId>,
-    /// Its body, if that is to be kept.
+    /// Its body, if that is to be stored.
     pub body: Option<String>,
 }
 
 /// Receipts of a webhook with a good signature that are kept.
 const KEPT_SIGNED_RECEIPTS: i64 = 20;
-/// Others that are kept.
+/// Receipts without one that are kept.
 const KEPT_UNSIGNED_RECEIPTS: i64 = 5;
 
 impl Store {
-    /// Notes what was received, and forgets what is too old for that.
+    /// Stores receipts, and deletes the oldest beyond the limits.
     pub async fn note_receipts(&self, receipts: &[NewReceipt]) -> Result<(), Error> {
         let sql = "-- webhook_receipts::note
             INSERT INTO webhook_receipts (receipt_id, hook_id, genuine, outcome, reason, event_id, event_type, run_id, body)
@@ -66,7 +66,7 @@ impl Store {
         self.relaxed_rows(sql, &[&hooks, &KEPT_SIGNED_RECEIPTS, &KEPT_UNSIGNED_RECEIPTS]).await.map(drop)
     }
 
-    /// What a webhook of this device last received, newest first.
+    /// A webhook's latest receipts, newest first, if it is this device's.
     pub async fn receipts(&self, device_id: DeviceId, hook_id: HookId) -> Result<Vec<WebhookReceipt>, Error> {
         let sql = "-- webhook_receipts::of_hook
             SELECT r.*, run.conversation_id FROM webhook_receipts r JOIN webhooks w USING (hook_id)
@@ -75,7 +75,7 @@ impl Store {
         self.durable_rows(sql, &[&device_id.uuid(), &hook_id.uuid()]).await?.iter().map(receipt).collect()
     }
 
-    /// Forgets what was received longer ago than that. Returns how much.
+    /// Deletes older receipts. Returns how many.
     pub async fn forget_receipts(&self, kept: Duration) -> Result<usize, Error> {
         let sql = "-- webhook_receipts::forget
             DELETE FROM webhook_receipts WHERE received_at < now() - make_interval(secs => $1) RETURNING 1";

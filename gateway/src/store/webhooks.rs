@@ -1,4 +1,4 @@
-//! Incoming webhooks: what their owner chose, and their sealed secrets.
+//! Incoming webhooks: their owners' settings, and their encrypted secrets.
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::management::{ActivityKind, WebhookSettings};
@@ -15,15 +15,15 @@ use super::{Error, Store};
 pub struct StoredWebhook {
     /// Its identifier.
     pub hook_id: HookId,
-    /// For which application runs are made.
+    /// The application whose runs are made.
     pub app_id: ApplicationId,
-    /// What its owner chose.
+    /// Its settings.
     pub settings: WebhookSettings,
     /// Whether events make runs.
     pub enabled: bool,
-    /// Until when the secret before the present one is good too.
+    /// Until when the previous secret is valid too.
     pub old_secret_until: Option<Timestamp>,
-    /// When something last came in, where that was asked for.
+    /// When an event was last received, where that was asked for.
     pub last_received_at: Option<Timestamp>,
     /// When it was created.
     pub created_at: Timestamp,
@@ -31,29 +31,29 @@ pub struct StoredWebhook {
     pub updated_at: Timestamp,
 }
 
-/// A webhook as an event meets it.
+/// A webhook as it is loaded for an event.
 #[derive(Clone, Debug)]
 pub struct WebhookReceiver {
-    /// What is to be done.
+    /// The webhook.
     pub webhook: StoredWebhook,
-    /// The sealed secrets that are good at this moment, the newest first.
+    /// The encrypted secrets that are valid now, the newest first.
     pub secrets: Vec<Vec<u8>>,
     /// This moment by the database's clock, in seconds since 1970.
     pub now_s: i64,
 }
 
-/// What became of a new webhook.
+/// The outcome of creating a webhook.
 #[derive(Clone, Debug)]
 pub enum WebhookCreation {
-    /// It is there.
+    /// The webhook was created.
     Created(Box<StoredWebhook>),
     /// The device has no such active application with such a service.
     NoSuchService,
-    /// The application has as many as it may.
+    /// The application has the most webhooks it may.
     TooMany,
 }
 
-/// Webhooks of one application.
+/// The most webhooks of one application.
 pub const MAX_WEBHOOKS: i64 = 50;
 
 const WEBHOOK_COLUMNS: &str = "w.hook_id, w.app_id, w.settings, w.enabled, w.created_at, w.updated_at,
@@ -129,8 +129,8 @@ impl Store {
         self.durable_opt(&sql, &[&device_id.uuid(), &hook_id.uuid()]).await?.as_ref().map(webhook).transpose()
     }
 
-    /// Changes what was chosen about a webhook, to a service of the same application. `None` if there is no such webhook
-    /// or service.
+    /// Changes a webhook's settings, to a service of the same application. `None` if there is no such webhook or
+    /// service.
     pub async fn change_webhook(
         &self,
         owner: Owner,
@@ -156,7 +156,7 @@ impl Store {
         row.as_ref().map(webhook).transpose()
     }
 
-    /// Enables or disables a webhook of this device. `None` if it has none such.
+    /// Enables or disables a webhook of this device. `None` if it does not exist.
     pub async fn enable_webhook(
         &self,
         owner: Owner,
@@ -178,8 +178,8 @@ impl Store {
         row.as_ref().map(webhook).transpose()
     }
 
-    /// Gives a webhook of this device another secret; the old one is good for `overlap_s` seconds more. `None` if it has
-    /// none such.
+    /// Gives a webhook of this device another secret; the old one stays valid for `overlap_s` seconds. `None` if it
+    /// does not exist.
     pub async fn roll_webhook(
         &self,
         owner: Owner,
@@ -208,7 +208,7 @@ impl Store {
         row.as_ref().map(webhook).transpose()
     }
 
-    /// Removes a webhook of this device, its secrets and what it received. `None` if it has none such.
+    /// Removes a webhook of this device, its secrets and its receipts. `None` if it does not exist.
     pub async fn remove_webhook(&self, owner: Owner, hook_id: HookId) -> Result<Option<StoredWebhook>, Error> {
         let sql = format!(
             "-- webhooks::remove
@@ -224,7 +224,7 @@ impl Store {
         row.as_ref().map(webhook).transpose()
     }
 
-    /// A webhook that was not removed, with all that is needed for an event.
+    /// An existing webhook, with all that is needed for an event.
     pub async fn receiving_webhook(&self, hook_id: HookId) -> Result<Option<WebhookReceiver>, Error> {
         let sql = format!(
             "-- webhooks::receiving

@@ -7,7 +7,7 @@ use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Where certificate and key are.
+/// The files of certificate and key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
     /// The certificate and those between it and the root, PEM.
@@ -22,15 +22,15 @@ pub enum TlsError {
     /// A file cannot be read, or holds something else.
     #[error("{path}: {problem}")]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
-    /// Others can read the key.
+    /// Other users can read the key.
     #[error("{path} has mode {mode:04o}: others can read the key. Run: chmod 600 {path}")]
     Loose {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its mode.
         mode: u32,
@@ -42,12 +42,15 @@ pub enum TlsError {
         key: PathBuf,
         /// The certificate's file.
         certificate: PathBuf,
-        /// Why not.
+        /// The reason.
         problem: rustls::Error,
     },
 }
 
 /// Reads and checks certificate and key.
+///
+/// # Errors
+/// See [`TlsError`].
 pub fn read(files: &CertificateFiles) -> Result<ServerConfig, TlsError> {
     let (chain, key) = (certificates(&files.certificate)?, key(&files.key)?);
     super::serving(chain, key).map_err(|problem| {
@@ -57,6 +60,9 @@ pub fn read(files: &CertificateFiles) -> Result<ServerConfig, TlsError> {
 }
 
 /// Reads a root to trust.
+///
+/// # Errors
+/// The file cannot be read or holds no certificate.
 pub fn root(path: &Path) -> Result<CertificateDer<'static>, TlsError> {
     certificates(path).map(|mut roots| roots.swap_remove(0))
 }
@@ -75,7 +81,7 @@ fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let wrong = |problem: String| TlsError::File { path: path.to_owned(), problem };
     let metadata = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
     let mode = metadata.permissions().mode() & 0o777;
-    // A group may: distributions keep keys for one.
+    // The group may: distributions keep keys for one.
     if mode & 0o007 != 0 {
         return Err(TlsError::Loose { path: path.to_owned(), mode });
     }

@@ -1,8 +1,7 @@
-//! TLS of the public listener: the certificate that is shown, exchanged while it serves.
+//! TLS of the public listener: its certificate, which can be exchanged while it serves.
 //!
-//! It comes from files, or from whoever fetches it from a certificate authority. What the authority
-//! is shown when it asks whether this gateway speaks for a domain is kept apart: nobody else is ever
-//! shown that, and the authority is shown nothing else (RFC 8737).
+//! It comes from files, or from the renewer that orders it from a certificate authority. The certificate that answers
+//! an authority's challenge is kept apart: only the authority is shown that one, and it is shown no other (RFC 8737).
 
 mod files;
 mod roots;
@@ -22,10 +21,10 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::Notify;
 pub use validity::not_after;
 
-/// The one protocol that an authority offers when it asks about a domain (RFC 8737, section 3).
+/// The one protocol that an authority offers in its challenge (RFC 8737, section 3).
 pub const ACME_ALPN: &[u8] = b"acme-tls/1";
 
-/// What an authority that asks about a domain is shown; nothing if nobody asked it to.
+/// Answers an authority's challenges; without an order there is no answer.
 pub trait ChallengeSource: Send + Sync {
     /// The answer for a domain.
     fn answer(&self, domain: String) -> Pin<Box<dyn Future<Output = Option<Arc<ServerConfig>>> + Send + '_>>;
@@ -49,16 +48,19 @@ struct ServedConfig {
     standing: String,
 }
 
-/// What a client is after, from the first thing that it says.
+/// A client's intent, from its first message.
 pub enum ClientIntent {
-    /// To be served, with the certificate that is shown at the moment, if there is one.
+    /// To be served, with the current certificate, if there is one.
     Served(Option<Arc<ServerConfig>>),
-    /// To see that this gateway speaks for a domain.
+    /// To verify that this gateway controls a domain.
     Proof(String),
 }
 
 impl ServerTls {
     /// Reads the files for the first time.
+    ///
+    /// # Errors
+    /// See [`TlsError`].
     pub fn load(files: CertificateFiles) -> Result<Self, TlsError> {
         let config = Some(Arc::new(read(&files)?));
         let standing = format!("from {}", files.certificate.display());
@@ -68,7 +70,7 @@ impl ServerTls {
         })
     }
 
-    /// Shows what an authority issued, once there is something.
+    /// Serves the certificate that an authority issues, once there is one.
     pub fn issued(challenges: Arc<dyn ChallengeSource>) -> Self {
         let shown = ServedConfig { config: None, standing: "none was issued yet".to_owned() };
         Self {
@@ -77,8 +79,7 @@ impl ServerTls {
         }
     }
 
-    /// Reads the files again, or has whoever asks the authority ask again. After an error everything
-    /// is as it was.
+    /// Reads the files again, or makes the renewer order again. After an error the old state stays.
     pub fn reload(&self) -> Result<&'static str, TlsError> {
         match &self.source {
             CertificateSource::Files(files) => {
@@ -92,7 +93,7 @@ impl ServerTls {
         }
     }
 
-    /// Waits until somebody wants a failed order to be made again; for ever with files.
+    /// Waits for a request to repeat a failed order; for ever with files.
     pub async fn reload_requested(&self) {
         match &self.source {
             CertificateSource::Files(_) => std::future::pending().await,
@@ -100,22 +101,22 @@ impl ServerTls {
         }
     }
 
-    /// Shows another certificate to whoever connects from now on.
+    /// Uses another certificate for new connections.
     pub fn show(&self, config: ServerConfig) {
         self.shown.write().unwrap_or_else(PoisonError::into_inner).config = Some(Arc::new(config));
     }
 
-    /// Says in words how it stands with the certificate.
+    /// Sets the certificate's status, in words.
     pub fn set_status(&self, standing: String) {
         self.shown.write().unwrap_or_else(PoisonError::into_inner).standing = standing;
     }
 
-    /// How it stands with the certificate, in words.
+    /// The certificate's status, in words.
     pub fn status(&self) -> String {
         self.shown.read().unwrap_or_else(PoisonError::into_inner).standing.clone()
     }
 
-    /// What a client is after.
+    /// A client's intent.
     pub fn client_intent(&self, hello: &ClientHello<'_>) -> ClientIntent {
         let mut offered = hello.alpn().into_iter().flatten();
         let asks_for_proof = offered.next() == Some(ACME_ALPN) && offered.next().is_none();
@@ -127,7 +128,7 @@ impl ServerTls {
         }
     }
 
-    /// What an authority that asks about a domain is shown.
+    /// The answer to an authority's challenge.
     pub async fn proof(&self, domain: String) -> Option<Arc<ServerConfig>> {
         match &self.source {
             CertificateSource::Authority { challenges, .. } => challenges.answer(domain).await,
@@ -136,8 +137,7 @@ impl ServerTls {
     }
 }
 
-/// Reads the certificate again, if there is one, and says what was done. After an error everything
-/// is as it was.
+/// Reads the certificate again, if there is one, and returns what was done. After an error the old state stays.
 pub fn reload(tls: Option<&ServerTls>) -> Result<&'static str, TlsError> {
     let Some(tls) = tls else { return Ok("nothing to read again: this gateway does no TLS") };
     match tls.reload() {
@@ -162,9 +162,9 @@ pub fn serving(
     Ok(config)
 }
 
-/// Shows a proof to an authority.
+/// Shows the answer to an authority's challenge.
 pub fn proving(proof: CertificateDer<'static>, key: &PrivateKeyDer<'static>) -> Result<ServerConfig, rustls::Error> {
-    // Nothing compares the two: what makes it a proof is a critical extension that rustls does not know.
+    // rustls does not compare the two: the proof is a critical extension that it does not know.
     let proof = CertifiedKey::new(vec![proof], any_supported_type(key)?);
     let mut config = server().with_cert_resolver(Arc::new(SingleCertAndKey::from(proof)));
     config.alpn_protocols = vec![ACME_ALPN.to_vec()];

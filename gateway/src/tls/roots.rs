@@ -1,4 +1,4 @@
-//! Whose certificates are believed when this gateway itself asks somebody.
+//! The authorities that are trusted for the gateway's own requests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct RootsError {
 /// `ca_file` cannot be read or holds no certificate.
 pub fn client(ca_file: Option<&Path>) -> Result<ClientConfig, RootsError> {
     let mut roots = RootCertStore::empty();
-    // One that cannot be read is not trusted; the others are.
+    // An unreadable one is not trusted; the others are.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {
         let wrong = |problem: String| RootsError { path: path.display().to_string(), problem };

@@ -1,4 +1,4 @@
-//! Until when a certificate is good: read from its DER, of which nothing else is wanted (RFC 5280, section 4.1).
+//! The end of a certificate's validity: read from its DER without a full parser (RFC 5280, section 4.1).
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -9,7 +9,7 @@ const VERSION_TAG: u8 = 0xa0;
 const UTC_TIME_TAG: u8 = 0x17;
 const GENERALIZED_TIME_TAG: u8 = 0x18;
 
-/// When a certificate's time is over. `None`: this is no certificate.
+/// When a certificate expires. `None`: the data is not a certificate.
 pub fn not_after(certificate: &[u8]) -> Option<Timestamp> {
     let (certificate, _) = inside(certificate, SEQUENCE_TAG)?;
     let (mut fields, _) = inside(certificate, SEQUENCE_TAG)?;
@@ -38,13 +38,13 @@ fn time(tag: u8, text: &str) -> Option<Timestamp> {
     moment.to_zoned(TimeZone::UTC).ok().map(|moment| moment.timestamp())
 }
 
-/// What is in an element of this kind, and what follows it.
+/// The content of an element of this kind, and the rest after it.
 fn inside(bytes: &[u8], wanted: u8) -> Option<(&[u8], &[u8])> {
     let (tag, content, rest) = element(bytes)?;
     (tag == wanted).then_some((content, rest))
 }
 
-/// The first element: its kind, what is in it, and what follows it.
+/// The first element: its kind, its content, and the rest after it.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, first], rest) = bytes.split_first_chunk::<2>()?;
     let (length, rest) = match first {

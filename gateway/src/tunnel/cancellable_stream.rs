@@ -1,7 +1,7 @@
 //! A byte stream that can be cut from outside.
 //!
-//! russh runs each connection in a task of its own that nobody else can end. Whoever holds the
-//! token of the [`CancellableStream`] beneath it can: after the cut every read and write fails, and so does the task.
+//! russh runs each connection in a task of its own that others cannot end. The token of the [`CancellableStream`]
+//! beneath it can: after the cut every read and write fails, and so does the task.
 
 use std::io;
 use std::pin::Pin;
@@ -10,10 +10,10 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// A stream with a pair of scissors.
+/// A stream that ends when its token is cancelled.
 pub struct CancellableStream<S> {
     stream: S,
-    // One for each direction: they may be polled by different tasks, and a future wakes only one.
+    // One for each direction: they may be polled by different tasks, and a future notifies only one.
     read_cut: Pin<Box<WaitForCancellationFutureOwned>>,
     write_cut: Pin<Box<WaitForCancellationFutureOwned>>,
 }

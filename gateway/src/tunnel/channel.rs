@@ -1,4 +1,4 @@
-//! The control channel as its receiver holds it, with a way to take it back.
+//! The control channel as its receiver holds it; the connection can take it back.
 
 use std::io;
 use std::pin::Pin;
@@ -10,10 +10,10 @@ use russh::server::Msg;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
-/// Where the one channel of a connection lives.
+/// The slot of the one channel of a connection.
 ///
-/// The connection can empty it. Otherwise a receiver that holds its stream without reading would
-/// keep russh waiting in a full queue, where it does not notice that the line was cut.
+/// The connection can empty it. Otherwise a receiver that holds its stream without reading would keep russh waiting in
+/// a full queue, where it does not notice that the connection was cut.
 #[derive(Clone, Default)]
 pub(super) struct ChannelSlot(Arc<Mutex<Option<ChannelStream<Msg>>>>);
 
@@ -39,7 +39,7 @@ impl ChannelSlot {
     }
 }
 
-/// The receiver's end. Its drop tells the connection to end.
+/// The receiver's end. Its drop ends the connection.
 pub(super) struct ChannelEnd {
     pub(super) slot: ChannelSlot,
     pub(super) dropped: CancellationToken,

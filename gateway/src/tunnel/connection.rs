@@ -19,7 +19,7 @@ use super::handler::{ConnectionHandler, HandlerError};
 use super::limiter::PendingPermit;
 use super::{Arrival, HostKeys, KeyAdmission, TunnelConfig, algorithms};
 
-/// How long a peer has to take the last bytes and close, once its stream was dropped.
+/// How long a peer has to read the last bytes and close, once its stream was dropped.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Rejections take this long, so that their time says nothing about the reason.
@@ -43,10 +43,10 @@ impl TunnelContext {
         Self { config, admission, arrivals, host_keys }
     }
 
-    /// The rules of SSH, with the host key of this moment.
+    /// The SSH settings, with the current host key.
     fn ssh(&self) -> Arc<SshConfig> {
         Arc::new(SshConfig {
-            // The protocol demands a name; versions are told to paired devices only, further in.
+            // The protocol demands a name; only paired devices learn the version, later.
             server_id: SshId::Standard(Cow::Borrowed("SSH-2.0-Deskgate")),
             methods: MethodSet::from(&[MethodKind::PublicKey][..]),
             auth_rejection_time: REJECTION_DELAY,
@@ -62,13 +62,13 @@ impl TunnelContext {
         })
     }
 
-    /// Waits until nobody takes arrivals any more.
+    /// Waits until the receiver of arrivals is gone.
     pub(super) async fn nobody_home(&self) {
         self.arrivals.closed().await;
     }
 }
 
-/// What the connection and its [`ConnectionHandler`] tell each other.
+/// The signals between the connection and its [`ConnectionHandler`].
 #[derive(Clone)]
 pub(super) struct ConnectionSignals {
     /// The connection must end at once.
@@ -77,7 +77,7 @@ pub(super) struct ConnectionSignals {
     pub(super) opened: CancellationToken,
     /// The receiver dropped its stream.
     pub(super) dropped: CancellationToken,
-    /// The peer closed the channel, after it took all that was in it.
+    /// The peer closed the channel, after it read all of its data.
     pub(super) closed: CancellationToken,
     /// The channel.
     pub(super) slot: ChannelSlot,
@@ -85,8 +85,7 @@ pub(super) struct ConnectionSignals {
 
 /// Runs one connection to its end. When this returns, or is dropped, the socket is closed.
 ///
-/// `cut` ends it at once; `stop` does so too unless its stream was dropped before: then what was
-/// written into that is sent first.
+/// `cut` ends it at once; `stop` does so too unless its stream was dropped before: then the written data is sent first.
 pub(super) async fn run(
     house: Arc<TunnelContext>,
     socket: TcpStream,
@@ -142,12 +141,12 @@ pub(super) async fn run(
     };
     if ended.is_none() {
         ended = tokio::select! {
-            // A stream that was dropped before the stop is said goodbye to.
+            // A stream that was dropped before the stop is closed in order.
             biased;
             result = &mut session => Some(result),
             () = dropped.cancelled() => {
-                // The drop closed the channel, behind what was written before. Some clients throw away
-                // what they have not yet passed on when they are disconnected, so theirs is awaited.
+                // The drop closed the channel, after the data written before. Some clients discard data that they have
+                // not passed on when they are disconnected, so their close is awaited.
                 let farewell = async {
                     tokio::select! {
                         result = &mut session => return result,

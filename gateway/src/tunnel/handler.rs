@@ -1,4 +1,4 @@
-//! What a peer may ask for, and the answer to each question. Nearly always no.
+//! The answers to a peer's requests; nearly all are refused.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -15,8 +15,8 @@ use super::connection::{ConnectionSignals, TunnelContext};
 use super::limiter::PendingPermit;
 use super::{Arrival, KeyStatus};
 
-/// Keys one connection may have looked up. A paired key costs two, and russh does not count offers
-/// that it accepts.
+/// Keys that one connection may have looked up. A paired key costs two, and russh does not count offers that it
+/// accepts.
 const MAX_KEY_LOOKUPS: u32 = 6;
 
 /// Why a connection ends.
@@ -54,7 +54,7 @@ impl ConnectionHandler {
         Self { house, peer, ticket: Some(ticket), signals, lookups: 0, proved: None, granted: false }
     }
 
-    /// The connection's loop stands still during an answer, and so would not notice a cut.
+    /// The connection's loop is blocked during an answer, and so would not notice a cut.
     async fn unless_cut<T>(&self, answer: impl Future<Output = T>) -> Result<T, HandlerError> {
         tokio::select! {
             () = self.signals.cut.cancelled() => Err(HandlerError::Cut),
@@ -131,8 +131,8 @@ impl Handler for ConnectionHandler {
         Ok(())
     }
 
-    // Other kinds of channel, and forwarding from here, are refused by russh's own answers. What
-    // follows could only be asked on the one channel that exists, where nothing would answer.
+    // russh itself refuses other kinds of channel, and forwarding from here. The following requests could only come on
+    // the one existing channel, where they would get no answer.
 
     async fn pty_request(
         &mut self,

@@ -10,9 +10,9 @@ use russh::keys::ssh_key::PrivateKey;
 
 use super::key_file::{self, KeyFileError};
 
-/// The key that is shown now, in the gateway's state folder.
+/// The current key, in the gateway's state folder.
 const CURRENT_KEY_FILE: &str = "ssh_host_ed25519_key";
-/// The key that is announced, to be shown in future.
+/// The announced key.
 const NEXT_KEY_FILE: &str = "ssh_host_ed25519_key.next";
 
 /// An Ed25519 SSH host key. `Debug` shows its fingerprint only.
@@ -25,7 +25,7 @@ impl HostKey {
         key_file::load_or_create(path).map(|key| Self(Arc::new(key)))
     }
 
-    /// What desktop users compare and pin: `SHA256:` and unpadded base64, as `ssh-keygen -l` prints it.
+    /// The fingerprint that desktop users compare and pin: `SHA256:` and unpadded base64, as `ssh-keygen -l` prints it.
     pub fn fingerprint(&self) -> String {
         self.public_key().fingerprint()
     }
@@ -51,10 +51,10 @@ impl std::fmt::Debug for HostKey {
     }
 }
 
-/// A gateway's host keys: the one it shows, and the one that it announces before it shows it.
+/// A gateway's host keys: the current one, and the one that it announces before it replaces it.
 ///
-/// Changing a key without anybody's work takes both: devices that came in while the next one was announced know it by
-/// the time it is shown. Cloning shares them.
+/// Replacing a key without manual work takes both: devices that connected while the next one was announced know it when
+/// it takes over. Clones share them.
 #[derive(Clone, Debug)]
 pub struct HostKeys {
     folder: PathBuf,
@@ -67,36 +67,36 @@ struct KeySet {
     next: Option<HostKey>,
 }
 
-/// Why the announced key cannot take the place of the current one.
+/// Why the announced key cannot replace the current one.
 #[derive(Debug, thiserror::Error)]
 pub enum RotateError {
-    /// There is none.
+    /// No key is announced.
     #[error("no new host key was announced: begin with `deskgate-gateway admin host-key announce`")]
     NotAnnounced,
-    /// The files say no.
+    /// A key file failed.
     #[error(transparent)]
     File(#[from] KeyFileError),
 }
 
 impl HostKeys {
-    /// Reads the keys in `folder`, or makes the one that is shown if there is none yet.
+    /// Reads the keys in `folder`, or creates the current one if there is none yet.
     pub fn load_or_create(folder: &Path) -> Result<Self, KeyFileError> {
         let current = HostKey::load_or_create(&folder.join(CURRENT_KEY_FILE))?;
         let next = key_file::load_if_there(&folder.join(NEXT_KEY_FILE))?.map(|key| HostKey(Arc::new(key)));
         Ok(Self { folder: folder.to_owned(), kept: Arc::new(RwLock::new(KeySet { current, next })) })
     }
 
-    /// The one that is shown.
+    /// The current key.
     pub fn current(&self) -> HostKey {
         self.kept().current
     }
 
-    /// The one that is announced.
+    /// The announced key.
     pub fn next(&self) -> Option<HostKey> {
         self.kept().next
     }
 
-    /// Makes the next key and announces it from now on; or the one that lies in its file, as on a further replica.
+    /// Creates the next key and announces it from now on; or uses an existing file, as on a further replica.
     pub fn announce(&self) -> Result<HostKey, KeyFileError> {
         let mut kept = self.kept.write().expect("nothing panics while it is held");
         let next = HostKey::load_or_create(&self.folder.join(NEXT_KEY_FILE))?;
@@ -104,7 +104,7 @@ impl HostKeys {
         Ok(next)
     }
 
-    /// Shows the next key from now on, and the one before never again: its file is replaced.
+    /// Uses the next key from now on, and never the one before: its file is replaced.
     pub fn rotate(&self) -> Result<HostKey, RotateError> {
         let mut kept = self.kept.write().expect("nothing panics while it is held");
         let next = kept.next.clone().ok_or(RotateError::NotAnnounced)?;

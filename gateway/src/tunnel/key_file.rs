@@ -1,6 +1,6 @@
-//! Ed25519 private keys in 0600 files: made once, read strictly, never printed.
+//! Ed25519 private keys in 0600 files: created once, read strictly, never printed.
 //!
-//! The gateway's host key and a device's identity are kept in the same way, so both halves use this.
+//! The gateway's host key and a device's identity are stored in the same way, so both halves use this.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -15,7 +15,7 @@ const MAX_KEY_FILE_BYTES: u64 = 16 * 1024;
 /// Why a private key cannot be used. Never repeats the file's content.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// Others than its owner can read or change it.
+    /// Other users can read or change it.
     #[error(
         "the private key {path} has mode {mode:04o}: others can read or change it. \
              If nobody else had access so far, mend it with: chmod 600 {path}"
@@ -34,18 +34,18 @@ pub enum KeyFileError {
     ForeignOwner {
         /// The file.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
-        /// Whose it has to be.
+        /// The required owner.
         wanted: u32,
     },
-    /// A folder, a device, or something much too large.
+    /// The path is a folder, a device, or a much too large file.
     #[error("{path} is no private key file: it is not a regular file of at most {MAX_KEY_FILE_BYTES} bytes")]
     NotAKeyFile {
         /// The file.
         path: PathBuf,
     },
-    /// Its content is not what it should be.
+    /// Its content is not a usable key.
     #[error(
         "{path} is not an unencrypted Ed25519 private key in OpenSSH format ({why}). \
              Restore it from a backup, or move it away to get a new key with a new fingerprint"
@@ -53,26 +53,29 @@ pub enum KeyFileError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the reader says of its form.
+        /// The parser's error.
         why: String,
     },
-    /// The file system says no.
+    /// The file system failed.
     #[error("cannot {what} the private key {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// Reads the key in `path`, or makes one there if nothing is there yet.
+/// Reads the key in `path`, or creates one if there is none.
 ///
-/// The file appears complete or not at all, and an existing one is never overwritten: of two
-/// programs that start at once, both end up with the same key. Missing folders are made with mode
-/// 0700. A symbolic link as the last part of the path is refused.
+/// The file appears complete or not at all, and an existing one is never overwritten: two programs that start at once
+/// end up with the same key. Missing folders are created with mode 0700. A symbolic link as the last part of the path
+/// is refused.
+///
+/// # Errors
+/// See [`KeyFileError`].
 pub fn load_or_create(path: &Path) -> Result<PrivateKey, KeyFileError> {
     match load_if_there(path)? {
         Some(key) => Ok(key),
@@ -91,7 +94,7 @@ pub fn load_if_there(path: &Path) -> Result<Option<PrivateKey>, KeyFileError> {
     }
 }
 
-/// Puts the key file `from` in the place of the one at `to`, in one step and for good.
+/// Replaces the key file `to` by the file `from`, in one durable step.
 pub fn replace(from: &Path, to: &Path) -> Result<(), KeyFileError> {
     let io_error = |source| KeyFileError::Io { what: "replace", path: to.to_owned(), source };
     fs::rename(from, to).map_err(io_error)?;
@@ -104,7 +107,7 @@ fn folder_of(path: &Path) -> &Path {
 
 fn load(path: &Path) -> Result<PrivateKey, KeyFileError> {
     let io_error = |source| KeyFileError::Io { what: "read", path: path.to_owned(), source };
-    // Non-blocking, so that a named pipe in its place cannot hold up the start.
+    // Non-blocking, so that a named pipe at this path cannot block the start.
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path).map_err(io_error)?;
     let meta = file.metadata().map_err(io_error)?;
@@ -145,7 +148,7 @@ fn create(path: &Path) -> Result<(), KeyFileError> {
     let draft = DraftFile(folder.join(format!(".deskgate-key-{:032x}", rand::random::<u128>())));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft.0).map_err(io_error)?;
     file.write_all(key.as_bytes()).and_then(|()| file.sync_all()).map_err(io_error)?;
-    // A hard link, unlike a rename, never replaces a key that another process made in between.
+    // A hard link, unlike a rename, never replaces a key that another process created in between.
     match fs::hard_link(&draft.0, path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io_error(error)),
         _ => {}
@@ -158,7 +161,7 @@ struct DraftFile(PathBuf);
 
 impl Drop for DraftFile {
     fn drop(&mut self) {
-        // Nothing useful can be done about a failure, and the name is never used again.
+        // A failure here is harmless: the name is never used again.
         let _ = fs::remove_file(&self.0);
     }
 }

@@ -1,7 +1,7 @@
-//! Who may knock: limits on connections that have not yet proved a key.
+//! Limits on connections that have not yet proved a key.
 //!
-//! Everything here happens before a byte is read, so an attacker's cost is a TCP connection and
-//! ours is a look in a table.
+//! Everything here happens before a byte is read, so an attacker's cost is a TCP connection and ours is a look-up in a
+//! table.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::TunnelConfig;
 
-/// Whom limits are counted for: an IPv4 address, or the /64 that one IPv6 subscriber commands.
+/// The source that limits are counted for: an IPv4 address, or the /64 that one IPv6 subscriber has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PeerSource(IpAddr);
 
@@ -28,7 +28,7 @@ impl PeerSource {
     }
 }
 
-/// Why a connection is closed before a word is said.
+/// Why a connection is closed before the first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LimitExceeded {
     /// The source connects too often.
@@ -37,7 +37,7 @@ pub(super) enum LimitExceeded {
     TooManyFromSource,
 }
 
-/// The book-keeping of the gate.
+/// The limiter's tables.
 pub(super) struct ConnectionLimiter {
     per_source: usize,
     in_all: usize,
@@ -53,14 +53,14 @@ struct LimiterState {
     next: u64,
 }
 
-/// How one source stands: a token bucket for its rate, and its unauthenticated connections.
+/// The state of one source: a token bucket for its rate, and its unauthenticated connections.
 struct SourceState {
     waiting: usize,
     tokens: f64,
     filled: Instant,
 }
 
-/// Sources remembered before those that no longer matter are forgotten.
+/// The most sources before irrelevant ones are removed.
 const MAX_SOURCES_BEFORE_SWEEP: usize = 1024;
 
 impl ConnectionLimiter {
@@ -73,12 +73,11 @@ impl ConnectionLimiter {
         })
     }
 
-    /// Lets a connection wait for its authentication, or turns it away. `cut` is cancelled if the
-    /// connection has to make room later.
+    /// Lets a connection wait for its authentication, or refuses it. `cut` is cancelled if the connection has to give
+    /// way later.
     ///
-    /// When the limit in all is reached, the oldest waiting connection makes room for the newest:
-    /// a device proves its key within milliseconds, so it gets through while attackers who only
-    /// hold connections open push out one another.
+    /// When the limit in all is reached, the oldest waiting connection gives way to the newest: a device proves its key
+    /// within milliseconds, so it gets through while attackers who only hold connections open push out one another.
     pub(super) fn admit(
         self: &Arc<Self>,
         source: PeerSource,
@@ -110,7 +109,7 @@ impl ConnectionLimiter {
     }
 
     fn book(&self) -> MutexGuard<'_, LimiterState> {
-        // The book is whole between any two statements, so a panic elsewhere does not spoil it.
+        // The tables are consistent between any two statements, so a panic elsewhere does not break them.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -142,8 +141,7 @@ impl std::fmt::Debug for PendingPermit {
     }
 }
 
-/// A connection that has not yet proved a key. Dropping it, by then or because the connection
-/// ended, frees its place.
+/// A connection that has not yet proved a key. Dropping it, by then or because the connection ended, releases its slot.
 pub(super) struct PendingPermit {
     gate: Arc<ConnectionLimiter>,
     source: PeerSource,

@@ -1,22 +1,21 @@
-//! SSH: paired devices come in here, and each yields one byte stream.
+//! SSH: paired devices connect here, and each yields one byte stream.
 //!
-//! The only room that knows SSH. It grants a paired key exactly one thing: one
-//! `direct-streamlocal@openssh.com` channel to the one name that stands for the control channel.
-//! There is no shell, no command, no terminal, no agent, no X11, no TCP and no remote forwarding.
-//! What is said inside the stream is none of its business.
+//! The only module that knows SSH. It grants a paired key exactly one thing: one `direct-streamlocal@openssh.com`
+//! channel to the one name that stands for the control channel. There is no shell, no command, no terminal, no agent,
+//! no X11, no TCP and no remote forwarding. The content of the stream is not examined.
 //!
-//! **States.** A connection waits for authentication (counted by the `gate`), then for its
-//! channel, then it is an [`Arrival`]. The first two together last at most [`TunnelConfig::login_grace`].
+//! **States.** A connection waits for authentication (counted by the `limiter`), then for its channel, then it is an
+//! [`Arrival`]. The first two together last at most [`TunnelConfig::login_grace`].
 //!
-//! **Trust.** Nothing a peer sends before its signature is believed; afterwards only its key is.
-//! Who may come in is decided by an [`KeyAdmission`], which is asked for every offered key.
+//! **Trust.** A peer's data is untrusted before its signature; afterwards only its key is trusted. A [`KeyAdmission`],
+//! which is asked for every offered key, decides who may connect.
 //!
 //! **Failure.** A peer that vanishes is noticed by keepalives after at most four intervals. A peer
 //! that breaks the rules is cut. Everything spawned belongs to [`serve`] and ends with it.
 //!
-//! **Backpressure.** A receiver that stops reading its [`Arrival::stream`] stalls the whole SSH
-//! connection, keepalives included, once about 100 packets wait. So it must read at all times, in a
-//! task that waits for nothing slow; what it cannot take it has to refuse by its own protocol.
+//! **Backpressure.** A receiver that stops reading its [`Arrival::stream`] stalls the whole SSH connection, keepalives
+//! included, once about 100 packets wait. So it must read at all times, in a task that waits for nothing slow; data
+//! that it cannot handle it must refuse by its own protocol.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -43,27 +42,27 @@ mod limiter;
 pub use host_key::{HostKey, HostKeys, RotateError};
 pub use key_file::KeyFileError;
 
-/// The rules of the listener.
+/// The settings of the listener.
 #[derive(Clone, Debug)]
 pub struct TunnelConfig {
-    /// The one name that a channel may ask for: what the control socket is called.
+    /// The one name that a channel may ask for: the name of the control socket.
     pub control_path: String,
     /// Time from the connection to the open channel.
     pub login_grace: Duration,
-    /// Connections that have not proved a key, in all. The oldest makes room for the newest.
+    /// Connections that have not proved a key, in all. The oldest gives way to the newest.
     pub max_unauthenticated: usize,
     /// Connections that have not proved a key, for each source. More are refused.
     pub max_unauthenticated_per_source: usize,
     /// New connections a second, for each source. More are refused.
     pub accepts_per_second_per_source: u32,
-    /// Silence after which a peer is asked whether it is there.
+    /// Silence after which a keepalive is sent.
     pub keepalive_interval: Duration,
-    /// Unanswered questions after which it is gone.
+    /// Unanswered keepalives after which the peer is gone.
     pub keepalive_max: usize,
 }
 
 impl TunnelConfig {
-    /// The production rules (`security.md` A19) for a control socket of this name.
+    /// The production settings (`security.md` A19) for a control socket of this name.
     pub fn new(control_path: impl Into<String>) -> Self {
         Self {
             control_path: control_path.into(),
@@ -84,21 +83,21 @@ impl Default for TunnelConfig {
     }
 }
 
-/// What is known of an offered key.
+/// The status of an offered key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyStatus {
     /// It is paired.
     Admit,
     /// It was never paired.
     Unknown,
-    /// It was paired once.
+    /// It was paired, and revoked.
     Revoked,
-    /// Nobody can say at the moment. The connection ends without a word about the key, so that the
-    /// device tries again instead of telling its owner that it is not paired.
+    /// The status is unknown at the moment. The connection ends without a refusal of the key, so that the device tries
+    /// again instead of reporting to its owner that it is not paired.
     Unavailable,
 }
 
-/// Decides which keys may come in.
+/// Decides which keys may connect.
 pub trait KeyAdmission: Send + Sync + 'static {
     /// Looks up one key. Asked when a key is offered and again when its possession is proved.
     fn admit<'a>(&'a self, key: &'a PublicKey) -> Pin<Box<dyn Future<Output = KeyStatus> + Send + 'a>>;
@@ -109,13 +108,13 @@ pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
-/// A paired device came in.
+/// A paired device that connected.
 pub struct Arrival {
     /// The key whose possession it proved. Its owner may have been revoked since: ask again.
     pub public_key: PublicKey,
-    /// Where it came from.
+    /// Its network address.
     pub peer: SocketAddr,
-    /// The control channel. Dropping it ends the SSH connection, after what was written is sent.
+    /// The control channel. Dropping it ends the SSH connection, after the written data is sent.
     pub stream: Box<dyn ByteStream>,
 }
 
@@ -128,11 +127,11 @@ impl std::fmt::Debug for Arrival {
     }
 }
 
-/// Accepts connections until `stop`, and hands over each device that came in. Each connection is shown the host key
-/// that is current when it begins.
+/// Accepts connections until `stop`, and hands over each connected device. Each connection uses the host key that is
+/// current when it begins.
 ///
-/// Returns when `stop` is cancelled or nobody takes arrivals any more, with every connection ended;
-/// dropping the future ends them too. A full `arrivals` queue makes devices wait within their grace.
+/// Returns when `stop` is cancelled or the receiver of `arrivals` is gone, with every connection ended; dropping the
+/// future ends them too. A full `arrivals` queue makes devices wait within their grace.
 pub async fn serve(
     listener: TcpListener,
     host_keys: HostKeys,
@@ -141,7 +140,7 @@ pub async fn serve(
     arrivals: mpsc::Sender<Arrival>,
     stop: CancellationToken,
 ) {
-    // Our own, so that ending for want of a receiver does not stop anything else.
+    // Our own, so that ending without a receiver does not stop anything else.
     let stop = stop.child_token();
     let gate = limiter::ConnectionLimiter::new(&config);
     let house = Arc::new(connection::TunnelContext::new(host_keys, config, admission, arrivals));

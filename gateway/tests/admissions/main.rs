@@ -69,7 +69,7 @@ async fn admitting_a_run_never_reads_the_other_runs_even_if_the_gateway_began_on
     let again = admissions.admit(submission(0)).await.expect("committed");
     assert!(matches!(again, Admission::Known { .. }), "{again:?}");
 
-    // Closed connections have told the server everything they did.
+    // Closed connections have reported everything to the server.
     drop((admissions, store));
     assert!(tasks.stop(Duration::from_secs(10)).await, "the committers ended");
     let told = "SELECT n_tup_ins, seq_tup_read FROM pg_stat_user_tables WHERE relname = 'runs'";

@@ -24,7 +24,7 @@ async fn start(dir: &TempDir, database: &TestDatabase, acme: Option<AcmeSettings
     start_sealed(dir, database, acme, listen, dir).await
 }
 
-/// With the sealing key that another one has.
+/// With the encryption key that another gateway has.
 async fn start_sealed(
     dir: &TempDir,
     database: &TestDatabase,
@@ -40,19 +40,19 @@ async fn start_sealed(
     Gateway::start(settings).await.expect("the gateway starts")
 }
 
-/// What it says of itself, ready as it is.
+/// The gateway's readiness report.
 async fn says(gateway: &Gateway) -> String {
     send_request(gateway.addresses().ops.expect("a listener"), "/readyz?verbose").await.expect("ready")
 }
 
-/// Whether a caller who trusts this root is answered.
+/// Whether a caller who trusts this root gets an answer.
 async fn serves(gateway: &Gateway, domain: &str, root: &CertificateDer<'static>) -> bool {
     let Ok(stream) = connect(root, domain, gateway.addresses().http, &["http/1.1"]).await else { return false };
     let mut raw = RawConnection::over(stream);
     raw.say(NOT_FOUND_REQUEST).await && raw.hear().await.starts_with("HTTP/1.1 404 ")
 }
 
-/// The certificate is nearly over, by the database's clock, and did not come just now.
+/// Makes the certificate nearly expired, by the database's clock, and not recent.
 async fn age(database: &TestDatabase) {
     let aged = "UPDATE acme_certificates SET valid_from = now() - interval '80 days',
         valid_until = now() + interval '10 days', next_turn = now()";
@@ -101,7 +101,7 @@ async fn a_replica_that_the_authority_does_not_reach_orders_through_one_that_it_
     let anywhere: SocketAddr = ([127, 0, 0, 1], 0).into();
     let settings = authority.settings(&[DOMAIN]);
 
-    // The reachable one looks once, while somebody else has the turn, and never again.
+    // The reachable one polls once, while another replica has the turn, and never again.
     let mut idle = settings.clone();
     idle.clocks.look = Duration::from_secs(3600);
     let bystander = start(&dirs[2], &database, None, anywhere).await;
@@ -149,7 +149,7 @@ async fn a_domain_that_leads_elsewhere_is_refused_and_the_authoritys_reason_is_t
         "it is not asked again at once"
     );
 
-    // Whoever has mended it need not wait.
+    // A reload after the repair makes it try again at once.
     authority.lead("elsewhere.example.com", "127.0.0.1").await;
     gateway.reload().expect("nothing to fail");
     let root = authority.root().await;
@@ -168,7 +168,7 @@ async fn a_proof_is_shown_to_an_authority_only_and_only_when_one_was_ordered() {
     let ask = async |domain: &str, protocols: &[&str]| connect(&root, domain, address, protocols).await;
 
     database.execute("DELETE FROM acme_challenges").await;
-    // What is shown is believed for a moment. A proof is vouched for by nobody.
+    // The challenge is cached for a moment. A proof is signed by no authority.
     let proof = async || {
         let error = ask(DOMAIN, &["acme-tls/1"]).await.expect_err("nothing to trust").to_string();
         assert!(!error.contains("certificate") || error.contains("invalid peer certificate"), "{error}");
@@ -186,7 +186,7 @@ async fn a_proof_is_shown_to_an_authority_only_and_only_when_one_was_ordered() {
         assert_ne!(stream.get_ref().1.alpn_protocol(), Some(&b"acme-tls/1"[..]));
     }
 
-    // Whoever saw a proof is not served over that connection.
+    // A client that saw a proof is not served over that connection.
     let stream = connect_to_anybody(DOMAIN, address, &["acme-tls/1"]).await.expect("a proof");
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"acme-tls/1"[..]));
     let mut raw = RawConnection::over(stream);
@@ -209,7 +209,7 @@ async fn any_number_who_ask_for_a_proof_cost_one_look_and_all_see_it() {
     let looks = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND wait_event_type = 'Lock' AND position('-- certificates::challenge' IN query) > 0";
     let mut asking = JoinSet::new();
-    // What the authority saw is believed for a moment.
+    // The authority's result is cached for a moment.
     until("a look", async || {
         asking.spawn(connect_to_anybody(DOMAIN, address, &["acme-tls/1"]));
         database.value(looks).await == "1"
@@ -238,7 +238,7 @@ async fn a_certificate_is_issued_at_the_first_order_while_somebody_asks_for_its_
     let mut asking = JoinSet::new();
     asking.spawn(async move {
         loop {
-            // Also before anybody listens, so that it is believed that nothing was ordered.
+            // Also before there is a listener, so that it is cached that nothing was ordered.
             let _ = connect_to_anybody(DOMAIN, address, &["acme-tls/1"]).await;
             tokio::task::yield_now().await;
         }

@@ -1,6 +1,6 @@
-//! Answers that must not differ, neither in what they say nor in what was done to find them.
+//! Answers that must not differ, neither in their content nor in the work that finds them.
 //!
-//! Times cannot be compared on a busy machine. What takes the time can: the statements that were executed.
+//! Times cannot be compared on a busy machine. What takes the time can: the executed statements.
 
 use std::num::NonZeroU32;
 
@@ -18,7 +18,7 @@ use crate::support::gateway::TestGateway;
 use crate::support::server::TestServer;
 use crate::support::tap::StatementTap;
 
-/// A door whose statements are heard.
+/// A server whose statements are recorded.
 struct TappedServer {
     tap: StatementTap,
     door: TestServer,
@@ -29,7 +29,7 @@ impl TappedServer {
         let tap = StatementTap::on(&world.database);
         let (wake, _) = ChangeNotifier::new();
         let store = Address::new(&tap.url(), None, None).expect("a URL").open(false, wake).await.expect("opened");
-        // So many that it is never too many.
+        // So many that the limit is never reached.
         let failed_authentications_per_minute = NonZeroU32::MAX;
         let callers = domain::CallerLimits { failed_authentications_per_minute, ..Default::default() };
         let door = TestServer::with(&store, ListenerAccess::default(), ListenerLimits::default(), callers).await;
@@ -106,7 +106,7 @@ async fn what_belongs_to_others_is_looked_for_and_answered_as_what_never_existed
             assert_eq!(without_key(theirs), without_key(none), "{who}: {method}");
         }
     }
-    // What cannot be the name of anything is not looked for: that depends on nothing that is stored.
+    // An invalid identifier is not looked for: that depends on nothing that is stored.
     let nonsense = world.ask("GET", "/");
     let (status, body, _) = heard.ask(nonsense.clone(), &format!("/api/v1/runs/{conversation}")).await;
     let (expected, document, statements) = heard.ask(nonsense, &format!("/api/v1/runs/{run}")).await;
@@ -133,7 +133,7 @@ async fn every_key_that_is_not_good_is_looked_for_and_answered_alike() {
     let CreatedKey { key, .. } = desk.restricted_key(|key| key.scopes = vec![Scope::RunsRead]).await;
     let wrong_secret = ApplicationKey::generate(key.key_id).reveal().to_owned();
     let unknown = || ApplicationKey::generate(KeyId::new()).reveal().to_owned();
-    // Of an application that nobody may call with any more.
+    // An application with no valid key any more.
     let disabled = desk.desktop.create_application(CreateApplication { name: "gone".to_owned() }).await;
     desk.revoke(disabled.expect("created").key.key.key_id).await;
     let heard = TappedServer::new(&world).await;
@@ -148,7 +148,7 @@ async fn every_key_that_is_not_good_is_looked_for_and_answered_alike() {
         for (what, key) in
             [("revoked", &revoked.text), ("expired", &expired), ("elsewhere", &elsewhere), ("secret", &wrong_secret)]
         {
-            // For half a second what was read last is believed; what is read then is the same for all.
+            // The last reading is cached for half a second; a new one is the same for all.
             let answer = loop {
                 let answer = ask(key, method, path).await;
                 if !answer.2.is_empty() {

@@ -22,8 +22,8 @@ mod request;
 #[path = "../../../fuzz/target.rs"]
 mod target;
 
-/// Throws a request at the router and judges the answer. Whoever asks to wait is let wait, and of a
-/// stream, which may go on for ever, the head is judged.
+/// Sends a request to the router and judges the answer. Requests that ask to wait do wait, and of a stream, which may
+/// go on for ever, the head is judged.
 fn thrown(runtime: &Handle, router: &Router, request: Request<Body>) -> Result<(), TestCaseError> {
     let method = request.method().to_string();
     let answered = runtime.block_on(async {

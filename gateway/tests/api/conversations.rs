@@ -370,7 +370,8 @@ async fn a_message_that_waited_for_the_end_before_it_comes_behind_it_also_by_the
     let moment = |time: &Value| time.as_str().and_then(|time| time.parse::<jiff::Timestamp>().ok()).expect("a time");
     let mut before = talk.message("first", 1).send().await.run_id();
     let mut waited = 0;
-    // Often enough for every connection of the gateway to know the statement: its first time is spent on understanding it.
+    // Often enough for every connection of the gateway to know the statement: its first time is spent on parsing and
+    // planning.
     for round in 0..30 {
         assert_eq!(start(&world, session).await, before);
         // The next message begins before this one ends, and looks at the conversation after it.

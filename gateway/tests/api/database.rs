@@ -105,7 +105,7 @@ impl TlsPostgres {
 
 impl Drop for TlsPostgres {
     fn drop(&mut self) {
-        // At once: nobody needs its data any more.
+        // At once: its data is not needed any more.
         let pid = rustix::process::Pid::from_child(&self.process);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::QUIT);
         let _ = self.process.wait();

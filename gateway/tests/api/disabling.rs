@@ -1,4 +1,4 @@
-//! The end of an application: nothing of it works any more, nothing is lost of what it left behind.
+//! The end of an application: it stops working completely, and its records stay.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ async fn disable(desk: &DeviceFixture, app_id: ApplicationId) -> Application {
     desk.desktop.disable_application(DisableApplication { app_id }).await.expect("disabled")
 }
 
-/// What completing is refused with.
+/// The refusal of completing.
 async fn not_yet(desk: &DeviceFixture, app_id: ApplicationId) -> String {
     let no = desk.desktop.complete_disabling(CompleteDisabling { app_id }).await.expect_err("something is outstanding");
     assert_eq!(no.code, ManagementErrorCode::Conflict);

@@ -233,7 +233,7 @@ async fn what_the_assistant_writes_is_shown_on_every_replica_and_only_in_the_own
     }
     let delta = MessageDelta { message_id: "msg_1".to_owned(), offset: 3, text: "Gr\u{f6}\u{df}e\n".to_owned() };
     let said = MessagePiece { device_id: session.device_id, run_id, attempt: 1, after: 0, delta: delta.clone() };
-    // Another device, or an attempt that is not the run's, has nothing to say here.
+    // Another device, or an old attempt, cannot send pieces here.
     world
         .store()
         .notifier()
@@ -250,7 +250,7 @@ async fn what_the_assistant_writes_is_shown_on_every_replica_and_only_in_the_own
         assert_eq!(stream.expect("run.succeeded").await.id, Some(3));
         assert_eq!(stream.next().await, None);
     }
-    // It is kept nowhere.
+    // The piece is not stored.
     assert_eq!(numbers(&EventStreamReader::open(world.ask("GET", &events(run_id))).await.rest().await), [1, 2, 3]);
     replica.stop().await;
     world.stop().await;
@@ -443,7 +443,7 @@ async fn whoever_reads_nothing_is_dropped_and_its_place_is_free() {
     let client = client().build().expect("a client");
     until("the place is free", async || ask().open(&client).await.status() == 200).await;
     until("the place is free again", async || ask().open(&client).await.status() == 200).await;
-    // Whoever reads gets everything, however long it is.
+    // A client that reads gets everything, however long it is.
     let mut stream = EventStreamReader::open(world.ask("GET", &events(run_id))).await;
     assert_eq!(numbers(&stream.rest().await).len(), 323);
     drop(raw);

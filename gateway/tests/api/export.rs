@@ -1,4 +1,4 @@
-//! An application's history comes whole, once, and in replies that fit a frame, whatever it holds.
+//! An application's history is exported whole, once, and in replies that fit a frame, for all contents.
 
 use deskgate_gateway::store::attempts::RecordOutcome;
 use deskgate_protocol::RunId;

@@ -1,4 +1,4 @@
-//! Devices that come over the public address with an account's access token: who is let in, and for how long.
+//! Devices that connect over the public address with an account's access token: which are admitted, and for how long.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ impl HostedGateway {
         self.key.token(&self.claims(subject))
     }
 
-    /// The answer to an upgrade with this token.
+    /// A connection attempt: the answer to an upgrade with this token.
     async fn knock(&self, token: &str) -> Result<WebSocketStream<TcpStream>, (u16, HeaderMap)> {
         let address = self.gateway.addresses().http;
         let stream = TcpStream::connect(address).await.expect("it listens");
@@ -105,7 +105,7 @@ impl HostedGateway {
         self.gateway.addresses().public_url.clone()
     }
 
-    /// Says hello with this key on a line that this token opened.
+    /// Says hello with this key on a connection that this token opened.
     async fn enter(&self, device: &SigningKey, token: &str) -> DeviceSocket {
         let socket = self.knock(token).await.expect("the token is good");
         let mut line = DeviceSocket(socket);
@@ -114,7 +114,7 @@ impl HostedGateway {
         line
     }
 
-    /// Comes in, which must work.
+    /// Connects, which must work.
     async fn come_in(&self, device: &SigningKey, token: &str) -> (DeviceSocket, Welcome) {
         let mut line = self.enter(device, token).await;
         match line.next().await {
@@ -123,7 +123,7 @@ impl HostedGateway {
         }
     }
 
-    /// Why a device is not let in whose token is good.
+    /// The refusal of a device with a good token.
     async fn turned_away(&self, device: &SigningKey, token: &str) -> RefusedCode {
         match self.enter(device, token).await.next().await {
             Some(GatewayFrame::Refused(refused)) => {
@@ -135,7 +135,7 @@ impl HostedGateway {
     }
 }
 
-/// A device's end of a line.
+/// A device's end of a connection.
 struct DeviceSocket(WebSocketStream<TcpStream>);
 
 impl DeviceSocket {
@@ -144,7 +144,7 @@ impl DeviceSocket {
         self.0.send(Message::text(text)).await.expect("sent");
     }
 
-    /// The next frame that is no ping, which are answered. `None`: the line ended.
+    /// The next frame after pings, which are answered. `None`: the connection ended.
     async fn next(&mut self) -> Option<GatewayFrame> {
         loop {
             let message = timeout(GENEROUS_TIMEOUT, self.0.next()).await.expect("something comes")?.ok()?;
@@ -163,7 +163,7 @@ impl DeviceSocket {
         }
     }
 
-    /// Whether the gateway goes on taking what is said for two of its pings.
+    /// Checks that the connection stays for two of the gateway's pings.
     async fn stays(&mut self) {
         for _ in 0..2 {
             loop {
@@ -333,11 +333,11 @@ async fn a_token_that_the_issuer_did_not_sign_as_it_is_is_refused() {
     let (_, signature) = rest.split_once('.').expect("three parts");
     let forged = URL_SAFE_NO_PAD.encode(host.claims("eve").to_string());
     assert!(host.refusal(&format!("{header}.{forged}.{signature}")).await.contains("signature"));
-    // By somebody else's key with the issuer's name for it.
+    // By another key with the issuer's name for it.
     assert!(host.refusal(&IssuerKey::ec("first").token(&claims)).await.contains("signature"));
     // By a key that the issuer does not publish.
     assert!(host.refusal(&IssuerKey::ec("other").token(&claims)).await.contains("key"));
-    // Not at all.
+    // Unsigned.
     for alg in ["none", "None", "NONE", ""] {
         let unsigned = unsigned(&json!({ "alg": alg, "typ": "at+jwt", "kid": "first" }), &claims);
         assert!(host.refusal(&format!("{unsigned}.")).await.contains("algorithm"), "{alg}");
@@ -402,7 +402,7 @@ async fn keys_that_somebody_made_up_make_no_load_at_the_issuer() {
     let statuses: Vec<_> = knocks.into_iter().map(|knock| knock.expect_err("not let in").0).collect();
     assert!(statuses.iter().all(|status| *status == 503), "one of them may be new: {statuses:?}");
     assert_eq!(host.issuer.asked(), asked);
-    // Whoever is known comes in all the while.
+    // Known accounts connect all the while.
     host.come_in(&device(), &host.token("ada")).await;
     host.gateway.stop().await;
 }
@@ -432,7 +432,7 @@ async fn an_issuer_that_is_away_ends_no_line_and_keeps_nobody_out_whose_key_is_k
     host.come_in(&device(), &host.token("bob")).await;
     line.present(&host.token("ada")).await;
     line.stays().await;
-    // What a key is that nobody has seen, nobody can say now; that is no refusal.
+    // An unknown key cannot be checked now; that is not a refusal.
     let unknown = IssuerKey::ed("new").token(&host.claims("cleo"));
     assert_eq!(host.knock(&unknown).await.expect_err("not let in").0, 503);
     host.gateway.stop().await;

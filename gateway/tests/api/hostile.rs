@@ -1,9 +1,9 @@
-//! Senders that do not keep to the rules.
+//! Senders that break the rules.
 
 use crate::support::gateway::{TestGateway, work};
 use crate::support::raw::RawConnection;
 
-/// Nothing of our inside may be said outside.
+/// An answer must not reveal internals.
 pub(crate) fn assert_discreet(answer: &str) {
     assert!(!answer.contains(" 500 ") && !answer.contains("\"status\":500"), "{answer}");
     for inside in ["panicked", "SELECT", "INSERT", "postgres", "tokio", "hyper", "/home/", "/tmp/", ".rs:", "backtrace"]

@@ -1,4 +1,4 @@
-//! What a key is good for, and for how long.
+//! The rights of a key, and their duration.
 
 use std::time::{Duration, Instant};
 

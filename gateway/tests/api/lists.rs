@@ -1,4 +1,4 @@
-//! Lists of runs: pages, filters, and what a caller never learns from them.
+//! Lists of runs: pages, filters, and what stays hidden from callers.
 
 use std::collections::BTreeSet;
 
@@ -61,7 +61,7 @@ async fn pages_are_newest_first_and_leave_out_inputs_and_results() {
     world.stop().await;
 }
 
-/// Whatever the length of a page and whatever arrives between two of them.
+/// For every length of a page, with runs arriving between two of them.
 #[tokio::test]
 async fn the_union_of_the_pages_is_what_there_was_at_the_start_each_once() {
     let world = TestGateway::new().await;
@@ -154,8 +154,8 @@ async fn a_filter_that_nothing_fits_is_answered_from_a_part_of_a_long_list_at_a_
     world.stop().await;
 }
 
-/// Pages that few runs fit end where they stopped looking. While other runs come and go, that is another place in each
-/// view of the table.
+/// Pages that few runs match end where they stopped reading. While other runs come and go, that is another position in
+/// each snapshot of the table.
 #[tokio::test]
 async fn a_filtered_list_shows_each_run_once_while_thousands_of_others_come_and_go() {
     let world = TestGateway::new().await;

@@ -56,7 +56,7 @@ async fn what_has_not_started_is_cancelled_at_once_and_never_starts() {
     assert_eq!(talk.stands().await.0, "idle");
     assert_eq!(events(&world, waiting).await, [EventType::RunAccepted, EventType::RunCancelled]);
 
-    // The offer is on its way: what the device answers comes too late.
+    // The offer is on its way: the device's answer comes too late.
     let offered = world.submit("two").await;
     let (session, _) = world.desk.connect().await;
     assert_eq!(world.desk.claim(session, 9).await.len(), 1, "a cancelled run is not offered");
@@ -178,7 +178,7 @@ async fn a_run_that_its_device_forgot_ends_by_a_stop_and_nobody_claims_what_it_c
     let talk = TestConversation::open(&world, "case").await;
     let id_of_request = ApprovalId::new();
     use EventType::{RunApprovalResolved, RunCancelled, RunCancelling, RunReconciled};
-    // The device answers before anybody missed the run; it came back without it, while a request was open or not.
+    // The device answers before the run was missed; it came back without it, while a request was open or not.
     for (key, asks, lost, expected) in [
         ("one", false, false, &[RunCancelling, RunCancelled][..]),
         ("two", false, true, &[RunCancelling, RunReconciled, RunCancelled]),
@@ -207,7 +207,7 @@ async fn a_run_that_its_device_forgot_ends_by_a_stop_and_nobody_claims_what_it_c
         let stored = world.store().events_after(run_id, 0, 100).await.expect("read");
         assert_eq!(events(&world, run_id).await[2 + seen.len()..], *expected);
         assert_eq!(stored.last().expect("some").data, json!({ "effects": "possible" }));
-        // Who has it after all, under the same key, comes too late.
+        // A report of the same run, under the same key, comes too late.
         let late = report(&world, session, run_id, succeeded(1 + u64::from(asks))).await;
         assert_eq!(late, RecordOutcome::Revoked(RevokeCode::AlreadyFinal));
         assert_eq!(report(&world, session, run_id, AttemptUpdate::Lose).await, RecordOutcome::Done);
@@ -233,7 +233,7 @@ async fn a_stop_that_is_confirmed_without_the_runs_end_is_completed_and_claims_n
         let last = events.last().expect("it was accepted");
         assert_eq!(last.kind, EventType::RunAwaitingReconciliation);
         assert!(last.data["reason"].as_str().is_some_and(|reason| reason.contains("says that this run ended")));
-        // Its end counts whenever it comes; what was said of the operation stays said.
+        // Its end counts at any time; the result of the operation stays.
         assert_eq!(report(&world, session, run_id, cancelled(1)).await, RecordOutcome::Done);
         assert_eq!(world.read(run_id).await.json()["state"], "cancelled");
         assert_eq!(outcome(&again(&world, &asked).await), ("completed", "outcome_unknown", "awaiting_reconciliation"));

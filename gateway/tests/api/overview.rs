@@ -1,4 +1,4 @@
-//! The overview's numbers are those of the runs, whatever ended them.
+//! The overview's numbers match the runs, for every kind of end.
 
 use std::time::Instant;
 
@@ -61,8 +61,8 @@ async fn the_queue_of_each_hour_follows_from_when_runs_came_and_left() {
     let (session, _) = shelf.desk.connect().await;
     let (early, late) = (shelf.started(session).await, shelf.queue().await);
     assert_eq!(shelf.one(session, early, 1, succeeded(1)).await, RecordOutcome::Done);
-    // One waited from five hours ago until two hours ago, the other waits since three hours ago. Both are counted anew, and
-    // the one as if it had ended now.
+    // One waited from five hours ago until two hours ago, the other waits since three hours ago. Both are counted anew,
+    // and the one as if it had ended now.
     shelf
         .database
         .execute(&format!(
@@ -123,7 +123,7 @@ async fn the_overview_reads_none_of_a_hundred_thousand_runs_that_wait_or_have_en
     }
     let database = shelf.database;
     let scans = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'run_counts_pkey'";
-    // Closed connections have told the server everything they did.
+    // Closed connections have reported everything to the server.
     drop((shelf.store, shelf.desk));
     until("what was read is known", async || database.value(scans).await != "0").await;
     let after: u64 = database.value(read).await.parse().expect("a number");

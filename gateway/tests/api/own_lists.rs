@@ -1,4 +1,4 @@
-//! The desktop's lists find what is asked for, however much there is of the rest.
+//! The desktop's lists find the matching entries, however many others there are.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::store::{TestStore, succeeded};
 use crate::support::gateway::{DeviceFixture, TestGateway};
 use crate::support::until;
 
-/// What a list shows on all of its pages.
+/// The entries of all pages of a list.
 async fn all(desk: &DeviceFixture, request: ListRuns) -> Vec<RunId> {
     let (mut shown, mut before) = (Vec::new(), None);
     loop {
@@ -103,7 +103,7 @@ async fn conversations_are_found_by_application_and_state() {
     world.stop().await;
 }
 
-/// A filter that few runs fit: each page looks at 5,000 at most, and together they find everything.
+/// A filter that few runs match: each page examines 5,000 at most, and together they find everything.
 #[tokio::test]
 async fn a_page_of_few_among_a_hundred_thousand_runs_is_short_and_the_next_one_goes_on_behind_it() {
     let shelf = TestStore::new().await;
@@ -149,8 +149,8 @@ async fn a_page_of_few_among_a_hundred_thousand_runs_is_short_and_the_next_one_g
     }
 }
 
-/// The newest page of a long list is read from its newest end; the one that is opened first also while the server has no
-/// statistics of it.
+/// The newest page of a long list is read from its newest end; the first one that is opened is so even while the server
+/// has no statistics of the table.
 #[tokio::test]
 async fn a_page_of_a_queue_of_a_hundred_thousand_runs_is_read_without_sorting_it() {
     let shelf = TestStore::new().await;
@@ -174,7 +174,7 @@ async fn a_page_of_a_queue_of_a_hundred_thousand_runs_is_read_without_sorting_it
             println!("statistics: {has_statistics}, {:?}: {best:?}", request.states);
         }
     }
-    // Closed connections have told the server everything they did.
+    // Closed connections have reported everything to the server.
     let TestStore { database, store, desk } = shelf;
     drop((store, desk));
     let read = async || {

@@ -1,4 +1,4 @@
-//! How much a key may ask, and where that is told.
+//! The rate of a key, and the headers that report it.
 
 use std::num::NonZeroU32;
 
@@ -17,7 +17,7 @@ async fn strict() -> TestGateway {
     TestGateway::with(CallerLimits { rate, ..CallerLimits::default() }).await
 }
 
-/// Spends what the key has left, and sends the call then.
+/// Uses up the key's rate, and then sends the call.
 async fn when_nothing_is_left(world: &TestGateway, call: impl Fn() -> TestRequest, expected: &str) {
     until(expected, async || {
         while world.ask("GET", "/api/v1/agent-endpoints").send().await.status != 429 {}

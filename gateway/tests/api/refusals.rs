@@ -1,4 +1,4 @@
-//! Refusals of what is asked for: not there, not now, not like this.
+//! Refusals of requests: not there, not now, not like this.
 
 use deskgate_gateway::domain::CallerLimits;
 use deskgate_gateway::http::server;

@@ -9,7 +9,7 @@ use crate::support::call::{ExpectedProblem, TestRequest, TestResponse, not_found
 use crate::support::gateway::{LONG_LEASE, work};
 use crate::support::server::TestServer;
 
-/// A public door on a store that nobody else looks after.
+/// A public server on a store without other tasks.
 struct IdleServer {
     shelf: TestStore,
     door: TestServer,
@@ -35,7 +35,7 @@ impl IdleServer {
         self.ask("POST", &path).header("Idempotency-Key", key).json(&work("hello")).send().await
     }
 
-    /// Ends every run, and lets the time of these be over.
+    /// Ends every run, and lets the retention of these be over.
     async fn end_all(&self, over: &[RunId]) {
         self.shelf.store.revoke_device(self.shelf.desk.device_id, LONG_LEASE).await.expect("stored");
         for run_id in over {

@@ -1,4 +1,4 @@
-//! How much of one key, application or address may be under way at once.
+//! Limits on the requests under way of one key, application or address.
 
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ async fn door(world: &TestGateway, callers: domain::CallerLimits) -> TestServer 
     TestServer::with(world.store(), ListenerAccess::default(), ListenerLimits::default(), callers).await
 }
 
-/// The head of a submission; of its body, or the length of it, `rest` says something.
+/// The head of a submission; `rest` is a part of its body, or announces its length.
 fn head(world: &TestGateway, key: &str, rest: &str) -> String {
     format!(
         "POST {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: anna\r\nIdempotency-Key: {key}\r\n\
@@ -30,11 +30,11 @@ fn head(world: &TestGateway, key: &str, rest: &str) -> String {
     )
 }
 
-/// A body that is being read and does not come.
+/// A body whose reading has begun and that never arrives completely.
 async fn half_a_body(world: &TestGateway, door: &TestServer, key: &str, length: &str) -> RawConnection {
     let mut raw = RawConnection::connect(door.address).await;
     assert!(raw.say(head(world, key, &format!("{length}\r\nExpect: 100-continue\r\n\r\n"))).await);
-    // Whoever reads a body says so first.
+    // A server that reads a body announces that first.
     raw.hear_until(|heard| heard.starts_with("HTTP/1.1 100 Continue\r\n\r\n")).await;
     raw
 }
@@ -125,7 +125,7 @@ async fn an_application_has_so_many_reads_that_wait_and_one_more_is_refused() {
     world.stop().await;
 }
 
-/// A door that believes what a proxy says of where callers are, and turns guessers away.
+/// A server that trusts a proxy's client addresses, and refuses guessers.
 async fn guarded(world: &TestGateway) -> TestServer {
     let callers = domain::CallerLimits {
         failed_authentications_per_minute: NonZeroU32::new(10).expect("not zero"),
@@ -141,7 +141,7 @@ fn list(door: &TestServer, key: &str, from: &str) -> TestRequest {
     call.header("X-Forwarded-For", from)
 }
 
-/// A key that nobody has.
+/// A key that does not exist.
 fn guess() -> String {
     ApplicationKey::generate(KeyId::new()).reveal().to_owned()
 }
@@ -191,7 +191,7 @@ async fn an_address_from_which_keys_are_guessed_is_turned_away_and_a_good_key_be
     let last = good.len() - 1;
     assert_eq!(refused(fresh.clone()).await.status, 429, "nobody knows yet whether it is good");
     assert_eq!(list(&good[..last], here).send().await.status, 401, "what cannot be a key is told so");
-    // Longer than any reading of a key is believed.
+    // Longer than any reading of a key is cached.
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(1) {
         list(&guess(), here).send().await;

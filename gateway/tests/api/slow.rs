@@ -1,4 +1,4 @@
-//! Senders that keep a connection busy without saying anything.
+//! Senders that keep a connection busy without sending a request.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::support::gateway::TestGateway;
 use crate::support::raw::RawConnection;
 use crate::support::server::TestServer;
 
-/// What security.md promises, with room for a busy machine; and not before an honest sender is done.
+/// The limits of security.md, with a margin for a busy machine; and not before an honest sender is done.
 const CLOSE_TIME_RANGE: std::ops::Range<Duration> = Duration::from_secs(4)..Duration::from_secs(18);
 
 #[tokio::test]

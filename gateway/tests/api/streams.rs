@@ -1,4 +1,4 @@
-//! Streams as the gateway's inside sees them: what their two sources, the tables and the feed, may do to each other.
+//! Streams inside the gateway: their two sources, the tables and the feed, may overtake each other.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use crate::store::{TestStore, events, succeeded};
 use crate::support::gateway::patient;
 use crate::support::until;
 
-/// Streams on a shelf, without a door before them.
+/// Streams on a test store, without a server before them.
 struct StreamFixture {
     shelf: TestStore,
     streams: EventStreams,
@@ -53,7 +53,7 @@ impl StreamFixture {
         self.streams.open(&self.caller, run_id, after).await.expect("it may be read")
     }
 
-    /// The device says a piece of a message, after so many events of its own.
+    /// The device sends a piece of a message, after so many events of its own.
     fn say(&self, session: SessionKey, run_id: RunId, message_id: &str, after: u64) {
         let delta = MessageDelta { message_id: message_id.to_owned(), offset: 0, text: "Hello".to_owned() };
         let said = MessagePiece { device_id: session.device_id, run_id, attempt: 1, after, delta };
@@ -61,7 +61,7 @@ impl StreamFixture {
     }
 }
 
-/// What a stream shows next: a number, or what has none.
+/// The stream's next item: a number, or a name for one without.
 async fn shown(stream: &mut EventStream) -> String {
     let next = tokio::time::timeout(Duration::from_secs(120), stream.next()).await.expect("something in time");
     match next {
@@ -88,7 +88,7 @@ async fn a_piece_that_its_message_has_overtaken_is_not_shown() {
     source.say(session, run_id, "first", 0);
     source.say(session, run_id, "second", 1);
     assert_eq!(shown(&mut stream).await, "second");
-    // Neither does whoever comes later, with a cursor behind the message, see it.
+    // A stream that opens later, with a cursor behind the message, does not see it either.
     let mut later = source.open(run_id, 3).await;
     assert_eq!(shown(&mut later).await, "snapshot");
     source.say(session, run_id, "first", 0);
@@ -107,7 +107,7 @@ async fn a_stream_that_knows_more_than_the_feed_shows_no_older_piece() {
     let mut beside = source.open(run_id, 2).await;
     assert_eq!(shown(&mut beside).await, "snapshot");
 
-    // The feed cannot read where the run stands; the stream can read the events.
+    // The feed cannot read the run's state; the stream can read the events.
     let (locker, _connection) = source.shelf.database.connect().await;
     locker.batch_execute("BEGIN; LOCK TABLE devices IN ACCESS EXCLUSIVE MODE").await.expect("locked");
     source.shelf.one(session, run_id, 1, events(1, 1)).await;
@@ -192,7 +192,7 @@ async fn what_cannot_be_confirmed_to_be_open_with_a_good_key_ends_within_five_se
     let (locker, _connection) = source.shelf.database.connect().await;
     locker.batch_execute("BEGIN; LOCK TABLE application_keys IN ACCESS EXCLUSIVE MODE").await.expect("locked");
     let began = Instant::now();
-    // What comes from elsewhere than the database keeps nothing open.
+    // Pieces, which do not come from the database, keep no stream open.
     let mut pieces = 0;
     loop {
         source.say(session, run_id, "piece", 0);
@@ -205,7 +205,7 @@ async fn what_cannot_be_confirmed_to_be_open_with_a_good_key_ends_within_five_se
     assert!(pieces > 0, "the stream was alive");
     assert_eq!(waiting.ended().await, Refusal::StoreUnavailable);
 
-    // A database that is back within a moment costs nobody a stream.
+    // A database that is back within a moment ends no stream.
     locker.batch_execute("COMMIT").await.expect("released");
     let mut stream = source.open(run_id, 2).await;
     let waiting = source.streams.wait(&source.caller).expect("there is room");

@@ -1,4 +1,4 @@
-//! What a business backend gets when all is well.
+//! The answers of a successful run, as a business backend gets them.
 
 use deskgate_protocol::VERSION;
 use deskgate_protocol::canonical::Sha256Digest;

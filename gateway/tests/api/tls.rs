@@ -1,4 +1,4 @@
-//! The public door over TLS: both versions of HTTP, certificates that change, senders without manners.
+//! The public server over TLS: both versions of HTTP, certificates that change, misbehaving clients.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Peers that speak HTTP/2 and do not take what they asked for, or ask for nothing, over TLS and without.
+//! Peers that speak HTTP/2 and do not read their answers, or ask for nothing, over TLS and without.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ use crate::support::stream::events;
 use crate::support::until;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// With room for a busy machine.
+/// With a margin for a busy machine.
 const GENEROUS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client that answers pings, and says how it ended.
@@ -34,7 +34,7 @@ struct PingingClient {
     ended: JoinHandle<Result<(), h2::Error>>,
 }
 
-/// A door, and clients of it whose streams have room for so many bytes.
+/// A server, and clients of it whose streams have a window of so many bytes.
 struct StreamServer {
     world: TestGateway,
     door: TestServer,
@@ -80,14 +80,14 @@ impl PingingClient {
     }
 }
 
-/// A line to a door. The word that the connection is to end, and what comes behind it, is held back there.
+/// A connection to a server that holds back the GOAWAY, and everything behind it.
 struct GoawayHoldingStream {
     announced: CancellationToken,
     released: CancellationToken,
     _passing_on: JoinSet<()>,
 }
 
-/// The head of a GOAWAY that says nothing more (RFC 9113, section 6.8).
+/// The head of a GOAWAY without further data (RFC 9113, section 6.8).
 const GOAWAY: [u8; 9] = [0, 0, 8, 7, 0, 0, 0, 0, 0];
 
 impl GoawayHoldingStream {
@@ -142,7 +142,7 @@ async fn a_stream_that_is_not_read_is_reset(over_tls: bool) {
     let answered = client.ask(&site, "/api/v1/agent-endpoints").await;
     reset(followed).await;
     reset(answered).await;
-    // The connection is as good as before; its only place is free again.
+    // The connection is as good as before; its only permit is free again.
     until("the place is free", async || {
         let request = http::Request::get(format!("http://localhost{}", events(run_id)))
             .header("Authorization", format!("Bearer {}", site.world.desk.app.key))
@@ -173,7 +173,7 @@ async fn a_reader_to_whom_nothing_is_to_be_told_is_not_taken_for_one_that_does_n
     let mut client = site.client(1 << 20).await;
     let mut body = client.ask(&site, &events(run_id)).await;
     let (mut heard, began) = (Vec::new(), Instant::now());
-    // The comment comes after a silence that is longer than a peer's patience by far.
+    // The comment comes after a silence that is far longer than a peer's timeout.
     while !String::from_utf8_lossy(&heard).contains(": nothing new\n\n") {
         let piece = timeout(GENEROUS_TIMEOUT, body.data()).await.expect("in time").expect("not at its end");
         heard.extend_from_slice(&piece.expect("not reset"));
@@ -241,7 +241,7 @@ async fn what_is_asked_before_the_word_of_the_end_arrives_is_answered() {
 async fn answers_that_are_never_taken_do_not_hold_a_connection_for_ever() {
     let site =
         StreamServer::new(false, ListenerLimits { unread: SECOND, idle: SECOND, ..ListenerLimits::default() }).await;
-    // A byte of each answer has room; the rest is given away, and stays in our buffers.
+    // The window takes a byte of each answer; the rest is handed over, and stays in our buffers.
     let mut client = site.client(1).await;
     let mut kept = Vec::new();
     for _ in 0..3 {

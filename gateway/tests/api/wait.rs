@@ -29,7 +29,7 @@ async fn a_change_ends_the_wait_on_every_replica() {
     assert!(!here.is_finished() && !there.is_finished());
     let start = AttemptRecord { run_id, attempt: 1, what: AttemptUpdate::Start };
     world.store().record(session, &[start], LONG_LEASE).await.expect("stored");
-    // One that had registered and not yet looked waits for the change after that.
+    // One that had registered and not yet read waits for the change after that.
     let mut number = 0;
     until("both are answered", async || {
         number += 1;

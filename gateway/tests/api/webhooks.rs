@@ -1,4 +1,4 @@
-//! Events of other systems: genuine ones become runs, once each, and nothing else does.
+//! Events of other systems: genuine ones become runs, once each; all others do not.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use crate::support::call::{TestRequest, TestResponse};
 use crate::support::gateway::{DeviceFixture, TestGateway};
 use crate::support::until;
 
-/// A webhook, and whoever knows its secret.
+/// A webhook, and a sender that knows its secret.
 struct WebhookSender {
     hook_id: HookId,
     secret: SigningSecret,
 }
 
-/// What tests begin with: tickets for their customers.
+/// The settings that tests begin with: tickets for their customers.
 pub(crate) fn settings(desk: &DeviceFixture) -> WebhookSettings {
     WebhookSettings {
         name: "tickets".to_owned(),
@@ -68,7 +68,7 @@ impl WebhookSender {
         self.event(world, id, body).send().await
     }
 
-    /// What was received, once there is so much.
+    /// The receipts, once there are so many.
     async fn receipts(&self, world: &TestGateway, count: usize) -> Vec<WebhookReceipt> {
         let show = async || {
             let detail = world.desk.desktop.webhook(ShowWebhook { hook_id: self.hook_id }).await.expect("there");
@@ -124,7 +124,7 @@ async fn an_event_that_comes_twenty_times_at_once_and_again_after_every_change_i
     let first = replies[0].run_id();
     assert!(replies.iter().all(|reply| reply.run_id() == first));
 
-    // Also as another body, and when nobody wants it any more.
+    // Also with another body, and when the filter ignores it by now.
     let mut other = ticket();
     other["ticket"]["title"] = json!("Another title");
     assert_eq!(sender.send(&world, "evt-1", &other).await.run_id(), first);
@@ -203,7 +203,7 @@ async fn what_is_not_wanted_is_ignored_and_what_does_not_fit_is_refused_and_both
     assert_eq!(shown, [("1", Ignored), ("2", Ignored), ("3", Refused), ("4", Refused), ("5", Ignored)]);
     assert_eq!(receipts[4].body.as_deref(), Some(other.to_string().as_str()));
 
-    // What was kept can be tried again with another mapping, before that is saved.
+    // A stored body can be tried again with another mapping, before that is saved.
     let mut settings = settings(&world.desk);
     settings.name = "another".to_owned();
     let sample = WebhookSample::Receipt { receipt_id: receipts[2].receipt_id };

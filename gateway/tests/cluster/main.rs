@@ -1,7 +1,7 @@
 //! Promises of the private PostgreSQL cluster, with the real PostgreSQL programs.
 //!
-//! They hold for root and for a person. As root the state directories of these tests lie in private
-//! temporary directories, where the server's account could not go by itself.
+//! They hold for root and for a person. As root the state directories of these tests lie in private temporary
+//! directories, which the server's account could not enter by itself.
 
 mod owner;
 mod trouble;
@@ -192,7 +192,7 @@ async fn an_ordinary_account_runs_its_own_server() {
         cluster.stop().await;
         data
     };
-    // The account must reach the state directory and this program; both get a place it can go to.
+    // The account must reach the state directory and this program; both get a path that it can enter.
     let dir = tempfile::tempdir().expect("temporary directory");
     std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
     let program = dir.path().join("owner");

@@ -1,6 +1,6 @@
 //! A cluster's owner in a process of its own, so that it can be killed.
 //!
-//! It is this very test program, asked to run the one test below that nobody runs otherwise.
+//! It is this very test program, started to run the one test below, which is skipped otherwise.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -25,7 +25,7 @@ async fn owner_process() {
 pub(crate) struct ClusterOwner {
     process: Child,
     pub(crate) postmaster: u32,
-    /// Kept open: the process must be able to say its last words.
+    /// Kept open: the process must be able to write its last output.
     output: Option<BufReader<ChildStdout>>,
 }
 

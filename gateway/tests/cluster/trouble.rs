@@ -1,4 +1,4 @@
-//! What the private cluster does when processes are killed and files are not as they should be.
+//! The private cluster when processes are killed and files are damaged.
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::owner::{ClusterOwner, is_alive};
 use crate::{connect, execute, query, start};
 
-/// How often a state that is waited for is looked at.
+/// The interval of polls for an expected state.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 fn kill(pid: u32) {
@@ -64,7 +64,7 @@ async fn a_server_ends_with_its_killed_owner_where_the_machine_can_do_that() {
         }
     };
     tokio::time::timeout(Duration::from_secs(120), ended).await.expect("it ends by itself");
-    // Whoever comes next tidies up what lies outside the state directory.
+    // The next start removes files outside the state directory.
     start(dir.path()).await.stop().await;
 }
 
@@ -144,7 +144,7 @@ async fn a_reused_process_number_neither_blocks_the_start_nor_costs_a_stranger_i
     with_one_row(dir.path()).await;
     let data_dir = dir.path().join("postgres");
     let data = data_dir.metadata().expect("there");
-    // A stranger of the server's own account: the one case in which PostgreSQL itself is deceived.
+    // Another process of the server's own account: the one case in which PostgreSQL itself is deceived.
     let mut stranger = Command::new("sleep");
     stranger.arg("1000");
     if rustix::process::geteuid().is_root() {

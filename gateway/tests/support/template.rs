@@ -7,8 +7,8 @@ use std::process::Command;
 
 use deskgate_gateway::store::cluster::{self, Cluster, ClusterConfig};
 
-/// Puts what `initdb` makes where a cluster with this state directory looks for its data. Tests that
-/// are about making it do without.
+/// Puts a prepared data directory where a cluster with this state directory looks for its data. Tests of `initdb`
+/// itself do without.
 pub(crate) async fn lay_out(state_dir: &Path) {
     let name = format!("postgres-{}", cluster::maker().expect("PostgreSQL is installed"));
     let made = once(&name, async |place| {
@@ -19,7 +19,7 @@ pub(crate) async fn lay_out(state_dir: &Path) {
     copy(&made.await, &state_dir.join("postgres"));
 }
 
-/// A folder beside the programs under test; whoever needs it first makes it.
+/// A folder beside the programs under test; the first test that needs it creates it.
 pub(crate) async fn once(name: &str, make: impl AsyncFnOnce(&Path)) -> PathBuf {
     let own = std::env::current_exe().expect("a running program has a path");
     let folder = own.ancestors().nth(2).expect("tests are in target/<profile>/deps").join("templates");

@@ -1,4 +1,4 @@
-//! What a device reports of a run while it executes.
+//! What a device reports while it executes a run.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,11 +6,11 @@ use crate::ids::ApprovalId;
 use crate::run::Usage;
 use crate::time::Timestamp;
 
-/// What a device reports of a run while it executes.
+/// What a device reports while it executes a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum DeviceEvent {
-    /// A tool began. No arguments: they stay on the device.
+    /// A tool began. Its arguments stay on the device.
     ToolStarted {
         /// Unique within the run.
         call_id: String,
@@ -34,7 +34,7 @@ pub enum DeviceEvent {
     MessageCompleted {
         /// Unique within the run.
         message_id: String,
-        /// What it said.
+        /// The text of the message.
         text: String,
     },
     /// The usage so far.
@@ -42,8 +42,8 @@ pub enum DeviceEvent {
         /// Totals, not differences.
         usage: Usage,
     },
-    /// A tool call is held until the desktop user decides: the run awaits approval from here on. One request of a run
-    /// is open at a time. No arguments: they stay on the device.
+    /// A tool call is held until the desktop user decides: from here on the run awaits approval. A run has at most one
+    /// open request. Arguments stay on the device.
     ApprovalRequested {
         /// The request; unique among all requests of the device.
         approval_id: ApprovalId,
@@ -53,34 +53,34 @@ pub enum DeviceEvent {
         tool: String,
         /// What kind of effect it can have.
         kind: ToolKind,
-        /// When nobody's decision counts any more.
+        /// When the request expires; later decisions have no effect.
         expires_at: Timestamp,
     },
-    /// The open request is no longer open: the run goes on, or ends.
+    /// The open request ended: the run goes on, or ends.
     ApprovalResolved {
         /// As in `approval_requested`.
         approval_id: ApprovalId,
-        /// How.
+        /// How the request ended.
         resolution: ApprovalResolution,
     },
 }
 
-/// How a request for approval ended. Only the device ends one.
+/// How a request for approval ended. Only the device can end one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalResolution {
     /// A person allowed the call.
     Approved,
-    /// A person refused it.
+    /// A person denied it.
     Denied,
-    /// Nobody decided in time, so it is refused.
+    /// No decision was made in time, so the call is refused.
     Expired,
-    /// The run ended, was stopped or begins again before anybody decided.
+    /// The run ended, was stopped or restarts before a decision.
     Withdrawn,
 }
 
-/// Bytes of text in one [`MessageDelta`] at most: even when each of them is escaped, it fits into a
-/// notification of PostgreSQL.
+/// The most bytes of text in one [`MessageDelta`]: even if each of them is escaped, it fits into a PostgreSQL
+/// notification.
 pub const MAX_DELTA_BYTES: usize = 1024;
 
 /// A piece of a message that is being written.
@@ -88,8 +88,8 @@ pub const MAX_DELTA_BYTES: usize = 1024;
 pub struct MessageDelta {
     /// As in the `message_completed` that follows.
     pub message_id: String,
-    /// Characters (Unicode scalar values) of the message before it. Text from an offset on replaces
-    /// what was there: a model that is asked again begins anew.
+    /// Characters (Unicode scalar values) of the message before this piece. Text from an offset replaces the text
+    /// already there: a model that is asked again starts the message over.
     pub offset: u64,
     /// The next characters; at most [`MAX_DELTA_BYTES`] bytes.
     pub text: String,
@@ -99,7 +99,7 @@ pub struct MessageDelta {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolKind {
-    /// It only looks.
+    /// It only reads.
     Read,
     /// It changes something.
     Write,
@@ -109,8 +109,8 @@ pub enum ToolKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolStatus {
-    /// It did what was asked.
+    /// It succeeded.
     Ok,
-    /// It could not, and the assistant was told why.
+    /// It failed, and the assistant got the error.
     Error,
 }

@@ -1,8 +1,8 @@
 //! The frames of the control channel: one closed enum for each direction.
 //!
-//! A session begins with `challenge`, `hello`, and then `welcome` or `refused`. After that the
-//! device pulls: it says with `ready` how many runs it has room for, and is offered no more. A service may have room
-//! for fewer: once it is full, `ready` names it, and its runs stay queued while those of others pass them.
+//! A session begins with `challenge`, `hello`, and then `welcome` or `refused`. After that the device pulls: `ready`
+//! declares how many more runs it can take, and the gateway offers at most that many. A service may have fewer slots:
+//! once it is full, `ready` names it, and its runs stay queued while runs of other services pass them.
 //!
 //! ```text
 //! gateway                                device
@@ -17,17 +17,18 @@
 //!    │ ack ──────────────────────────────► │
 //! ```
 //!
-//! A `control` frame (stop a run, reset a conversation) may come at any time, and is answered by
-//! `control_done` when it is carried out; a stop's answer follows the run's `finish`.
+//! A `control` frame (stop a run, reset a conversation) may come at any time. `control_done` answers it when it is
+//! carried out; for a stop it follows the run's `finish`.
 //!
-//! A run of which a restarted device cannot say what it changed is `unknown` in the hello, until the desktop user settles
-//! it: `finish` says that it ended, `reconciled` that it is to run again. The gateway decides nothing about it.
+//! After a restart, a device may not know what a run changed. The hello then lists the run as `unknown` until the
+//! desktop user settles it: `finish` reports that it ended, `reconciled` that it runs again. The gateway decides
+//! nothing about it.
 //!
-//! A device that is about to sleep says `suspend`, and `resume` when it is awake again and the session still
-//! stands; a new session says the same. In between it is offered nothing, and what it executes is not given up.
+//! A device that is about to sleep sends `suspend`, and `resume` when it is awake again and the session is still open;
+//! a new session has the same effect. In between the gateway offers it nothing, and keeps the runs that it executes.
 //!
-//! Every other frame that changes a run carries run and attempt. A frame of an attempt that is no longer
-//! the run's changes nothing and is answered with `revoke`.
+//! Every other frame that changes a run carries run and attempt. A frame of an outdated attempt changes nothing and is
+//! answered with `revoke`.
 
 mod event;
 mod session;
@@ -46,10 +47,10 @@ pub use event::*;
 pub use session::*;
 pub use work::*;
 
-/// Management requests of one session that may be under way at once; a gateway refuses more.
+/// The most management requests that may be in progress in one session; a gateway refuses more.
 pub const MAX_CONCURRENT_REQUESTS: usize = 32;
 
-/// Services that one `ready` may name as full; a gateway ends the session of a device that names more.
+/// The most services that one `ready` may name as full; a gateway ends the session of a device that names more.
 pub const MAX_FULL_SERVICES: usize = 1024;
 
 /// What a gateway sends to a device.
@@ -58,42 +59,42 @@ pub const MAX_FULL_SERVICES: usize = 1024;
 pub enum GatewayFrame {
     /// The first frame of a session.
     Challenge(Challenge),
-    /// The device is in.
+    /// The device is admitted.
     Welcome(Welcome),
-    /// The device is not let in. The gateway closes the stream afterwards.
+    /// The device is refused. The gateway closes the stream afterwards.
     Refused(SessionRefusal),
     /// A run to take, within the slots the device declared.
     Offer(Offer),
     /// The start is durable: execute.
     Start {
-        /// Which run.
+        /// The run's identifier.
         run_id: RunId,
-        /// Which attempt.
+        /// The attempt's number.
         attempt: u32,
     },
-    /// A control operation to carry out, answered by `control_done`. Comes again in every session until it is
-    /// completed, and changes nothing the second time.
+    /// A control operation to carry out, answered by `control_done`. It is sent again in every session until it is
+    /// completed; a repetition changes nothing.
     Control {
-        /// Which operation.
+        /// The operation's identifier.
         operation_id: OperationId,
         /// What to do.
         #[serde(flatten)]
         order: Order,
     },
-    /// This attempt is not the device's any more: stop it and forget it.
+    /// This attempt no longer belongs to the device: stop it and forget it.
     Revoke {
-        /// Which run.
+        /// The run's identifier.
         run_id: RunId,
-        /// Which attempt.
+        /// The attempt's number.
         attempt: u32,
-        /// Why.
+        /// Why it is revoked.
         code: RevokeCode,
     },
     /// Events of this attempt are durable through this number.
     Ack {
-        /// Which run.
+        /// The run's identifier.
         run_id: RunId,
-        /// Which attempt.
+        /// The attempt's number.
         attempt: u32,
         /// The highest durable number.
         through: u64,
@@ -102,19 +103,19 @@ pub enum GatewayFrame {
     Reply {
         /// The number of the request.
         request_id: u64,
-        /// What came of it; the value has the shape that belongs to the request.
+        /// The result; its value has the type that belongs to the request.
         #[serde(flatten)]
         result: ManagementResult,
     },
-    /// Are you there? Answered by `pong`, from the loop that also takes offers.
+    /// Checks that the device answers. The loop that also takes offers answers with `pong`.
     Ping,
-    /// This gateway stops: take nothing more, dial again soon.
+    /// This gateway is stopping: take no more runs, reconnect soon.
     Drain,
     /// The gateway ends the session.
     Bye {
-        /// Why.
+        /// Why the session ends.
         code: ByeCode,
-        /// For the log of the other side.
+        /// The reason, for the device's log.
         message: String,
     },
 }
@@ -125,48 +126,48 @@ pub enum GatewayFrame {
 pub enum DeviceFrame {
     /// The answer to the challenge.
     Hello(Hello),
-    /// Room for this many runs more than was declared before, though not of every service.
+    /// Adds this many slots to those declared before; a service may have fewer.
     Ready {
-        /// How many more; none when only the services change.
+        /// How many slots are added; 0 when only the full services change.
         slots: u32,
-        /// The services none of whose runs fits, at most [`MAX_FULL_SERVICES`]: their runs stay queued until a later `ready` does
-        /// not name them. An offer that was under way is refused as `busy`.
+        /// The services that are full, at most [`MAX_FULL_SERVICES`]: their runs stay queued until a later `ready` does
+        /// not name them. An offer already on its way is refused as `busy`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         full: Vec<EndpointId>,
     },
-    /// The offer is journalled.
+    /// The offer is in the device's journal.
     Accept {
-        /// Which run.
+        /// The run's identifier.
         run_id: RunId,
-        /// Which attempt.
+        /// The attempt's number.
         attempt: u32,
     },
-    /// The offer is not taken.
+    /// The device refuses the offer.
     Refuse {
-        /// Which run.
+        /// The run's identifier.
         run_id: RunId,
-        /// Which attempt.
+        /// The attempt's number.
         attempt: u32,
-        /// Why.
+        /// Why it is refused.
         code: RefuseCode,
     },
     /// Something happened in a run.
     Event {
-        /// Which run.
+        /// The run's identifier.
         run_id: RunId,
-        /// Which attempt.
+        /// The attempt's number.
         attempt: u32,
-        /// Dense from 1 in each attempt.
+        /// Numbered from 1 in each attempt, without gaps.
         seq: u64,
         /// What happened.
         event: DeviceEvent,
     },
-    /// More of the message that the assistant is writing: neither numbered nor stored nor
-    /// acknowledged, and left out when the line is busy. The `message_completed` counts.
+    /// More of the message that the assistant is writing. It has no number, is not stored or acknowledged, and is
+    /// dropped when the connection is busy. The `message_completed` counts.
     Delta {
-        /// Which run.
+        /// The run's identifier.
         run_id: RunId,
-        /// Which attempt.
+        /// The attempt's number.
         attempt: u32,
         /// What was written.
         #[serde(flatten)]
@@ -174,34 +175,34 @@ pub enum DeviceFrame {
     },
     /// The run ended, with exactly this outcome.
     Finish {
-        /// Which run.
+        /// The run's identifier.
         run_id: RunId,
-        /// Which attempt.
+        /// The attempt's number.
         attempt: u32,
         /// The number after its last event.
         seq: u64,
         /// How it ended.
         outcome: Outcome,
     },
-    /// The desktop user settled a run that was `unknown`: it runs again. The gateway raises the attempt and offers it to
-    /// this device; a run that was to be stopped is cancelled instead, and the attempt revoked. May be repeated.
+    /// The desktop user settled an `unknown` run: it runs again. The gateway raises the attempt and offers it to this
+    /// device. If a stop is pending, the run is cancelled instead and the attempt revoked. May be repeated.
     Reconciled {
-        /// Which run.
+        /// The run's identifier.
         run_id: RunId,
         /// The attempt that was unknown.
         attempt: u32,
     },
     /// A control operation was carried out. For a stop it follows the `finish`.
     ControlDone {
-        /// Which operation.
+        /// The operation's identifier.
         operation_id: OperationId,
         /// What came of it.
         outcome: OutcomeCode,
     },
-    /// The computer is about to sleep: offer nothing, and give up nothing that was started. Ends with `resume`
-    /// or with the next session; nothing answers it.
+    /// The computer is about to sleep: offer nothing, and keep every started run. Ends with `resume` or the next
+    /// session; it has no answer.
     Suspend,
-    /// The computer is awake again, and the session still stands.
+    /// The computer is awake again, and the session is still open.
     Resume,
     /// A management request of the desktop.
     Request {
@@ -209,26 +210,26 @@ pub enum DeviceFrame {
         request_id: u64,
         /// Where in the desktop it comes from.
         by: AskedBy,
-        /// What is asked.
+        /// The request.
         request: ManagementRequest,
     },
-    /// A newer access token of the account whose line this is, so that the line outlasts the one it came in with. Only on a
-    /// line of a hosted gateway. Nothing answers it; one that is not good ends the session.
+    /// A newer access token of the connection's account, so that the connection outlasts the token it began with. Only
+    /// for hosted gateways. It has no answer; an invalid token ends the session.
     Token {
         /// The token.
         access_token: AccessToken,
     },
-    /// Here.
+    /// The answer to a `ping`.
     Pong,
 }
 
-/// What came of a management request.
+/// The result of a management request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ManagementResult {
     /// The reply that belongs to the request.
     Ok(Value),
-    /// Why not.
+    /// Why the request failed.
     Error(ManagementError),
 }
 
@@ -240,12 +241,12 @@ pub enum ByeCode {
     Replaced,
     /// The device was revoked.
     Revoked,
-    /// The device sends but does not read, or did not answer two pings.
+    /// The device sends but does not read, or left two pings unanswered.
     Unresponsive,
-    /// A frame that no device of this version sends.
+    /// The device sent a frame that its version does not send.
     ProtocolViolation,
     /// The gateway stops or lost its database.
     Unavailable,
-    /// The account's access token is over, and no newer one came that is good.
+    /// The account's access token expired, and no valid newer one arrived.
     SignInExpired,
 }

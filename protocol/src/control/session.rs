@@ -1,4 +1,4 @@
-//! How a session begins: the challenge, who the device is, and what it is told.
+//! How a session begins: the challenge, the hello, and the welcome or refusal.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::{Half, ProtocolRange};
 pub struct Challenge {
     /// Random, for this session only.
     pub nonce: String,
-    /// Which gateway asks.
+    /// The gateway that asks.
     pub gateway_id: GatewayId,
     /// Its product version.
     pub gateway_version: String,
@@ -19,7 +19,7 @@ pub struct Challenge {
     pub protocol: ProtocolRange,
 }
 
-/// Who the device is and what it still works on.
+/// The device's identity, and the runs it still works on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     /// The paired key.
@@ -30,10 +30,10 @@ pub struct Hello {
     pub protocol: ProtocolRange,
     /// [`crate::identity::HelloProof`], base64.
     pub signature: String,
-    /// What its user calls it, where that is not known from its pairing: on a line of a hosted gateway.
+    /// The name its user gave it; only for hosted gateways, where there is no pairing to know it from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_name: Option<String>,
-    /// Random, for this session only: what the gateway's host keys sign. Without it, none are told.
+    /// Random, for this session only: the gateway's host keys sign it. If absent, the welcome names no host keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<String>,
     /// Every run in its journal that the gateway has not acknowledged as finished.
@@ -43,52 +43,52 @@ pub struct Hello {
 /// One unfinished entry of the device's journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InFlightRun {
-    /// Which run.
+    /// The run's identifier.
     pub run_id: RunId,
-    /// Which attempt.
+    /// The attempt's number.
     pub attempt: u32,
-    /// Where it stands.
+    /// Its state.
     pub status: InFlightStatus,
 }
 
-/// Where an unfinished run stands on the device.
+/// The state of an unfinished run on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InFlightStatus {
-    /// Taken; the start was never confirmed, so nothing was executed.
+    /// Taken, but the start was not confirmed, so nothing was executed.
     Taken,
     /// Being executed.
     Running,
-    /// Its execution was cut off by a restart of the device before anything was written: the next attempt is offered to
-    /// this device. A gateway takes it also of a run that was unknown, as the desktop user's word that it runs again.
+    /// A restart of the device cut its execution off before anything was written: the next attempt is offered to this
+    /// device. For a run that was unknown it means that the desktop user decided that it runs again.
     Interrupted,
     /// The device was restarted, and a writing tool call has no outcome. The run awaits reconciliation, keeps its slot,
-    /// and is not offered again before the device says `reconciled`. Answered by an `ack` with the number of the last event
-    /// that is stored: what the desktop user decided follows it, also when they did before the gateway knew anything; a
-    /// `finish` that settles it takes the next number.
+    /// and is offered again only after `reconciled`. Answered by an `ack` with the number of the last stored event: the
+    /// desktop user's decision takes the numbers after it, even if it was made before the gateway knew of the unknown
+    /// state; a `finish` that settles the run takes the next number.
     Unknown,
-    /// Ended; the `finish` follows.
+    /// Ended; its `finish` follows.
     Finished,
 }
 
-/// The device is let in.
+/// The device is admitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// Its identifier on this gateway.
     pub device_id: DeviceId,
     /// The number of this session; a newer session of the same key has a higher one.
     pub epoch: u64,
-    /// The protocol both speak from here on.
+    /// The protocol number of this session.
     pub protocol: u32,
     /// The times and limits of this session.
     pub policy: Policy,
-    /// All host keys of the gateway's own SSH listener, to a device that came through it: the one it shows now, and one
-    /// that it will show in future. A key that is not among them any more is not the gateway's.
+    /// All host keys of the gateway's own SSH listener, for a device that connected through it: the present one, and
+    /// one that it will use in future. A key that is absent here is no longer the gateway's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_keys: Vec<ProvenHostKey>,
 }
 
-/// A host key, and that whoever speaks has it.
+/// A host key, and the proof that the gateway has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvenHostKey {
     /// Its public half.
@@ -106,28 +106,28 @@ pub struct Policy {
     pub lease_ms: u64,
     /// Milliseconds within which an offer must be accepted.
     pub offer_ms: u64,
-    /// Events of one run that may be under way unacknowledged.
+    /// The most unacknowledged events of one run.
     pub unacknowledged_events: u32,
 }
 
-/// Why a device is not let in: data, not a closed socket.
+/// Why a device is refused, sent before the stream closes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRefusal {
     /// For programs.
     pub code: RefusedCode,
     /// For people: what is wrong and what to do next.
     pub message: String,
-    /// Whether dialling again by itself can help.
+    /// Whether an automatic retry can help.
     pub should_retry: bool,
-    /// How long to wait before that.
+    /// Seconds to wait before that retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<u64>,
     /// The gateway's product version.
     pub gateway_version: String,
-    /// The device's product version, if it got as far as saying it.
+    /// The device's product version, if it was received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_version: Option<String>,
-    /// Which half to upgrade, when versions do not match.
+    /// Which half to upgrade if the versions do not match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<Half>,
 }
@@ -136,20 +136,20 @@ pub struct SessionRefusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusedCode {
-    /// Major or minor version differ, or no protocol is common.
+    /// Major or minor versions differ, or there is no common protocol.
     VersionMismatch,
     /// The key is not paired with this gateway.
     UnknownDevice,
     /// The key was paired and has been revoked.
     RevokedDevice,
-    /// The signature does not hold, or the SSH key is another one.
+    /// The signature does not match, or the SSH key is another one.
     BadProof,
-    /// The first frame was no `hello`, or came too late.
+    /// The first frame was not a `hello`, or came too late.
     BadHello,
     /// The gateway is stopping or has no database at the moment.
     Unavailable,
-    /// The key was paired by another account, or by the gateway's administrator, or comes without its account.
+    /// The key was paired by another account or by the gateway's administrator, or no account was given.
     OtherAccount,
-    /// The account has as many devices as it may.
+    /// The account has reached its limit of devices.
     TooManyDevices,
 }

@@ -1,4 +1,4 @@
-//! What a device is given to do, and why it is not taken or taken away again.
+//! What a gateway offers or orders, and why an attempt is refused or revoked.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,9 +9,9 @@ use crate::run::Input;
 /// One run, offered to the one device that may execute it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
-    /// Which run.
+    /// The run's identifier.
     pub run_id: RunId,
-    /// Which attempt.
+    /// The attempt's number.
     pub attempt: u32,
     /// The service.
     pub endpoint_id: EndpointId,
@@ -19,8 +19,8 @@ pub struct Offer {
     pub endpoint_version: u32,
     /// The digest of the definition the run was accepted for; the device compares it with its own.
     pub definition_sha256: Sha256Digest,
-    /// For whom the application submitted it. It says whose request the desktop user decides about, and decides nothing;
-    /// absent where an older gateway or journal does not say it.
+    /// The subject that the application submitted it for. It is shown to the desktop user with an approval, and affects
+    /// no decision. Absent if an older gateway or journal does not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// What was submitted.
@@ -28,60 +28,60 @@ pub struct Offer {
     /// The conversation it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<ConversationId>,
-    /// The generation of the conversation it was accepted in; present when the conversation is.
+    /// The conversation's generation at acceptance; present when the conversation is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u32>,
     /// How long it may execute, in awake seconds.
     pub max_duration_s: u32,
-    /// The caller's trace (W3C Trace Context), to be continued.
+    /// The caller's trace to continue (W3C Trace Context).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
 }
 
 impl Offer {
-    /// The part of the caller's trace that logs name.
+    /// The trace identifier of the caller's trace, as logs name it.
     pub fn trace_id(&self) -> Option<&str> {
         self.traceparent.as_deref().and_then(trace_id)
     }
 }
 
-/// What a control operation asks of the device.
+/// What a control operation orders the device to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind")]
 pub enum Order {
-    /// End the run, in whatever attempt it is, and everything it started.
+    /// End the run in any attempt, with everything that it started.
     #[serde(rename = "run.stop")]
     Stop {
-        /// Which run.
+        /// The run's identifier.
         run_id: RunId,
     },
     /// Forget what was said in this generation.
     #[serde(rename = "conversation.reset")]
     Reset {
-        /// Which conversation.
+        /// The conversation's identifier.
         conversation: ConversationId,
-        /// The generation to close; older ones are meant too.
+        /// The generation to close, with all older ones.
         generation: u32,
     },
 }
 
-/// The trace of a `traceparent` (W3C Trace Context, section 3.2).
+/// The trace identifier of a `traceparent` (W3C Trace Context, section 3.2).
 pub fn trace_id(traceparent: &str) -> Option<&str> {
     traceparent.split('-').nth(1)
 }
 
-/// Why an offer is not taken.
+/// Why a device refuses an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefuseCode {
     /// The device does not hold this definition: the run fails.
     DefinitionMismatch,
-    /// The service's own concurrency is used up, which the next `ready` says of it, or the device stops: the run stays
+    /// The service has no free slot, which the next `ready` reports too, or the device is stopping. The run stays
     /// queued.
     Busy,
 }
 
-/// Why an attempt is taken from a device.
+/// Why an attempt is revoked from a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RevokeCode {

@@ -1,4 +1,4 @@
-//! Who did what to the device's applications.
+//! The activity list: who did what to the device's applications.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::time::Timestamp;
 use crate::words::words;
 
 words! {
-    /// Where in the desktop a management request comes from, as the desktop says.
+    /// Where in the desktop a management request comes from, as the desktop reports it.
     AskedBy {
         /// A person, on the management pages.
         Page = "page",
@@ -51,7 +51,7 @@ words! {
         ApplicationCreated = "application.created",
         /// An application was disabled, with its keys and services.
         ApplicationDisabled = "application.disabled",
-        /// Nothing of an application that was disabled worked any more.
+        /// Everything of a disabled application had ended.
         DisablingCompleted = "application.disabling_completed",
         /// An application was taken off the list.
         ApplicationRemoved = "application.removed",
@@ -67,13 +67,13 @@ words! {
         AccessEnabled = "access.enabled",
         /// External access was paused.
         AccessPaused = "access.paused",
-        /// The stop of a run was asked for.
+        /// The stop of a run was requested.
         RunStopped = "run.stopped",
-        /// Where an application's events are sent was set or changed.
+        /// An application's callback was set or changed.
         CallbackSet = "callback.set",
-        /// Nothing is sent to a callback any more.
+        /// A callback was disabled.
         CallbackDisabled = "callback.disabled",
-        /// Something is sent to a callback again.
+        /// A callback was enabled again.
         CallbackEnabled = "callback.enabled",
         /// A callback's secret was replaced.
         CallbackSecretRolled = "callback.secret_rolled",
@@ -83,74 +83,74 @@ words! {
         DeliveryTriggered = "delivery.triggered",
         /// A delivery was sent again.
         DeliveryResent = "delivery.resent",
-        /// What had failed was sent again.
+        /// Failed deliveries were sent again.
         DeliveriesRecovered = "deliveries.recovered",
-        /// Somebody began to listen to an application's events.
+        /// A listener for an application's events was opened.
         ListenerOpened = "listener.opened",
-        /// The reset of a conversation was asked for.
+        /// The reset of a conversation was requested.
         ConversationReset = "conversation.reset",
         /// An incoming webhook was created.
         WebhookCreated = "webhook.created",
-        /// What was chosen about a webhook was changed.
+        /// A webhook's settings were changed.
         WebhookChanged = "webhook.changed",
         /// A webhook was enabled.
         WebhookEnabled = "webhook.enabled",
         /// A webhook was disabled.
         WebhookDisabled = "webhook.disabled",
-        /// A webhook got another secret.
+        /// A webhook's secret was replaced.
         WebhookSecretRolled = "webhook.secret_rolled",
         /// A webhook was removed.
         WebhookRemoved = "webhook.removed",
     }
 }
 
-/// Lists what was done, newest first.
+/// Lists activity, newest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListActivity {
-    /// At most so many, 1 to 100.
+    /// The size of the page, 1 to 100.
     pub limit: u32,
-    /// Only what was done before this: the `next` of the page before.
+    /// Only entries before this one: the `next` of the page before.
     #[serde(default)]
     pub before: Option<ActivityId>,
-    /// Only what was done to this application.
+    /// Only entries about this application.
     #[serde(default)]
     pub app_id: Option<ApplicationId>,
 }
 
-/// A page of what was done, newest first.
+/// A page of activity, newest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActivityPage {
-    /// What was done.
+    /// The entries.
     pub entries: Vec<Activity>,
     /// Where the page after this one begins: its `before`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<ActivityId>,
 }
 
-/// Something that was done. Kept for a year.
+/// One entry of the activity list. Kept for a year.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
     /// Its identifier.
     pub activity_id: ActivityId,
-    /// When.
+    /// When it was done.
     pub at: Timestamp,
-    /// By whom.
+    /// Who did it.
     pub by: Actor,
-    /// With which key, if a business system did it.
+    /// The key that was used, if a business system did it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_id: Option<KeyId>,
     /// The last four characters of that key's secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_last4: Option<String>,
-    /// What.
+    /// What was done.
     pub what: ActivityKind,
-    /// To which application; absent where it was about all of the device's.
+    /// The application; absent if all of the device's are concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_id: Option<ApplicationId>,
     /// The identifier of the key, service, run or conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
-    /// The name, in that moment, of the application, key or service.
+    /// The name of the application, key or service at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Applications: the business systems that may call services, and how their life goes.
+//! Applications: the business systems that may call services, and their states.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::words::words;
 /// A new application with its first key, which has every scope.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreateApplication {
-    /// A recognisable name, unique among the device's applications that were not removed.
+    /// A recognisable name, unique among the device's applications that are not removed.
     pub name: String,
 }
 
@@ -23,27 +23,27 @@ pub struct CreatedApplication {
     pub key: CreatedKey,
 }
 
-/// Lists the applications that were not removed.
+/// Lists the applications that are not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListApplications {}
 
 /// Shows one application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShowApplication {
-    /// Which one.
+    /// The application's identifier.
     pub app_id: ApplicationId,
 }
 
 words! {
-    /// Where an application stands (specification, section 3). Nothing leads back: keys are never restored.
+    /// The state of an application (specification, section 3). States only move forward: keys are never restored.
     ApplicationState {
-        /// Its keys are good.
+        /// Its keys are valid.
         Active = "active",
-        /// Its keys are revoked and it takes nothing new; something of it has not ended yet.
+        /// Its keys are revoked and it accepts nothing new; some of its work has not ended yet.
         Disabling = "disabling",
-        /// Nothing of it works any more.
+        /// All of its work has ended.
         Disabled = "disabled",
-        /// It is off the list. What it left behind can be read until it is deleted.
+        /// It is off the list. Its runs can be read until they are deleted.
         Removed = "removed",
     }
 }
@@ -76,29 +76,28 @@ pub struct Application {
     pub created_at: Timestamp,
     /// How many of its keys are neither revoked nor expired.
     pub live_keys: u32,
-    /// Where it stands.
+    /// Its state.
     pub state: ApplicationState,
-    /// Since when its keys are refused for good.
+    /// When its keys were revoked for good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disabled_at: Option<Timestamp>,
-    /// When nothing of it worked any more.
+    /// When all of its work had ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
     /// When it was taken off the list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed_at: Option<Timestamp>,
-    /// While it is `disabling`: what has not ended yet.
+    /// While it is `disabling`: the work that has not ended yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outstanding: Option<OutstandingWork>,
 }
 
-/// What disabling waits for. All zero: it can be completed.
+/// The work that disabling waits for. If all are zero, it can be completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutstandingWork {
-    /// Runs that were told to stop and have not. A run has when its result is stored and acknowledged.
+    /// Runs with a stop that have not ended. A run has ended when its result is stored and acknowledged.
     pub runs_to_stop: u32,
-    /// Runs of which nobody knows what they changed. The device ends them when it hears of the stop, or its owner says
-    /// what became of them.
+    /// Runs whose effects are unknown. The device ends them when it gets the stop, or their owner settles them.
     pub runs_to_reconcile: u32,
     /// Resets of conversations that the device has not acknowledged.
     pub resets: u32,
@@ -112,16 +111,16 @@ impl Application {
 }
 
 impl OutstandingWork {
-    /// Whether nothing is waited for.
+    /// Whether nothing is outstanding.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Asks what disabling would end, for whoever is to confirm it.
+/// Shows what disabling would end, for the confirmation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreviewDisabling {
-    /// Which application.
+    /// The application's identifier.
     pub app_id: ApplicationId,
 }
 
@@ -132,52 +131,52 @@ pub struct DisablingPreview {
     pub application: Application,
     /// Keys that stop working; the same as its `live_keys`.
     pub live_keys: u32,
-    /// Services that nobody can call any more.
+    /// Services that would be closed.
     pub services: u32,
     /// Runs that would be cancelled before they start.
     pub runs_queued: u32,
-    /// Runs that would be stopped; what they changed stays changed.
+    /// Runs that would be stopped; their effects so far remain.
     pub runs_in_progress: u32,
-    /// Conversations that nobody could go on with.
+    /// Conversations that would be closed to new messages.
     pub conversations: u32,
 }
 
-/// Disables an application: from this moment its keys are revoked for good, its services take nothing and its runs
-/// end. With nothing to wait for it is `disabled` at once, otherwise `disabling`. Repeated, it changes nothing.
+/// Disables an application: its keys are revoked for good at once, its services accept nothing and its runs end. If
+/// nothing is outstanding it is `disabled` at once, otherwise `disabling`. A repeated request changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DisableApplication {
-    /// Which one.
+    /// The application's identifier.
     pub app_id: ApplicationId,
 }
 
-/// Completes disabling. A conflict while something is outstanding. Repeated, it changes nothing.
+/// Completes disabling. Fails with a conflict while something is outstanding. A repeated request changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompleteDisabling {
-    /// Of which application.
+    /// The application's identifier.
     pub app_id: ApplicationId,
 }
 
-/// Takes an application off the list; its name is free for another one. A conflict unless it is `disabled`. Repeated,
-/// it changes nothing.
+/// Takes an application off the list, which frees its name. Fails with a conflict unless it is `disabled`. A repeated
+/// request changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoveApplication {
-    /// Which one.
+    /// The application's identifier.
     pub app_id: ApplicationId,
 }
 
-/// Lists removed applications of which something can still be read.
+/// Lists removed applications whose records can still be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListRemoved {}
 
-/// A removed application, and what it left behind.
+/// A removed application, and what is left of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovedApplication {
     /// The application.
     #[serde(flatten)]
     pub application: Application,
-    /// Its runs that were not deleted yet, counted up to 10,000.
+    /// Its runs that are not deleted yet, counted up to 10,000.
     pub runs: u32,
-    /// When the last of its runs is deleted, at the latest. Each goes when its own time is over.
+    /// When the last of its runs is deleted at the latest. Each run has its own time.
     pub kept_until: Timestamp,
 }
 

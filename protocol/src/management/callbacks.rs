@@ -8,11 +8,11 @@ use crate::time::Timestamp;
 use crate::words::words;
 
 words! {
-    /// Why nothing is sent to a callback.
+    /// Why a callback is off.
     CallbackOff {
         /// The receiver answered 410: it is gone.
         Gone = "gone",
-        /// For five days nothing but failures.
+        /// Every attempt failed for five days.
         Failing = "failing",
         /// Its owner switched it off.
         Owner = "owner",
@@ -26,7 +26,7 @@ words! {
     DestinationKind {
         /// To a public address.
         Callback = "callback",
-        /// To somebody at the desktop who listens at this moment.
+        /// To a listener that is open at the desktop.
         Listener = "listener",
     }
 }
@@ -34,68 +34,68 @@ words! {
 /// Shows an application's callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShowCallback {
-    /// Whose.
+    /// The application's identifier.
     pub app_id: ApplicationId,
 }
 
-/// The callbacks of all of the device's applications, oldest first.
+/// Lists the callbacks of all of the device's applications, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListCallbacks {}
 
 /// Where an application's events are sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Callback {
-    /// Whose.
+    /// The application's identifier.
     pub app_id: ApplicationId,
     /// The address.
     pub url: String,
-    /// Whether its host is on the gateway's list. If not, every attempt fails.
+    /// Whether its host is on the gateway's allowlist. If not, every attempt fails.
     pub host_allowed: bool,
-    /// The events it is told of.
+    /// The events that are sent to it.
     pub types: Vec<CallbackEvent>,
-    /// Whether the first KiB of each answer is kept.
+    /// Whether the first KiB of each response is kept.
     pub keep_answers: bool,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it was last changed.
     pub updated_at: Timestamp,
-    /// Since when nothing is sent. What happens meanwhile is not queued; what was queued before waits.
+    /// When it was turned off. Events after that are not queued; deliveries queued before it wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub off_since: Option<Timestamp>,
-    /// Why nothing is sent.
+    /// Why it is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub off: Option<CallbackOff>,
     /// Since when every attempt failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<Timestamp>,
-    /// Until when the secret before this one signs too.
+    /// Until when the previous secret signs too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old_secret_until: Option<Timestamp>,
     /// Deliveries that wait for their next attempt, counted up to 10,000.
     pub pending: u32,
 }
 
-/// Sets an application's callback. What is absent stays as it is; the first time an address is needed, and without
-/// events it is told of the ends of runs.
+/// Sets an application's callback. Absent members stay as they are. The first call needs an address; without events it
+/// selects the ends of runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetCallback {
-    /// Whose.
+    /// The application's identifier.
     pub app_id: ApplicationId,
     /// The address: `https://`, a name, no port but 443, no user.
     #[serde(default)]
     pub url: Option<String>,
-    /// The events to tell of.
+    /// The events to send.
     #[serde(default)]
     pub types: Option<Vec<CallbackEvent>>,
-    /// Whether anything is sent.
+    /// Whether it is on.
     #[serde(default)]
     pub enabled: Option<bool>,
-    /// Whether the first KiB of each answer is kept.
+    /// Whether the first KiB of each response is kept.
     #[serde(default)]
     pub keep_answers: Option<bool>,
 }
 
-/// A callback, and its secret if that was just made: it is shown this once.
+/// A callback, and its secret if it was just made. The secret is shown only this once.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallbackWithSecret {
     /// The callback.
@@ -114,37 +114,37 @@ impl std::fmt::Debug for CallbackWithSecret {
 /// Replaces a callback's secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RollCallbackSecret {
-    /// Whose callback.
+    /// The application's identifier.
     pub app_id: ApplicationId,
-    /// Seconds for which the old one signs too, at most 30 days.
+    /// Seconds for which the old secret signs too, at most 30 days.
     pub overlap_s: u32,
 }
 
-/// Sends a `webhook.test` to a callback, as soon as may be.
+/// Sends a `webhook.test` to a callback as soon as possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestCallback {
-    /// Whose callback.
+    /// The application's identifier.
     pub app_id: ApplicationId,
 }
 
-/// Makes a sample of an event, with a run that never was, and sends it to the application's callback and listeners.
+/// Makes a sample event of an invented run, and sends it to the application's callback and listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TriggerDelivery {
-    /// Whose.
+    /// The application's identifier.
     pub app_id: ApplicationId,
-    /// What is to have happened.
+    /// The type of the event.
     pub kind: CallbackEvent,
 }
 
 /// A delivery as its owner sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnDelivery {
-    /// The application that is told.
+    /// The application whose event it is.
     pub app_id: ApplicationId,
-    /// For whom the run was submitted; absent from tests and samples.
+    /// The run's subject; absent from tests and samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// Where it goes.
+    /// The kind of its destination.
     pub to: DestinationKind,
     /// The record.
     #[serde(flatten)]
@@ -160,16 +160,17 @@ pub struct DeliveryAttempt {
     pub started_at: Timestamp,
     /// The host it went to.
     pub url_host: String,
-    /// How long it took. Absent while it is under way, or when the gateway stopped in it: what came of it is unknown.
+    /// How long it took. Absent while it is in progress, or if the gateway stopped during it; then its result is
+    /// unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u32>,
-    /// The status code of the answer.
+    /// The status code of the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_code: Option<u16>,
-    /// Why there was no answer that counts.
+    /// Why there was no usable response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_code: Option<DeliveryErrorCode>,
-    /// The beginning of the answer, if the callback keeps answers.
+    /// The beginning of the response, if the callback keeps responses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
 }
@@ -177,9 +178,9 @@ pub struct DeliveryAttempt {
 /// Lists deliveries, newest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListDeliveries {
-    /// At most so many, 1 to 100.
+    /// The size of the page, 1 to 100.
     pub limit: u32,
-    /// Only older ones: the `next` of the page before.
+    /// Only older deliveries: the `next` of the page before.
     #[serde(default)]
     pub before: Option<DeliveryId>,
     /// Only of this application.
@@ -206,12 +207,12 @@ pub struct DeliveryPage {
 /// Shows one delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShowDelivery {
-    /// Which one.
+    /// The delivery's identifier.
     pub delivery_id: DeliveryId,
-    /// Seconds, at most 60, to wait until something came of more attempts than `seen`.
+    /// Seconds to wait, at most 60, until more than `seen` attempts have a known result.
     #[serde(default)]
     pub wait_s: u32,
-    /// Attempts of which it is known what came of them.
+    /// The number of attempts whose result the caller has seen.
     #[serde(default)]
     pub seen: u32,
 }
@@ -225,23 +226,23 @@ pub struct DeliveryDetail {
     pub attempts: Vec<DeliveryAttempt>,
 }
 
-/// Sends a delivery again as soon as may be, whatever came of it; the attempts are counted on, and the schedule begins
-/// anew.
+/// Sends a delivery again as soon as possible, whatever its state. Attempts are counted on, and the schedule begins
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResendDelivery {
-    /// Which one.
+    /// The delivery's identifier.
     pub delivery_id: DeliveryId,
 }
 
-/// Sends again what an application's callback did not take since a time: what was given up, and what waits for another
-/// attempt after a failure.
+/// Sends again the deliveries that an application's callback did not accept since a time: exhausted ones, and ones that
+/// wait for another attempt after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoverDeliveries {
-    /// Whose.
+    /// The application's identifier.
     pub app_id: ApplicationId,
-    /// Events that happened then or later.
+    /// The time of the oldest event to send again.
     pub since: Timestamp,
-    /// Only to count them.
+    /// Whether to count them only.
     #[serde(default)]
     pub only_count: bool,
 }
@@ -253,44 +254,44 @@ pub struct Recovery {
     pub deliveries: u32,
 }
 
-/// Shows the hosts that callbacks may go to.
+/// Shows the hosts that callbacks may be sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShowAllowlist {}
 
-/// Replaces the hosts that callbacks may go to. Only a built-in gateway takes it from the desktop.
+/// Replaces the hosts that callbacks may be sent to. Only a built-in gateway accepts this from the desktop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetAllowlist {
-    /// Exact names. Empty: no callback is sent anywhere.
+    /// Exact names. If empty, no callback is sent.
     pub hosts: Vec<String>,
 }
 
-/// The hosts that callbacks may go to.
+/// The hosts that callbacks may be sent to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allowlist {
-    /// Exact names, sorted. Empty: no callback is sent anywhere.
+    /// Exact names, sorted. If empty, no callback is sent.
     pub hosts: Vec<String>,
-    /// Whether it is the desktop's to change; otherwise the gateway's administrator does, on the server.
+    /// Whether the desktop may change it; otherwise the gateway's administrator does, on the server.
     pub is_yours: bool,
 }
 
-/// Begins to listen to an application's events.
+/// Opens a listener for an application's events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenListener {
-    /// Whose events.
+    /// The application's identifier.
     pub app_id: ApplicationId,
-    /// Which; empty: all.
+    /// The events to send to it; empty means all.
     #[serde(default)]
     pub types: Vec<CallbackEvent>,
 }
 
-/// An open listener. It ends by itself when it is not asked for a while.
+/// An open listener. It ends when it is not polled before `expires_at`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenedListener {
     /// Its identifier.
     pub listener_id: DestinationId,
-    /// The secret that signs, shown this once: `whsec_…`.
+    /// The secret that signs its deliveries, shown only this once: `whsec_…`.
     pub secret: String,
-    /// When it ends unless it is asked before.
+    /// When it ends unless it is polled before.
     pub expires_at: Timestamp,
 }
 
@@ -300,63 +301,63 @@ impl std::fmt::Debug for OpenedListener {
     }
 }
 
-/// Tells what came of earlier deliveries to a listener, and takes the next.
+/// Reports the results of earlier deliveries to a listener, and takes the next ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PollListener {
-    /// Which.
+    /// The listener's identifier.
     pub listener_id: DestinationId,
-    /// At most so many, 0 to 16; 0 only tells.
+    /// The most deliveries to take, 0 to 16; with 0 the call only reports.
     pub limit: u32,
-    /// Seconds, at most 60, to wait for one.
+    /// Seconds to wait for a delivery, at most 60.
     #[serde(default)]
     pub wait_s: u32,
-    /// What came of earlier ones.
+    /// The results of earlier deliveries.
     #[serde(default)]
     pub outcomes: Vec<ForwardOutcome>,
 }
 
-/// What came of one delivery to a listener.
+/// The result of one delivery to a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForwardOutcome {
-    /// Which.
+    /// The delivery's identifier.
     pub delivery_id: DeliveryId,
-    /// Which attempt it was.
+    /// The attempt's number.
     pub attempt: u32,
     /// How long it took.
     pub duration_ms: u32,
-    /// The status code of the answer.
+    /// The status code of the response.
     #[serde(default)]
     pub status_code: Option<u16>,
-    /// Why there was none.
+    /// Why there was no response.
     #[serde(default)]
     pub error_code: Option<DeliveryErrorCode>,
 }
 
-/// What a listener is to post, as it is.
+/// A delivery that a listener is to post unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForwardedDelivery {
-    /// Which delivery.
+    /// The delivery's identifier.
     pub delivery_id: DeliveryId,
-    /// Which attempt.
+    /// The attempt's number.
     pub attempt: u32,
-    /// What happened.
+    /// The type of the event.
     pub kind: CallbackEvent,
-    /// The headers, as a callback has them.
+    /// The headers, the same as for a callback.
     pub headers: Vec<(String, String)>,
-    /// The body, over which the signature is.
+    /// The body, which is signed.
     pub body: String,
 }
 
 /// The reply to [`PollListener`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForwardBatch {
-    /// What to post. Each is given again when nothing is told of it within half a minute.
+    /// The deliveries to post. One whose result is not reported within half a minute is given out again.
     pub forwards: Vec<ForwardedDelivery>,
 }
 
-/// Ends a listener, with what was not delivered to it.
+/// Ends a listener, and discards its open deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloseListener {
-    /// Which.
+    /// The listener's identifier.
     pub listener_id: DestinationId,
 }

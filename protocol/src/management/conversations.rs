@@ -6,10 +6,10 @@ use crate::conversation::{Conversation, ConversationState};
 use crate::ids::{ApplicationId, ConversationId};
 use crate::run::Run;
 
-/// Lists conversations of the device's applications, removed ones included. Filters narrow it down together.
+/// Lists conversations of the device's applications, removed ones included. All filters must match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListConversations {
-    /// At most so many, 1 to 100.
+    /// The size of the page, 1 to 100.
     pub limit: u32,
     /// Only conversations older than this one: the `next` of the page before.
     #[serde(default)]
@@ -25,7 +25,7 @@ pub struct ListConversations {
 /// A page of conversations, newest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConversationPage {
-    /// The conversations. With filters that few conversations fit a page may be short, or empty, and go on all the same.
+    /// The conversations. With narrow filters a page may be short, or empty, although there are more.
     pub conversations: Vec<OwnConversation>,
     /// Whether there may be older ones.
     pub has_more: bool,
@@ -34,14 +34,14 @@ pub struct ConversationPage {
     pub next: Option<ConversationId>,
 }
 
-/// A conversation as the owner of its service sees it: with who holds it.
+/// A conversation as the owner of its service sees it, with its application and subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnConversation {
-    /// Whose it is.
+    /// The application's identifier.
     pub app_id: ApplicationId,
-    /// On whose behalf the application holds it.
+    /// The end user for whom the application holds it.
     pub subject: String,
-    /// As the application sees it.
+    /// The conversation as the application sees it.
     #[serde(flatten)]
     pub conversation: Conversation,
 }
@@ -49,7 +49,7 @@ pub struct OwnConversation {
 /// Shows one conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShowConversation {
-    /// Which one.
+    /// The conversation's identifier.
     pub conversation_id: ConversationId,
 }
 
@@ -62,12 +62,12 @@ pub struct ConversationDetail {
     pub messages: Vec<Run>,
 }
 
-/// Begins a conversation anew, on the device too: what was said before is forgotten there. The reply says how that
-/// stands.
+/// Resets a conversation, on the device too: the device forgets what was said before. The reply is the state of the
+/// reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResetConversation {
-    /// Which one.
+    /// The conversation's identifier.
     pub conversation_id: ConversationId,
-    /// The generation that is to end. In any other one nothing is done, so a repeated request resets once.
+    /// The generation to end. The request does nothing in any other generation, so a repeated request resets once.
     pub expected_generation: u32,
 }

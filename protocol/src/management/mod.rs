@@ -1,7 +1,7 @@
-//! What the desktop asks of its gateway over the control channel.
+//! Management requests: what the desktop sends to its gateway over the control channel.
 //!
-//! Each request is a type, and names the type of its reply ([`ManagementCall`]). A device sees and changes
-//! only what is its own; there is no such call on the public address.
+//! Each request is a type, and names the type of its reply ([`ManagementCall`]). A device reads and changes only its
+//! own records. The public address offers no such call.
 
 mod activity;
 mod applications;
@@ -49,13 +49,13 @@ pub use webhooks::{
 
 /// A request with the reply that belongs to it.
 pub trait ManagementCall: Serialize + Into<ManagementRequest> {
-    /// What comes back when it works.
+    /// The reply to a request that succeeded.
     type Reply: Serialize + DeserializeOwned + Send + 'static;
 }
 
 macro_rules! calls {
     ($($(#[$doc:meta])* $name:ident => $reply:ty;)*) => {
-        /// Everything a device may ask.
+        /// Every management request.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "call", rename_all = "snake_case")]
         pub enum ManagementRequest {
@@ -79,7 +79,7 @@ macro_rules! calls {
 calls! {
     /// A new application with its first key.
     CreateApplication => CreatedApplication;
-    /// The device's applications that were not removed, oldest first.
+    /// The device's applications that are not removed, oldest first.
     ListApplications => Vec<Application>;
     /// One application, removed or not.
     ShowApplication => Application;
@@ -91,23 +91,23 @@ calls! {
     ListKeys => Vec<KeyRecord>;
     /// Ends a key at once and for good.
     RevokeKey => KeyRecord;
-    /// Replaces a key by a new one; the old one lives on for a chosen time.
+    /// Replaces a key by a new one; the old one stays valid for a chosen time.
     RollKey => CreatedKey;
     /// What disabling an application would end.
     PreviewDisabling => DisablingPreview;
     /// Ends an application's keys, runs and services for good.
     DisableApplication => Application;
-    /// Says that disabling is done, if it is.
+    /// Completes disabling, once nothing is outstanding.
     CompleteDisabling => Application;
     /// Takes a disabled application off the list.
     RemoveApplication => Application;
-    /// Removed applications of which something can still be read, the last removed first.
+    /// Removed applications whose records can still be read, the last removed first.
     ListRemoved => Vec<RemovedApplication>;
-    /// A checked service becomes callable, or a new version of it.
+    /// Publishes a checked service, or a new version of it.
     PublishEndpoint => PublishedEndpoint;
     /// The device's published services, oldest first.
     ListEndpoints => Vec<PublishedEndpoint>;
-    /// A run of a published service that its owner asks for.
+    /// Starts a run of a published service for the service's owner.
     TryEndpoint => Run;
     /// Enables or pauses external access to everything this device published.
     SetAccess => Access;
@@ -127,47 +127,47 @@ calls! {
     ListConversations => ConversationPage;
     /// One conversation with its messages.
     ShowConversation => ConversationDetail;
-    /// Begins a conversation anew.
+    /// Resets a conversation.
     ResetConversation => ControlOperation;
-    /// How a stop or a reset stands.
+    /// The state of a stop or a reset.
     ShowOperation => ControlOperation;
     /// An application's callback, if it has one.
     ShowCallback => Option<Callback>;
     /// The callbacks of the device's applications, oldest first.
     ListCallbacks => Vec<Callback>;
-    /// Where an application's events are sent, and which.
+    /// Sets where an application's events are sent, and which events.
     SetCallback => CallbackWithSecret;
-    /// A new secret; the old one signs too for a chosen time.
+    /// Makes a new secret; the old one also signs for a chosen time.
     RollCallbackSecret => CallbackWithSecret;
-    /// Whether a callback arrives.
+    /// Sends a test event to a callback.
     TestCallback => OwnDelivery;
-    /// A sample of an event.
+    /// Sends a sample of an event.
     TriggerDelivery => Vec<OwnDelivery>;
     /// Deliveries of the device's applications, newest first.
     ListDeliveries => DeliveryPage;
     /// One delivery with its attempts.
     ShowDelivery => DeliveryDetail;
-    /// Sends one again.
+    /// Sends a delivery again.
     ResendDelivery => OwnDelivery;
-    /// Sends again what failed since a time.
+    /// Sends again the deliveries that failed since a time.
     RecoverDeliveries => Recovery;
-    /// The hosts that callbacks may go to.
+    /// The hosts that callbacks may be sent to.
     ShowAllowlist => Allowlist;
-    /// Other hosts that callbacks may go to.
+    /// Replaces the hosts that callbacks may be sent to.
     SetAllowlist => Allowlist;
-    /// Listens to an application's events at the desktop.
+    /// Opens a listener for an application's events at the desktop.
     OpenListener => OpenedListener;
-    /// Takes what a listener is to post.
+    /// Takes the deliveries that a listener is to post.
     PollListener => ForwardBatch;
     /// Ends a listener.
     CloseListener => ();
     /// A new incoming webhook with its secret.
     CreateWebhook => WebhookWithSecret;
-    /// Webhooks that were not removed, oldest first.
+    /// Webhooks that are not removed, oldest first.
     ListWebhooks => Vec<Webhook>;
     /// One webhook with what it last received.
     ShowWebhook => WebhookDetail;
-    /// Changes what was chosen about a webhook.
+    /// Changes a webhook's settings.
     ChangeWebhook => Webhook;
     /// Enables or disables a webhook.
     EnableWebhook => Webhook;
@@ -175,18 +175,18 @@ calls! {
     RollWebhookSecret => WebhookWithSecret;
     /// Removes a webhook for good.
     RemoveWebhook => Webhook;
-    /// What an event would become.
+    /// Shows what an event would become.
     TestWebhook => WebhookTrial;
 }
 
 /// Creates a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreateKey {
-    /// Whose key.
+    /// The application's identifier.
     pub app_id: ApplicationId,
     /// Its name, for people.
     pub name: String,
-    /// What it may do.
+    /// What the key may do.
     pub scopes: Vec<Scope>,
     /// The services it is limited to; empty means all of the application's.
     #[serde(default)]
@@ -194,15 +194,15 @@ pub struct CreateKey {
     /// The one subject it may name.
     #[serde(default)]
     pub fixed_subject: Option<String>,
-    /// When it ends by itself.
+    /// When it expires.
     #[serde(default)]
     pub expires_at: Option<Timestamp>,
-    /// Where it may be used from, as in `10.0.0.0/8`; empty means everywhere.
+    /// The networks it may be used from, such as `10.0.0.0/8`; empty means everywhere.
     #[serde(default)]
     pub allowed_cidrs: Vec<String>,
 }
 
-/// A key's record with its full text, which is shown this once.
+/// A key's record with its full text, which is shown only this once.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreatedKey {
     /// The record.
@@ -220,23 +220,23 @@ impl std::fmt::Debug for CreatedKey {
 /// Lists an application's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListKeys {
-    /// Whose keys.
+    /// The application's identifier.
     pub app_id: ApplicationId,
 }
 
 /// Revokes a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevokeKey {
-    /// Which key.
+    /// The key's identifier.
     pub key_id: KeyId,
 }
 
 /// Replaces a key by a new one with the same rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RollKey {
-    /// Which key.
+    /// The key's identifier.
     pub key_id: KeyId,
-    /// Seconds for which the old one is still good, at most 30 days.
+    /// Seconds for which the old key stays valid, at most 30 days.
     pub overlap_s: u32,
 }
 
@@ -245,13 +245,13 @@ pub struct RollKey {
 pub struct KeyRecord {
     /// Its identifier.
     pub key_id: KeyId,
-    /// Whose key it is.
+    /// The application's identifier.
     pub app_id: ApplicationId,
     /// Its name, for people.
     pub name: String,
     /// The last four characters of its secret.
     pub last4: String,
-    /// What it may do.
+    /// What the key may do.
     pub scopes: Vec<Scope>,
     /// The services it is limited to; empty means all of the application's.
     pub endpoints: Vec<EndpointId>,
@@ -260,33 +260,33 @@ pub struct KeyRecord {
     pub fixed_subject: Option<String>,
     /// When it was created.
     pub created_at: Timestamp,
-    /// When it ends by itself.
+    /// When it expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     /// When it was revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<Timestamp>,
-    /// Where it may be used from; empty means everywhere.
+    /// The networks it may be used from; empty means everywhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_cidrs: Vec<String>,
     /// When it was last used, to about a minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_used_at: Option<Timestamp>,
-    /// From which address it was used then. No other one is kept.
+    /// The address it was last used from. Earlier addresses are not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_address: Option<String>,
-    /// When it was last used from another address than the time before.
+    /// When it was last used from an address other than the one before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new_address_at: Option<Timestamp>,
-    /// What its owner should look at.
+    /// What the owner should check about this key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<KeyWarning>,
 }
 
 words! {
-    /// Why the owner of a live key should look at it.
+    /// Why the owner of a live key should check it.
     KeyWarning {
-        /// It is in use from another address than before, within the last 7 days.
+        /// It was used from a new address within the last 7 days.
         NewAddress = "new_address",
         /// It was not used for 90 days.
         Unused = "unused",
@@ -317,13 +317,13 @@ pub enum Scope {
     /// Reset conversations.
     #[serde(rename = "conversations:control")]
     ConversationsControl,
-    /// Read what became of deliveries.
+    /// Read deliveries and their state.
     #[serde(rename = "deliveries:read")]
     DeliveriesRead,
 }
 
 impl Scope {
-    /// Every scope, as a first key has them.
+    /// Every scope; a first key has them all.
     pub const ALL: [Self; 8] = [
         Self::EndpointsRead,
         Self::RunsWrite,
@@ -335,7 +335,7 @@ impl Scope {
         Self::DeliveriesRead,
     ];
 
-    /// The word callers and people use.
+    /// The scope's name, as callers and people write it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::EndpointsRead => "endpoints:read",
@@ -364,7 +364,7 @@ impl std::str::FromStr for Scope {
     }
 }
 
-/// No such scope.
+/// The error for an unknown scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a scope; scopes are endpoints:read, runs:write, runs:read, runs:control, conversations:write, \
@@ -377,7 +377,7 @@ pub struct UnknownScope;
 pub struct PublishEndpoint {
     /// The application that will call it.
     pub app_id: ApplicationId,
-    /// Chosen by the device, so that a repeated request publishes once.
+    /// Chosen by the device, so that a repeated request publishes only once.
     pub endpoint_id: EndpointId,
     /// The version to publish: 1, or one more than the published one.
     pub version: u32,
@@ -398,7 +398,7 @@ pub struct ListEndpoints {}
 pub struct PublishedEndpoint {
     /// Its identifier.
     pub endpoint_id: EndpointId,
-    /// Whose service it is.
+    /// The application's identifier.
     pub app_id: ApplicationId,
     /// Its name.
     pub name: String,
@@ -410,7 +410,7 @@ pub struct PublishedEndpoint {
     pub definition_sha256: Sha256Digest,
     /// When that version was published.
     pub published_at: Timestamp,
-    /// Since when nobody can call it, because its application was disabled.
+    /// When it became uncallable, because its application was disabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_at: Option<Timestamp>,
 }
@@ -438,7 +438,7 @@ pub struct Access {
     pub address: String,
 }
 
-/// Why a management request was not done.
+/// Why a management request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct ManagementError {
@@ -454,12 +454,12 @@ pub struct ManagementError {
 pub enum ManagementErrorCode {
     /// A value is not acceptable.
     Invalid,
-    /// It does not exist, or is not this device's.
+    /// The record does not exist, or belongs to another device.
     NotFound,
     /// It cannot be done in the present state.
     Conflict,
-    /// It is the gateway's administrator's to change, on the server.
+    /// Only the gateway's administrator can change it, on the server.
     AdministratorOnly,
-    /// The gateway has no database at the moment; nothing was changed.
+    /// The gateway has no database at the moment; the request changed nothing.
     Unavailable,
 }

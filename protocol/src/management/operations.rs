@@ -1,22 +1,22 @@
-//! What the desktop user orders, and what becomes of it.
+//! Stops and resets that the desktop user requests.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{OperationId, RunId};
 
-/// Stops a run of one of the device's services. While a stop of it is open already, the reply shows that one.
+/// Stops a run of one of the device's services. If a stop of it is already open, the reply shows that stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopRun {
-    /// Which run.
+    /// The run's identifier.
     pub run_id: RunId,
 }
 
-/// Shows a control operation on one of the device's runs or conversations, whoever asked for it.
+/// Shows a control operation on one of the device's runs or conversations, no matter who requested it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShowOperation {
-    /// Which one.
+    /// The operation's identifier.
     pub operation_id: OperationId,
-    /// Wait up to so many seconds, at most 60, until it has ended.
+    /// Seconds to wait until it has ended, at most 60.
     #[serde(default)]
     pub wait_s: u32,
 }

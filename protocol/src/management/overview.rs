@@ -9,25 +9,25 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetOverview {}
 
-/// The reply to [`GetOverview`]: one moment of the gateway's database.
+/// The reply to [`GetOverview`]: one snapshot of the gateway's database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overview {
-    /// When.
+    /// When the numbers were read.
     pub at: Timestamp,
     /// Runs that wait for a start.
     pub waiting: u32,
     /// Runs that were started and have not ended.
     pub in_progress: u32,
-    /// What waits for the person.
+    /// Runs that wait for the desktop user.
     pub needs: AttentionCounts,
-    /// The last 24 hours, oldest first; the last one is under way.
+    /// The last 24 hours, oldest first; the last one is not over.
     pub hours: Vec<Hour>,
-    /// The last 7 days, oldest first; the last one is under way. Days are those of UTC.
+    /// The last 7 days in UTC, oldest first; the last one is not over.
     pub days: Vec<Day>,
-    /// How long the runs took that ended in these days.
+    /// The durations of the runs that ended in these days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took: Option<DurationStats>,
-    /// Every application that was not removed, oldest first.
+    /// Every application that is not removed, oldest first.
     pub applications: Vec<ApplicationNumbers>,
 }
 
@@ -39,17 +39,17 @@ impl Overview {
     }
 }
 
-/// Runs that wait for the person.
+/// Runs that wait for the desktop user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttentionCounts {
     /// Runs that await approval.
     pub approvals: u32,
-    /// Since when the one does that waits longest.
+    /// When the oldest of these began to wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_approval_at: Option<Timestamp>,
     /// Runs that await reconciliation.
     pub reconciliations: u32,
-    /// Since when the one does that waits longest.
+    /// When the oldest of these began to wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_reconciliation_at: Option<Timestamp>,
 }
@@ -61,7 +61,7 @@ pub struct Hour {
     pub began_at: Timestamp,
     /// Runs that were accepted in it.
     pub accepted: u32,
-    /// Runs that waited for a start when it ended, or wait now. There may have been more in between.
+    /// Runs that waited for a start at the end of the hour, or wait now. There may have been more in between.
     pub waiting: u32,
 }
 
@@ -74,30 +74,30 @@ pub struct Day {
     pub succeeded: u32,
     /// Runs that ended without an answer.
     pub failed: u32,
-    /// Runs that were stopped, or never begun.
+    /// Runs that were stopped, or cancelled before a start.
     pub cancelled: u32,
     /// Runs that were not started in time.
     pub expired: u32,
-    /// How long those took that had been started.
+    /// The durations of the runs that had been started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took: Option<DurationStats>,
 }
 
-/// How long runs took, from their start to their end. Correct to 5 %.
+/// Durations of runs from their start to their end. Correct to 5 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DurationStats {
-    /// Of so many runs.
+    /// The number of runs.
     pub runs: u32,
-    /// Half of them took no longer than these milliseconds.
+    /// The median in milliseconds.
     pub p50_ms: u64,
-    /// 95 in 100 took no longer.
+    /// The 95th percentile in milliseconds.
     pub p95_ms: u64,
 }
 
 /// The numbers of one application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApplicationNumbers {
-    /// Which one.
+    /// The application's identifier.
     pub app_id: ApplicationId,
     /// When one of its keys was last used, to about a minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ApplicationId, EndpointId, RunId};
 use crate::run::{Run, RunEvent, RunState};
 
-/// Lists runs of the device's applications, removed ones included. Filters narrow it down together.
+/// Lists runs of the device's applications, removed ones included. All filters must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListRuns {
-    /// At most so many, 1 to 100.
+    /// The size of the page, 1 to 100.
     pub limit: u32,
     /// Only runs older than this one: the `next` of the page before.
     #[serde(default)]
@@ -22,8 +22,8 @@ pub struct ListRuns {
     /// Only runs of this service.
     #[serde(default)]
     pub endpoint_id: Option<EndpointId>,
-    /// Only what this identifier is about: a run (`run_…`), the messages of a conversation (`conv_…`), or the run that was to
-    /// be stopped (`op_…`).
+    /// Only what this identifier names: a run (`run_…`), the messages of a conversation (`conv_…`), or the run of a
+    /// stop (`op_…`).
     #[serde(default)]
     pub find: Option<String>,
 }
@@ -31,16 +31,16 @@ pub struct ListRuns {
 /// Starts a run of one of the device's published services, as a caller would. The reply is the run, without its input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TryEndpoint {
-    /// Which service.
+    /// The service's identifier.
     pub endpoint_id: EndpointId,
-    /// The text that the assistant is given: 1 byte to 256 KiB.
+    /// The input's text for the assistant: 1 byte to 256 KiB.
     pub input: String,
 }
 
 /// A page of runs, newest first, without their inputs and results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunPage {
-    /// The runs. With filters that few runs fit a page may be short, or empty, and go on all the same.
+    /// The runs. With narrow filters a page may be short, or empty, although there are more.
     pub runs: Vec<Run>,
     /// Whether there may be older ones.
     pub has_more: bool,
@@ -49,10 +49,10 @@ pub struct RunPage {
     pub next: Option<RunId>,
 }
 
-/// Reads an application's runs whole, newest first, as many as fit one reply: for an export.
+/// Reads an application's full runs for an export, newest first, as many as fit one reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportRuns {
-    /// Whose runs; the application may be removed.
+    /// The application, which may be removed.
     pub app_id: ApplicationId,
     /// Only runs older than this one: the `next` of the reply before.
     #[serde(default)]
@@ -64,7 +64,7 @@ pub struct ExportRuns {
 pub struct RunExport {
     /// The runs, each with its first events; [`ShowRun`] has the others, if there are more.
     pub runs: Vec<RunDetail>,
-    /// Where the reply after this one begins: its `before`. There are no more without it.
+    /// Where the next reply begins: its `before`. Absent in the last reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<RunId>,
 }
@@ -72,12 +72,12 @@ pub struct RunExport {
 /// Shows one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShowRun {
-    /// Which run.
+    /// The run's identifier.
     pub run_id: RunId,
     /// Events after this sequence only.
     #[serde(default)]
     pub after: u64,
-    /// Wait up to so many seconds, at most 60, until there is an event after `after`.
+    /// Seconds to wait until there is an event after `after`, at most 60.
     #[serde(default)]
     pub wait_s: u32,
 }
@@ -87,13 +87,13 @@ pub struct ShowRun {
 pub struct RunDetail {
     /// The run.
     pub run: Run,
-    /// Its stored events after the sequence asked for, oldest first; at most 1,000, and about 1 MiB.
-    /// There are more while the last one's sequence is below the run's.
+    /// Its stored events after `after`, oldest first; at most 1,000, and about 1 MiB. There are more while the last
+    /// one's sequence is below the run's.
     pub events: Vec<RunEvent>,
 }
 
 impl RunDetail {
-    /// Whether no event follows those that are here; `after`: the sequence of the last one seen before.
+    /// Whether `events` reaches the run's newest event; `after` is the sequence of the last one seen before.
     pub fn is_complete(&self, after: u64) -> bool {
         self.events.last().is_none_or(|last| last.sequence.max(after) >= self.run.last_sequence)
     }

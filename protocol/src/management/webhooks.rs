@@ -10,9 +10,9 @@ use crate::time::Timestamp;
 use crate::words::words;
 
 words! {
-    /// With what a signature is computed.
+    /// The hash function of a signature.
     HashAlgorithm {
-        /// SHA-1: only for senders that know nothing better.
+        /// SHA-1: only for senders that support no other.
         Sha1 = "sha1",
         /// SHA-256.
         Sha256 = "sha256",
@@ -22,7 +22,7 @@ words! {
 }
 
 words! {
-    /// How a signature is written.
+    /// How a signature is encoded.
     SignatureEncoding {
         /// Two hexadecimal digits for each byte.
         Hex = "hex",
@@ -34,13 +34,13 @@ words! {
 words! {
     /// What became of a received event.
     ReceiptOutcome {
-        /// It made a run.
+        /// It started a run.
         Accepted = "accepted",
-        /// It is genuine, and the filter does not want it.
+        /// It is genuine, and the filter excludes it.
         Ignored = "ignored",
         /// It was answered with a problem.
         Refused = "refused",
-        /// It came before, and made its run then.
+        /// It was received before, and started its run then.
         Repeated = "repeated",
     }
 }
@@ -60,7 +60,7 @@ pub enum WebhookScheme {
 }
 
 impl WebhookScheme {
-    /// The word for it.
+    /// The scheme's name.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::StandardWebhooks {} => "standard_webhooks",
@@ -71,31 +71,31 @@ impl WebhookScheme {
     }
 }
 
-/// An HMAC of the body in a header, and where the event says what it is.
+/// An HMAC of the body in a header, and where the event has its identifier and type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlainHmac {
     /// The header with the signature.
     pub header: String,
-    /// With what it is computed.
+    /// The hash function.
     pub algorithm: HashAlgorithm,
-    /// How it is written.
+    /// How the signature is encoded.
     pub encoding: SignatureEncoding,
-    /// What stands before it in the header.
+    /// The text before the signature in the header.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
-    /// Where the event's identifier is: a header's name, or a path that begins with `$`. Without one, two events with the same
-    /// body are the same.
+    /// Where the event has its identifier: a header's name, or a path that begins with `$`. If absent, events with the
+    /// same body are the same event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_id: Option<String>,
-    /// Where its type is, likewise.
+    /// Where the event has its type, in the same form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_type: Option<String>,
 }
 
-/// Which events are wanted.
+/// Which events start runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookFilter {
-    /// Their types, each as it is or its beginning with a final `*`; empty: all.
+    /// Their types, each exact or a prefix with a final `*`; empty means all.
     #[serde(default)]
     pub event_types: Vec<String>,
     /// A condition in the Common Expression Language over `payload` and `event`.
@@ -103,26 +103,26 @@ pub struct WebhookFilter {
     pub condition: Option<String>,
 }
 
-/// What of an event becomes what of a run. Nothing else of a run can be reached.
+/// Which parts of an event become which parts of a run. An event can set only these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookMapping {
     /// The input's text: a template with paths, as in `{{ $.issue.title }}`.
     pub text: String,
-    /// The business user, if the event names none.
+    /// The subject, if the event names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// Where the event names the business user.
+    /// Where the event names the subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject_path: Option<String>,
-    /// Where the event names its conversation. With it, events become messages.
+    /// Where the event names its conversation. If set, events become messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_key: Option<String>,
-    /// Labels of the run, each with where its value is.
+    /// Labels of the run, each with the path of its value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
 }
 
-/// What its owner chooses about a webhook, all but its secret.
+/// A webhook's settings, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookSettings {
     /// Its name, for people.
@@ -131,14 +131,14 @@ pub struct WebhookSettings {
     pub endpoint_id: EndpointId,
     /// How the other system signs.
     pub scheme: WebhookScheme,
-    /// Which events are wanted.
+    /// Which events start runs.
     #[serde(default)]
     pub filter: WebhookFilter,
-    /// What becomes of them.
+    /// How an event becomes a run.
     pub mapping: WebhookMapping,
-    /// Genuine events a second, in the long run.
+    /// Genuine events accepted per second on average.
     pub requests_per_second: u32,
-    /// Whether bodies of events are kept with what became of them.
+    /// Whether event bodies are kept with the receipts.
     #[serde(default)]
     pub keep_bodies: bool,
 }
@@ -148,19 +148,19 @@ pub struct WebhookSettings {
 pub struct Webhook {
     /// Its identifier.
     pub hook_id: HookId,
-    /// For which application runs are made.
+    /// The application that its runs belong to.
     pub app_id: ApplicationId,
     /// What its owner chose.
     #[serde(flatten)]
     pub settings: WebhookSettings,
-    /// Whether events make runs.
+    /// Whether events start runs.
     pub enabled: bool,
     /// The address to register with the other system.
     pub address: String,
-    /// Until when the secret before the present one is good too.
+    /// Until when the previous secret is valid too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old_secret_until: Option<Timestamp>,
-    /// When something last came in, genuine or not.
+    /// When a request was last received, genuine or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_received_at: Option<Timestamp>,
     /// When it was created.
@@ -169,7 +169,7 @@ pub struct Webhook {
     pub updated_at: Timestamp,
 }
 
-/// A secret on its way. It is not shown where things are logged, and forgotten when it is dropped.
+/// A secret in transit. `Debug` does not show it, and it is wiped from memory on drop.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SecretText(pub Zeroizing<String>);
@@ -189,12 +189,12 @@ impl std::fmt::Debug for SecretText {
 /// Creates a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreateWebhook {
-    /// For which application.
+    /// The application's identifier.
     pub app_id: ApplicationId,
-    /// What is chosen.
+    /// The webhook's settings.
     pub settings: Box<WebhookSettings>,
-    /// The secret that the other system chose; without one, a new one is made. Where the scheme does not leave that to us, nothing
-    /// is genuine until the secret was given.
+    /// The secret that the other system chose; if absent, the gateway makes one. Where the scheme lets only the other
+    /// system choose, no event is genuine until its secret was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretText>,
 }
@@ -204,15 +204,15 @@ pub struct CreateWebhook {
 pub struct WebhookWithSecret {
     /// The record.
     pub webhook: Webhook,
-    /// The secret, if it was made here. It is shown this once.
+    /// The secret, if the gateway made it. It is shown only this once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretText>,
 }
 
-/// Lists webhooks that were not removed.
+/// Lists webhooks that are not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListWebhooks {
-    /// Only this application's.
+    /// Only webhooks of this application.
     #[serde(default)]
     pub app_id: Option<ApplicationId>,
 }
@@ -220,7 +220,7 @@ pub struct ListWebhooks {
 /// Shows a webhook with what it last received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShowWebhook {
-    /// Which one.
+    /// The webhook's identifier.
     pub hook_id: HookId,
 }
 
@@ -229,20 +229,20 @@ pub struct ShowWebhook {
 pub struct WebhookDetail {
     /// The record.
     pub webhook: Webhook,
-    /// What it last received, newest first.
+    /// Its latest receipts, newest first.
     pub receipts: Vec<WebhookReceipt>,
 }
 
-/// Something that a webhook received.
+/// One request that a webhook received.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookReceipt {
     /// Its identifier.
     pub receipt_id: ReceiptId,
-    /// When it came.
+    /// When it was received.
     pub received_at: Timestamp,
     /// What became of it.
     pub outcome: ReceiptOutcome,
-    /// Why, if it made no run.
+    /// Why it started no run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The sender's identifier for the event.
@@ -262,32 +262,32 @@ pub struct WebhookReceipt {
     pub body: Option<String>,
 }
 
-/// Changes a webhook. How it is signed stays of the same kind.
+/// Changes a webhook. The kind of its scheme cannot change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeWebhook {
-    /// Which one.
+    /// The webhook's identifier.
     pub hook_id: HookId,
-    /// What it is to be.
+    /// The new settings.
     pub settings: Box<WebhookSettings>,
 }
 
 /// Enables or disables a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnableWebhook {
-    /// Which one.
+    /// The webhook's identifier.
     pub hook_id: HookId,
-    /// Whether events are to make runs.
+    /// Whether events start runs.
     pub enabled: bool,
 }
 
 /// Gives a webhook another secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RollWebhookSecret {
-    /// Which one.
+    /// The webhook's identifier.
     pub hook_id: HookId,
-    /// Seconds for which the old one is still good, at most 30 days.
+    /// Seconds for which the old secret stays valid, at most 30 days.
     pub overlap_s: u32,
-    /// The secret that the other system chose; without one, a new one is made, where the scheme leaves that to us.
+    /// The secret that the other system chose; if absent, the gateway makes one, where the scheme allows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretText>,
 }
@@ -295,33 +295,33 @@ pub struct RollWebhookSecret {
 /// Removes a webhook for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoveWebhook {
-    /// Which one.
+    /// The webhook's identifier.
     pub hook_id: HookId,
 }
 
-/// Asks what an event would become. Nothing is submitted, and no signature is looked at.
+/// Shows what an event would become. It submits nothing and checks no signature.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestWebhook {
-    /// By this webhook.
+    /// The webhook to test with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_id: Option<HookId>,
-    /// As if it, or a webhook that is not there yet, were so.
+    /// Settings to test with instead, also of a webhook that does not exist yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<Box<WebhookSettings>>,
     /// The event.
     pub sample: WebhookSample,
 }
 
-/// An event to look at.
+/// The event for a test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "from", rename_all = "snake_case")]
 pub enum WebhookSample {
-    /// One that the webhook received, and whose body was kept.
+    /// An event that the webhook received, and whose body was kept.
     Receipt {
-        /// Which one.
+        /// The receipt's identifier.
         receipt_id: ReceiptId,
     },
-    /// One that somebody has at hand.
+    /// An event given in full.
     Given {
         /// Its headers.
         #[serde(default)]
@@ -344,30 +344,30 @@ pub struct WebhookTrial {
     pub outcome: TrialOutcome,
 }
 
-/// What becomes of an event.
+/// What would become of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum TrialOutcome {
-    /// This is submitted.
+    /// It would be submitted as this run.
     Submitted(MappedRun),
-    /// Nothing, and the sender is told that all is well.
+    /// It would start no run, and the sender would get a success.
     Ignored {
-        /// Why.
+        /// Why the event is ignored.
         reason: String,
     },
-    /// Nothing, and the sender is told so.
+    /// It would start no run, and the sender would get a problem.
     Refused {
-        /// Why.
+        /// Why the event is refused.
         reason: String,
     },
 }
 
-/// What an event says to a service.
+/// The run that an event becomes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MappedRun {
     /// The input's text.
     pub text: String,
-    /// The business user.
+    /// The subject.
     pub subject: String,
     /// The conversation that it is a message in.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! The events of a run that are kept.
+//! The stored events of a run.
 
 use std::fmt;
 use std::str::FromStr;
@@ -107,7 +107,7 @@ impl EventType {
         }
     }
 
-    /// Whether nothing happens in a run after it.
+    /// Whether it is the last event of a run.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::RunSucceeded | Self::RunFailed | Self::RunCancelled | Self::RunExpired)
     }

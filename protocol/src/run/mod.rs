@@ -1,4 +1,4 @@
-//! Runs: their states, the one transition table, outcomes, and the events that are kept.
+//! Runs: their states, the one transition table, outcomes, and stored events.
 
 mod event;
 mod outcome;
@@ -30,7 +30,7 @@ pub struct Input {
     pub more: Map<String, Value>,
 }
 
-// The record is http-api's, section "Records".
+// The record is defined in http-api, section "Records".
 /// A run as its owner sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

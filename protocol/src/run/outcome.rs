@@ -99,7 +99,7 @@ pub struct Usage {
     pub active_seconds: f64,
 }
 
-/// How a run ended. The executor makes exactly one for each run it started.
+/// How a run ended. The executor makes exactly one for each started run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Outcome {
@@ -107,21 +107,21 @@ pub enum Outcome {
     Succeeded {
         /// The answer.
         result: RunResult,
-        /// What it took.
+        /// What it used up.
         usage: Usage,
     },
     /// It ended without an answer.
     Failed {
-        /// Why.
+        /// The error that ended it.
         error: RunError,
-        /// What it took.
+        /// What it used up.
         usage: Usage,
     },
     /// It was stopped.
     Cancelled {
-        /// Whether it may have changed anything before.
+        /// Whether it may have changed anything before the stop.
         effects: Effects,
-        /// What it took.
+        /// What it used up.
         usage: Usage,
     },
 }

@@ -36,7 +36,7 @@ pub enum StateReasonCode {
 }
 
 impl StateReasonCode {
-    /// The reason in words.
+    /// The code with its message for people.
     pub fn reason(self) -> StateReason {
         let message = match self {
             Self::DeviceOffline => {

@@ -147,7 +147,7 @@ impl FromStr for RunState {
     }
 }
 
-/// A text is none of the words that were possible there.
+/// The error for a text that is none of the expected words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not one of the possible words")]
 pub struct UnknownWord;

@@ -1,4 +1,4 @@
-//! One golden file: reads it, compares samples with it both ways, writes it anew when that is asked for.
+//! One golden file: reads it, compares samples with it both ways, and rewrites it on request.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-/// One golden file: what stands in it, and what ought to.
+/// One golden file: its stored and its expected content.
 pub(crate) struct Golden {
     path: PathBuf,
     stored: BTreeMap<String, Box<RawValue>>,
@@ -46,7 +46,7 @@ impl Golden {
         self.seen.iter().find(|(known, _)| known == name).expect("listed").1.clone()
     }
 
-    /// Nothing may be left over: a sample nobody lists says that a variant disappeared.
+    /// Checks that no stored sample is left over: one that is not listed means that a variant disappeared.
     pub(crate) fn close(self) {
         if self.rewrite {
             let lines: Vec<_> = self.seen.iter().map(|(name, text)| format!("  {name:?}: {text}")).collect();

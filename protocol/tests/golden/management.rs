@@ -1,4 +1,4 @@
-//! What the desktop asks of its gateway, and the replies.
+//! Samples of management requests and their replies.
 
 use deskgate_protocol::conversation::ConversationState;
 use deskgate_protocol::delivery::*;

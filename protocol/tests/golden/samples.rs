@@ -1,4 +1,4 @@
-//! The values that samples of several files share.
+//! Sample values that several files use.
 
 use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ pub(crate) fn run_event() -> RunEvent {
     }
 }
 
-/// Only the members that every run has.
+/// A run with only the members that every run has.
 pub(crate) fn young_run() -> Run {
     Run {
         run_id: run_id(),
@@ -123,7 +123,7 @@ pub(crate) fn young_run() -> Run {
     }
 }
 
-/// Every member at once, which no real run has.
+/// A run with every member at once, which no real run has.
 pub(crate) fn old_run() -> Run {
     Run {
         conversation_id: Some(id(8)),

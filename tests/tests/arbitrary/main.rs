@@ -1,11 +1,11 @@
-//! Whatever comes in: the judges of the fuzzer's targets (`fuzz/judges`), with their seeds and with seeds bent at random.
+//! Arbitrary input: the judges of the fuzz targets (`fuzz/judges`), with their seeds and random mutations of them.
 
 #[path = "../../../fuzz/bend.rs"]
 mod bend;
 #[path = "../../../fuzz/judges/mod.rs"]
 mod judges;
 
-/// Throws the seeds of a target, and so many bent ones, at its judge.
+/// Runs a target's judge with its seeds, and with this many mutated ones.
 fn throw(target: &str, cases: u32, judge: fn(&[u8])) {
     bend::throw(target, cases, |bytes| {
         judge(bytes);

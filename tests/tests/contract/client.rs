@@ -1,4 +1,4 @@
-//! A client that somebody else's generator made from the document.
+//! A client that a third-party generator made from the API document.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A gateway and a desktop with one service, and programs that call it as a backend does.
+//! A gateway and a desktop with one service, and the programs that call it like a backend.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -8,13 +8,13 @@ use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice, bina
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// No program that calls takes longer.
+/// The longest time for a calling program.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// Limits for a caller that asks more often than a backend does.
+/// Limits for a caller that sends more requests than a backend does.
 const HIGH_RATE_SETTINGS: [&str; 2] = ["limits.requests_per_second=100000", "limits.burst=100000"];
 
-/// Stops everything when it is dropped.
+/// The running system. It stops when this is dropped.
 pub(crate) struct ContractFixture {
     pub(crate) backend: Backend,
     pub(crate) base_url: String,
@@ -37,13 +37,13 @@ impl ContractFixture {
         Self { backend, base_url, hook, folder, _running: (device, gateway, postgres, work) }
     }
 
-    /// Where programs of callers stand.
+    /// The folder of the callers' programs.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Runs a program with what a backend knows in its environment. Returns what it printed; a
-    /// program that fails, or takes too long, fails the test.
+    /// Runs a program with a backend's values in its environment. Returns its output; a program that fails, or takes
+    /// too long, fails the test.
     pub(crate) async fn run(&self, program: &Path, arguments: &[&str]) -> String {
         let own = std::env::var("PATH").unwrap_or_default();
         let mut command = Command::new(program);
@@ -60,7 +60,7 @@ impl ContractFixture {
             .env("SUBJECT", "customer-1")
             .env("HOOK_URL", &self.hook.0)
             .env("HOOK_SECRET", &self.hook.1)
-            // So that what Go compiles of its own is compiled once.
+            // So that Go compiles its own packages only once.
             .env("GOCACHE", tools().join("../../go"))
             .stdin(Stdio::null())
             .kill_on_drop(true);
@@ -80,7 +80,7 @@ impl ContractFixture {
     }
 }
 
-/// A webhook of the shop: where it receives, and its secret.
+/// The shop's webhook: its address, and its secret.
 async fn webhook(device: &TestDevice, base_url: &str, service: &str) -> (String, String) {
     let place = ["--app", "shop", "--service", service, "--scheme", "standard", "--event-type", "ticket.*"];
     let mapping = ["--text", "{{ $.ticket.title }}", "--subject", "customer-1", "--subject-path", "$.ticket.customer"];

@@ -7,15 +7,15 @@ use crate::fixture::ContractFixture;
 /// One block of code in a guide.
 #[derive(Debug, PartialEq, Eq)]
 struct Example {
-    /// Where it begins, as `runs.md:17`.
+    /// Its position, such as `runs.md:17`.
     place: String,
     language: String,
-    /// What it must print, among other things.
+    /// A text that it must print.
     prints: String,
     code: String,
 }
 
-/// The programs in a guide. Before each stands `<!-- prints: … -->`, so that none can pass unseen.
+/// The programs in a guide. Each has `<!-- prints: … -->` before it, so that none can pass without a check.
 fn examples(name: &str, text: &str) -> Vec<Example> {
     let mut found = Vec::new();
     let mut announced = None;
@@ -49,7 +49,7 @@ impl Example {
             "php" => ("php", "php", &[]),
             _ => ("node", "mjs", &[]),
         };
-        // What no test needs otherwise is not installed for it.
+        // Libraries that no other test needs are not installed for it.
         if ["go", "ruby", "php"].contains(&program) && !is_installed(program) {
             println!("SKIPPED: {}: {program} is missing", self.place);
             return;

@@ -1,5 +1,5 @@
-//! What callers are told of the API, held against the real programs: the guides' examples are run, a
-//! generated client does the whole journey, and a machine looks for what the document does not say.
+//! The API's documentation against the real programs: the guides' examples are run, a generated client does the whole
+//! journey, and a tool searches for behaviour that the document does not describe.
 
 mod client;
 mod fixture;

@@ -1,4 +1,4 @@
-//! Schemathesis reads the document, makes requests that fit it and requests that do not, and compares.
+//! Schemathesis reads the document, sends valid and invalid requests, and compares the answers.
 
 use crate::fixture::{ContractFixture, beside, tool};
 

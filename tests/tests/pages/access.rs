@@ -1,4 +1,4 @@
-//! Pausing and enabling access to everything that this computer published.
+//! Pausing and enabling access to all published services of this computer.
 
 use deskgate_tests::{Browser, TestDevice};
 use serde_json::json;
@@ -25,7 +25,7 @@ async fn access_is_paused_and_enabled_in_a_dialog_and_by_keys_alone() {
     page.wait_for_visible("header >> text=Access paused").await;
     assert!(!enabled(&device).await);
 
-    // By keys alone, from the top of a fresh page.
+    // Only with the keyboard, from the top of a fresh page.
     page.reload().await;
     let mut steps = 0;
     while page.evaluate("document.activeElement.getAttribute('href')").await != json!("/access") {
@@ -48,7 +48,7 @@ async fn access_is_paused_and_enabled_in_a_dialog_and_by_keys_alone() {
     page.wait_for_visible("header >> text=Access enabled").await;
     assert!(enabled(&device).await);
 
-    // A change that was made elsewhere is seen without anybody's doing.
+    // A change that was made elsewhere shows by itself.
     device.cli(&["access", "pause"]).await.ok();
     page.wait_for_visible("header >> text=Access paused").await;
 }

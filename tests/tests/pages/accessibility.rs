@@ -1,6 +1,6 @@
-//! Whether a page is fit for everybody: by the guidelines' rules in light and dark, and in a narrow window.
+//! Accessibility of the pages: the guidelines' rules in light and dark, and in a narrow window.
 //!
-//! With `DESKGATE_SCREENS=FOLDER` (`make screens`) it takes a picture of each besides.
+//! With `DESKGATE_SCREENS=FOLDER` (`make screens`) it also takes a screenshot of each page.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use deskgate_tests::browser::BrowserPage;
 
 const WIDE_PIXELS: u32 = 1100;
 const NARROW_PIXELS: u32 = 420;
-/// Rules that depend on the theme; the others are asked once.
+/// Rules that depend on the theme; the others are checked once.
 const THEME_RULES: [&str; 2] = ["color-contrast", "link-in-text-block"];
 
-/// Where pictures go, if any are wanted, and what stands before their names.
+/// Collects findings, and takes screenshots with a name prefix if they are wanted.
 pub(crate) struct AccessibilityChecker {
     pictures: Option<PathBuf>,
     computer: &'static str,
@@ -25,7 +25,7 @@ impl AccessibilityChecker {
         Self { pictures, computer, findings: Vec::new(), seen: 0 }
     }
 
-    /// Looks at a page as it stands, in both themes, wide and narrow.
+    /// Checks a page in its present state, in both themes, wide and narrow.
     pub(crate) async fn judge(&mut self, page: &BrowserPage, name: &str) {
         self.seen += 1;
         let mut found = page.accessibility_findings(None).await;

@@ -1,4 +1,4 @@
-//! An application from its creation to its place under Removed, and forms that fail.
+//! An application from its creation to the list of removed ones, and forms that fail.
 
 use deskgate_tests::browser::BrowserPage;
 use deskgate_tests::{Browser, Folder, TestDevice};
@@ -6,10 +6,10 @@ use serde_json::json;
 
 use crate::{FIELDS_JS, text};
 
-/// Longer than any test: what is not stopped never ends.
+/// Longer than any test: such a run ends only by a stop.
 const ENDLESS_RUN_MS: u64 = 3_600_000;
 
-/// The key that the page shows, which then is shown no more.
+/// Confirms that the shown key is stored; it is then shown no more. Returns the key.
 async fn stored(page: &BrowserPage) -> String {
     let key = page.text("#key").await;
     assert!(key.starts_with("dgk_"), "{key}");
@@ -35,7 +35,7 @@ async fn an_application_is_created_keyed_disabled_and_removed() {
     page.click("text=Create application").await;
     page.wait_for_visible("h1 >> text=Key created").await;
     let first = stored(&page).await;
-    // Something is under way when it is disabled.
+    // A run is in progress when it is disabled.
     let folder = Folder::new();
     let slow = folder.slow_answer(ENDLESS_RUN_MS, "never");
     let endpoint_id = device.add_service("Billing", "Ask", &folder, &["--model", &slow]).await;
@@ -88,8 +88,8 @@ async fn an_application_is_created_keyed_disabled_and_removed() {
     page.wait_for_visible("[role=alert] >> text=Nothing was changed").await;
     page.fill("#confirm", "Billing").await;
     page.click("button >> text=Disable application").await;
-    // The page hears by itself that the run has ended, and then lets it be completed. If the run ended while the application
-    // was being disabled, there is nothing left to complete.
+    // The page learns by itself that the run has ended, and then offers completion. If the run ended while the
+    // application was being disabled, there is nothing left to complete.
     page.wait_for_visible("#state form button:enabled, #state a[href$='/remove']").await;
     if page.count("#state form button:enabled").await > 0 {
         page.click("button:enabled >> text=Complete disabling").await;

@@ -1,4 +1,4 @@
-//! The inbox, as somebody sees it who had it open all the time.
+//! The approvals page, kept open in a browser.
 
 use deskgate_protocol::Timestamp;
 use deskgate_tests::browser::BrowserPage;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{text, writer, written};
 
-/// How late an open page may show a request: far more than it takes, so that a busy computer is no failure.
+/// How late an open page may show a request: far longer than it needs, so that a busy computer is no failure.
 const MAX_DELAY_MS: i64 = 5_000;
 
 async fn the_only_request(device: &TestDevice) -> Value {
@@ -21,7 +21,7 @@ async fn the_only_request(device: &TestDevice) -> Value {
     .await
 }
 
-/// Waits for the card of a request, and returns how long after the question it was there.
+/// Waits for the card of a request, and returns how long after the request it appeared.
 async fn shown(page: &BrowserPage, device: &TestDevice) -> i64 {
     let seen = page.wait_for_visible("[data-card] >> text=reply.txt").await;
     let request = the_only_request(device).await;
@@ -48,7 +48,7 @@ async fn an_open_inbox_shows_a_request_at_once_and_every_answer_counts() {
     for part in ["Write", "shop", "I save it.", "nobody verified", "+Dear customer"] {
         assert!(card.contains(part), "{part} is missing in: {card}");
     }
-    // Two keys, never one.
+    // Approval takes two keys, never one.
     page.press("j").await;
     page.press("a").await;
     assert_eq!(page.evaluate("document.activeElement.textContent").await, json!("Allow this once"));
@@ -82,7 +82,7 @@ async fn a_request_that_was_decided_elsewhere_goes_away_and_a_late_answer_is_tol
     page.goto("/approvals").await;
     let run_id = backend.submit("Answer.").await;
     shown(&page, &device).await;
-    // One that was loaded before the decision, and hears of nothing.
+    // A page that was loaded before the decision, and receives no updates.
     let deaf = page.tab().await;
     deaf.goto(&page.url().await).await;
     deaf.evaluate("document.querySelectorAll('[data-live]').forEach((part) => part.removeAttribute('data-live'))")

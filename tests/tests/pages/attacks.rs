@@ -1,5 +1,5 @@
-//! Requests that no owner sends: other hosts, other origins, other sessions. Each carries a good cookie and a good token, so
-//! that nothing but the one thing that is wrong with it stands in the way.
+//! Hostile requests: other hosts, other origins, other sessions. Each carries a valid cookie and a valid token, so that
+//! only the one wrong thing can be the reason for its refusal.
 
 use std::collections::BTreeSet;
 
@@ -114,7 +114,7 @@ async fn only_its_own_pages_change_something_and_only_with_the_session_s_token(d
     assert!(!enabled(device).await, "and this, from its own page, does");
 }
 
-/// The addresses that the forms of a page send to.
+/// The target addresses of a page's forms.
 fn actions(page: &str) -> impl Iterator<Item = &str> {
     let forms = page.split("<form method=\"post\" action=\"").skip(1);
     forms.filter_map(|rest| rest.split('"').next())
@@ -207,7 +207,7 @@ async fn every_answer_says_what_a_browser_may_do_with_it_and_none_opens_it_to_ot
         ] {
             assert_eq!(answer.header(name), value, "{name} of {path}: {answer:?}");
         }
-        // The live stream has its own word for the same.
+        // The live stream has its own text for the same refusal.
         assert!(["no-store", "no-cache"].contains(&answer.header("cache-control")), "{path}: {answer:?}");
         let open = answer.headers.iter().find(|(name, _)| name.starts_with("access-control-"));
         assert_eq!(open, None, "{path}");

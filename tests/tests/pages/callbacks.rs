@@ -1,4 +1,4 @@
-//! Where an application's events go, from the first address to what was sent again.
+//! An application's callback, from the first address to repeated deliveries.
 
 use deskgate_tests::{Browser, TestDevice};
 use serde_json::json;
@@ -18,7 +18,7 @@ async fn a_callback_is_set_tested_and_what_failed_is_sent_again() {
     page.click("text=Events and callbacks").await;
     page.wait_for_visible("text=Nothing is sent.").await;
 
-    // A form that fails keeps what was in it.
+    // A form that fails keeps its values.
     page.fill("#url", "https://localhost/hook").await;
     page.tick("input[value='run.started']", true).await;
     let filled = page.evaluate(FIELDS_JS).await;
@@ -29,7 +29,7 @@ async fn a_callback_is_set_tested_and_what_failed_is_sent_again() {
     assert_eq!(page.evaluate(FIELDS_JS).await, filled);
     assert_eq!(page.evaluate("document.querySelector('#url').getAttribute('aria-invalid')").await, json!("true"));
 
-    // Nobody ever has a name under invalid (RFC 6761).
+    // Names under invalid never exist (RFC 6761).
     page.fill("#url", "https://hooks.invalid/in").await;
     page.click("button >> text=Set callback").await;
     let secret = page.text("#secret").await;
@@ -53,7 +53,7 @@ async fn a_callback_is_set_tested_and_what_failed_is_sent_again() {
     page.click("text=Send again…").await;
     page.wait_for_visible("dialog[open] >> text=with the same event ID").await;
     page.click("dialog button >> text=Send again").await;
-    // What comes of it shows without a step of anybody's.
+    // The result shows by itself.
     page.wait_for_visible("#attempts tbody tr:nth-child(2)").await;
 
     page.goto("/deliveries").await;

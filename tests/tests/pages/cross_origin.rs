@@ -1,4 +1,4 @@
-//! A page of somebody else's on this computer, in the browser that is signed in: the same site, and another origin.
+//! A foreign page on this computer, in the signed-in browser: the same site, and another origin.
 
 use axum::Router;
 use axum::response::Html;
@@ -31,7 +31,7 @@ async fn a_page_of_another_origin_gets_nothing_and_changes_nothing() {
     nothing_is_posted_read_or_framed_from_elsewhere(&browser, &device, &page, &other).await;
 }
 
-/// A page that is signed in, and somebody else's page beside it.
+/// A signed-in page, and a foreign page beside it.
 async fn beside(browser: &Browser, device: &TestDevice) -> (BrowserPage, BrowserPage) {
     let page = browser.signed_in(device).await;
     let other = page.tab().await;
@@ -48,7 +48,7 @@ async fn nothing_is_posted_read_or_framed_from_elsewhere(
     device.cli(&["access", "enable"]).await.ok();
     let origin = page.origin().await;
     page.goto("/access").await;
-    // As if it had got hold of the token too.
+    // As if the foreign page had the token too.
     let token = page.evaluate("document.querySelector('[name=token]').value").await;
     let token = token.as_str().expect("text");
     browser.tolerate(Some("")).await;
@@ -87,7 +87,7 @@ async fn nothing_is_posted_read_or_framed_from_elsewhere(
     assert!(!framed.to_string().contains("token"), "{framed}");
     assert_eq!(other.count("iframe >> internal:control=enter-frame >> form").await, 0, "it was framed");
 
-    // The answer to a posted form takes this page's place, so it comes last.
+    // The answer to a posted form replaces this page, so it comes last.
     other
         .evaluate(&format!(
             "(() => {{
@@ -103,7 +103,7 @@ async fn nothing_is_posted_read_or_framed_from_elsewhere(
     assert!(enabled(device).await, "something was changed");
     browser.tolerate(None).await;
 
-    // The same from the page itself, so that all this could have gone the other way.
+    // The same from the signed-in page succeeds, so the refusals above mean something.
     page.click("main button >> text=Pause access").await;
     page.wait_for_visible("header >> text=Access paused").await;
 }

@@ -1,4 +1,4 @@
-//! Every page that links lead to, and those that only trouble leads to, is fit for everybody: in light and dark, wide and narrow.
+//! Accessibility of every linked page, and of those that only problems lead to: in light and dark, wide and narrow.
 
 use deskgate_tests::browser::{BrowserPage, WindowOptions};
 use deskgate_tests::{Browser, Folder, TestDevice};
@@ -9,7 +9,7 @@ use crate::accessibility::AccessibilityChecker;
 use crate::raw_http::{RawSession, kind};
 use crate::{text, writer};
 
-/// Looks at all that links lead to.
+/// Checks all linked pages.
 async fn all(judge: &mut AccessibilityChecker, page: &BrowserPage, device: &TestDevice) {
     let hand = RawSession::signed_in(device).await;
     let mut names: Vec<String> = Vec::new();
@@ -35,13 +35,13 @@ async fn every_page_of_a_fresh_computer_is_fit_for_everybody() {
     let mut judge = AccessibilityChecker::of("fresh");
     all(&mut judge, &page, &device).await;
 
-    // Where only trouble leads to.
+    // The pages that only problems lead to.
     let link = device.page_link().await;
     let stranger = browser.window(WindowOptions::default()).await;
     let origin = page.origin().await;
     stranger.goto(&format!("{origin}/")).await;
     judge.judge(&stranger, "sign-in").await;
-    // Chromium says so of every page that comes under a name without HTTPS.
+    // Chromium warns so about every page with a host name and without HTTPS.
     browser.tolerate(Some("Cross-Origin-Opener-Policy")).await;
     stranger.goto(&origin.replace("127.0.0.1", "rebound.example")).await;
     stranger.wait_for_visible("h1 >> text=Not at this address").await;
@@ -92,7 +92,7 @@ async fn every_page_of_a_computer_in_use_is_fit_for_everybody() {
     page.goto("/approvals").await;
     page.click("[data-allow]").await;
     backend.wait_for_end(&run_id).await;
-    // What is there and was not read is not written over, so nobody would be asked.
+    // A file that was not read before is not overwritten, so there would be no request.
     std::fs::remove_file(folder.path().join("reply.txt")).expect("it was written");
     let message = backend.say(&talk, 1, "Take your time.").await.expect("answered");
     backend.wait_for_state(text(&message.body, "/run_id"), "awaiting_approval").await;

@@ -1,15 +1,15 @@
-//! From the sign-in link of a fresh agent to a finished test run, as a newcomer goes who follows the overview's first steps.
+//! From the sign-in link of a fresh agent to a finished test run, by the overview's first steps.
 
 use deskgate_tests::browser::{BrowserPage, WindowOptions};
 use deskgate_tests::{Browser, Folder, TestDevice};
 
 use crate::{agree, choose, enabled, text};
 
-/// What the scripted assistant is asked, and what is in its answer.
+/// The question for the scripted assistant, and a text of its answer.
 const QUESTION_TEXT: &str = "Which order is due on Friday?";
 const ANSWER_TEXT: &str = "4711";
 
-/// The one run there is, by the command line's word.
+/// Waits until the command line shows the only run as done.
 async fn the_run_is_done(device: &TestDevice) {
     let listed = device.cli(&["runs", "list"]).await.ok();
     let [run] = &listed["runs"].as_array().expect("a list")[..] else { panic!("{listed}") };
@@ -53,7 +53,7 @@ async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_mouse() {
     page.click("#steps a >> text=Try it").await;
     page.fill("#input", QUESTION_TEXT).await;
     page.click("text=Start a test run").await;
-    // Nobody loads the page again.
+    // The page is not reloaded.
     page.wait_for_visible("#state >> text=Succeeded").await;
     page.wait_for_visible("#result >> text=orders.txt").await;
     page.click("nav >> text=Overview").await;
@@ -109,7 +109,7 @@ async fn a_newcomer_gets_from_the_link_to_a_finished_test_run_by_keys_alone() {
     focus_stays_when_what_has_it_is_replaced(&device, &page).await;
 }
 
-/// Escape leaves a question, and focus is again on what opened it, also when that was replaced meanwhile.
+/// Escape closes a question, and focus returns to the element that opened it, even if that was replaced meanwhile.
 async fn question_is_left_where_it_was_asked(device: &TestDevice, page: &BrowserPage) {
     choose(page, "link", "Enable access…").await;
     page.wait_for_visible("dialog >> text=Enable access?").await;

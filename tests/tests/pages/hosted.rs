@@ -1,4 +1,4 @@
-//! A hosted gateway: its user signs in through the pages of an issuer that others wrote, and works over that line.
+//! A hosted gateway: its user signs in through the pages of a third-party issuer, and works over that connection.
 
 use deskgate_tests::issuer::{CLIENT_ID, Issuer};
 use deskgate_tests::wait::{until, until_within};
@@ -13,14 +13,14 @@ use tempfile::TempDir;
 
 use crate::text;
 
-/// A minute is enough for an issuer's tokens of twenty seconds.
+/// Longer than several of the issuer's tokens, which last twenty seconds.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(90);
 
 fn address(gateway: &GatewayProcess) -> String {
     format!("http://{}", gateway.http().get())
 }
 
-/// Begins a sign-in on the command line, and has this person finish it in the browser.
+/// Begins a sign-in on the command line, and finishes it as this person in the browser.
 async fn sign_in(device: &TestDevice, issuer: &Issuer, browser: &Browser, name: &str) {
     let invitation = device.cli(&["connection", "sign-in", "--no-wait"]).await.ok();
     issuer.accept(browser, text(&invitation, "/verification_uri_complete"), name).await;
@@ -71,7 +71,7 @@ async fn somebody_signs_in_in_a_browser_and_a_run_finishes_over_the_hosted_line(
     assert!(complete.as_str().expect("an address").contains(&code), "{code} in {complete}");
     assert!(page.accessibility_findings(None).await.is_empty());
     issuer.accept(&browser, complete.as_str().expect("an address"), "ada").await;
-    // Without a step of anybody's on this page.
+    // This page shows it by itself.
     page.wait_for_visible("#account >> text=Signed in with an account of").await;
     page.click("button >> text=Test connection").await;
     page.wait_for_visible("#tested >> text=The gateway let this device in").await;
@@ -92,7 +92,7 @@ async fn somebody_signs_in_in_a_browser_and_a_run_finishes_over_the_hosted_line(
     let run = backend.wait_for_end(&backend.submit("what stands here?").await).await;
     assert_eq!(run["state"], "succeeded", "{run}");
 
-    // Neither half writes a token down where it does not belong.
+    // Neither half writes a token outside its place.
     let logs = device.log().own() + &gateway.log().own();
     assert!(!logs.contains("eyJ"), "a token is in a log");
 
@@ -105,7 +105,7 @@ async fn somebody_signs_in_in_a_browser_and_a_run_finishes_over_the_hosted_line(
     page.goto("/connection").await;
     page.wait_for_visible("#account >> text=Nobody is signed in").await;
 
-    // The device is ada's, whoever signs in on it.
+    // The device stays ada's, even if another account signs in on it.
     sign_in(&device, &issuer, &browser, "eve").await;
     let refused = device.wait_for_line_state("refused").await;
     assert_eq!(refused["line"]["refused"]["code"], "other_account", "{refused}");
@@ -128,7 +128,7 @@ async fn a_line_outlasts_its_tokens_and_an_issuer_that_is_away_for_a_while() {
         })
         .await;
     };
-    // Longer than two tokens last.
+    // Longer than the lifetime of two tokens.
     refreshes(4).await;
     assert_eq!(device.wait_until_connected().await["line"]["since"], since, "the same line");
 
@@ -185,11 +185,11 @@ async fn the_line_stands_on_tls_and_whoever_shows_another_certificate_is_given_n
     sign_in(&device, &issuer, &browser, "ada").await;
     let status = device.wait_until_connected().await;
     assert_eq!(status["mode"], "hosted", "{status}");
-    // What is published goes to the gateway over that line.
+    // A publication goes to the gateway over that connection.
     let place = Folder::new();
     device.publish(&gateway, "shop", &place, &[]).await;
 
-    // The same address, and somebody else's certificate: as somebody between the two would have.
+    // The same address with a foreign certificate, as an attacker between the two would have.
     device.stop(Signal::TERM).await;
     device.trust_certificate(&other);
     device.start().await;

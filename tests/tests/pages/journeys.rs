@@ -1,4 +1,4 @@
-//! Connection, settings and health, as their owner goes through them.
+//! Connection, settings and health pages, as their owner uses them.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::accessibility::AccessibilityChecker;
 use crate::{FIELDS_JS, enabled, text, writer};
 
-/// Of some server's key.
+/// The pin of an unrelated server's key.
 const HOST_KEY_PIN: &str = "SHA256:5TYAUnj1p7hSySxwLSzuo2ncngeS76sPafw9EyRvV6g";
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn each_mode_of_the_connection_keeps_its_own_draft_and_another_mode_pauses
     judge.sentence(4);
 }
 
-/// Fills the form of a remote gateway where nobody is.
+/// Fills the form of a remote gateway at an address without a server.
 async fn remote(page: &BrowserPage) {
     page.fill("#ssh-address", "127.0.0.1:9").await;
     page.fill("#host-key", HOST_KEY_PIN).await;
@@ -75,7 +75,7 @@ async fn a_save_that_fails_keeps_every_field(page: &BrowserPage, judge: &mut Acc
     page.click("button >> text=Save >> nth=0").await;
     page.wait_for_visible("[role=alert] >> a[href='#host-key']").await;
     assert_eq!(page.evaluate(FIELDS_JS).await, before);
-    // A key that belongs to a backend is named, and is nowhere any more.
+    // A key of the wrong kind is named in the error, and is not stored anywhere.
     let key = ApplicationKey::generate(KeyId::new());
     page.fill("#control-token", key.reveal()).await;
     page.click("button >> text=Save >> nth=0").await;
@@ -156,7 +156,7 @@ async fn health(device: &TestDevice, page: &BrowserPage, judge: &mut Accessibili
     page.wait_for_visible("text=Nothing is wrong").await;
     page.wait_for_visible("#live >> text=● live").await;
     mode(0o644);
-    // Who looks next, here the command line, tells the open page too.
+    // The next look, here by the command line, also updates the open page.
     device.cli(&["doctor"]).await;
     page.wait_for_visible("#problems article >> text=A private file is open to others").await;
     page.wait_for_visible("nav .count").await;
@@ -222,7 +222,7 @@ async fn a_click_on_a_notification_leads_to_the_request_itself() {
     page.click("[data-card]:target [data-allow]").await;
     assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "succeeded");
 
-    // By hand to any page, and to none of another's.
+    // A typed link to any own page is followed, and one to a foreign page is not.
     let link = device.plain_cli(&["open", "--print", "runs"]).await.stdout;
     page.goto(link.trim()).await;
     page.wait_for_visible("h1 >> text=Runs").await;

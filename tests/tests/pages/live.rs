@@ -1,4 +1,4 @@
-//! Pages that stay open while the agent goes and comes back, and pages of two agents in one browser.
+//! Pages that stay open while the agent stops and starts again, and pages of two agents in one browser.
 
 use std::net::TcpListener;
 
@@ -10,7 +10,7 @@ use crate::enabled;
 #[tokio::test]
 async fn a_page_keeps_its_content_while_the_agent_is_away_and_is_fresh_when_it_is_back() {
     let Some(browser) = Browser::start().await else { return };
-    // While it is away, agents of other tests may take the usual ports; so it has another one.
+    // Meanwhile agents of other tests may take the usual ports, so it has another one.
     let usual: Vec<_> = (7420..7440).filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok()).collect();
     let mut device = TestDevice::built_in().await;
     drop(usual);
@@ -28,13 +28,13 @@ async fn a_page_keeps_its_content_while_the_agent_is_away_and_is_fresh_when_it_i
     page.wait_for_visible("#live >> text=● live").await;
     browser.tolerate(None).await;
     page.wait_for_visible("header >> text=connected").await;
-    // It is live again, and not only says so.
+    // The page is really live again.
     let before = enabled(&device).await;
     device.cli(&["access", if before { "pause" } else { "enable" }]).await.ok();
     page.wait_for_visible(if before { "header >> text=Access paused" } else { "header >> text=Access enabled" }).await;
 }
 
-/// Answers come half a second late, as on a busy computer, so that the second change falls into the first one's refresh.
+/// Answers are half a second late, as on a busy computer, so that the second change falls into the first one's refresh.
 #[tokio::test]
 async fn a_change_during_a_refresh_is_shown_too() {
     let Some(browser) = Browser::start().await else { return };

@@ -1,4 +1,4 @@
-//! The management pages, in a real browser and by hand-written requests, against the real agent.
+//! The management pages, in a real browser and by raw requests, against the real agent.
 
 mod access;
 mod accessibility;
@@ -22,12 +22,12 @@ use deskgate_tests::browser::BrowserPage;
 use deskgate_tests::{Backend, Folder, TestDevice};
 use serde_json::{Value, json};
 
-/// A member of a JSON document that is text.
+/// A text member of a JSON document.
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("no text at {pointer} in {value}"))
 }
 
-/// A service that writes `reply.txt` when it is allowed to, and answers with what it was told.
+/// A service that writes `reply.txt` after approval, and answers with the tool's result.
 async fn writer(device: &TestDevice, folder: &Folder) -> Backend {
     let write = json!({ "tool": "Write", "arguments": { "file_path": "reply.txt", "content": "Dear customer\n" } });
     let model = folder.script("writer", json!([{ "text": "I save it." }, write, { "text": "{{last_tool_result}}" }]));
@@ -40,15 +40,15 @@ async fn choose(page: &BrowserPage, role: &str, name: &str) {
     page.press("Enter").await;
 }
 
-/// Says yes to the question that is open: focus begins on Cancel, and comes to the answer.
+/// Confirms the open question: focus begins on Cancel, and moves to the answer.
 async fn agree(page: &BrowserPage, question: &str, answer: &str) {
     page.wait_for_visible(&format!("dialog >> text={question}")).await;
-    // Who presses Enter at once changes nothing.
+    // Enter at once changes nothing.
     page.has_focus("link", "Cancel").await;
     choose(page, "button", answer).await;
 }
 
-/// Everything that somebody can fill in, with what is in it, as text.
+/// All fields of a page with their values, as text.
 const FIELDS_JS: &str =
     "JSON.stringify([...document.querySelectorAll('main form :is(input, textarea, select):not([type=hidden])')]
     .map((field) => [field.name, field.type, field.value, field.checked]))";
@@ -57,7 +57,7 @@ fn written(folder: &Folder) -> Option<String> {
     std::fs::read_to_string(folder.path().join("reply.txt")).ok()
 }
 
-/// Whether access is enabled, by the command line's word.
+/// Whether access is enabled, by the command line.
 async fn enabled(device: &TestDevice) -> bool {
     device.status().await["access"]["enabled"].as_bool().expect("it is connected")
 }

@@ -1,4 +1,4 @@
-//! Requests as no browser would send them, byte by byte, and every page that links lead to.
+//! Requests that browsers do not send, byte by byte, and every linked page.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -11,14 +11,14 @@ use tokio::time::timeout;
 
 /// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Pages of one kind that are looked at.
+/// Pages of one kind that are checked.
 const PAGES_PER_KIND: usize = 3;
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct RawResponse {
     pub(crate) status: u16,
-    /// Names in small letters.
+    /// Names in lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
@@ -29,7 +29,7 @@ impl RawResponse {
     }
 }
 
-/// Sends exactly this, and reads one answer. What has no length, as a stream, has no body here.
+/// Sends exactly these bytes, and reads one response. A response without a length, such as a stream, has no body here.
 pub(crate) async fn exchange(address: SocketAddr, request: &str) -> RawResponse {
     let answer = timeout(ANSWER_TIMEOUT, async {
         let mut stream = TcpStream::connect(address).await.expect("the pages are up");
@@ -66,7 +66,7 @@ pub(crate) struct RawSession {
     pub(crate) address: SocketAddr,
     /// Name and value.
     pub(crate) cookie: String,
-    /// What its forms carry.
+    /// The token of its forms.
     pub(crate) token: String,
 }
 
@@ -107,7 +107,7 @@ impl RawSession {
         exchange(address, &request).await
     }
 
-    /// The pages that links lead to from the overview, a few of each kind.
+    /// The pages linked from the overview, a few of each kind.
     pub(crate) async fn every_page(&self) -> BTreeMap<String, RawResponse> {
         let mut found = BTreeMap::new();
         let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
@@ -126,7 +126,7 @@ impl RawSession {
     }
 }
 
-/// What addresses of the same page with other contents have in common.
+/// The common part of the addresses of one kind of page.
 pub(crate) fn kind(path: &str) -> String {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let is_id = |part: &str| part.rsplit_once('_').is_some_and(|(_, rest)| rest.len() == 32);

@@ -1,4 +1,4 @@
-//! What the pages show of runs in all ten states, of an application that is being disabled, and without a gateway.
+//! The pages with runs in all ten states, with an application that is being disabled, and without a gateway.
 
 use deskgate_protocol::run::RunState;
 use deskgate_tests::backend::fresh_key;
@@ -13,7 +13,7 @@ use crate::text;
 /// Longer than any test.
 const ENDLESS_RUN_MS: u64 = 3_600_000;
 
-/// One run in each state, and the services that they are of.
+/// One run in each state, and their services.
 struct RunStatesFixture<'a> {
     gateway: &'a GatewayProcess,
     device: TestDevice,
@@ -25,7 +25,7 @@ impl RunStatesFixture<'_> {
         self.device.publish(self.gateway, app, self.folder, &[&["--model", model], tools].concat()).await
     }
 
-    /// The agent is killed after a write, so that nobody knows what else was done. From then on it hears of sleep.
+    /// Kills the agent after a write, so that its further effects are unknown. From then on it gets sleep signals.
     async fn cut_off(&mut self) -> (String, Logind) {
         let write =
             json!({ "tool": "Write", "arguments": { "file_path": "letter.txt", "content": "Dear customer\n" } });
@@ -62,7 +62,7 @@ impl RunStatesFixture<'_> {
         run_id
     }
 
-    /// One at work, and others behind it: it has time, and nothing else of its service begins.
+    /// One running run, and others behind it: it takes long, and blocks its service.
     async fn queue(&self) -> Vec<String> {
         let backend =
             self.service("Reports", &self.folder.slow_answer(ENDLESS_RUN_MS, "late"), &["--tools", "Read,Write"]).await;
@@ -86,7 +86,7 @@ impl RunStatesFixture<'_> {
     }
 }
 
-/// Looks at a run's page when it is in a state of which none was seen yet.
+/// Checks a run's page when the run is in a state that was not checked yet.
 async fn look(
     judge: &mut AccessibilityChecker,
     seen: &mut Vec<RunState>,
@@ -137,7 +137,7 @@ async fn runs_in_all_ten_states_and_what_needs_their_owner_are_fit_for_everybody
     page.wait_for_visible("dialog[open]").await;
     judge.judge(&page, "stop-dialog").await;
 
-    // Through this one a run only passes.
+    // A run is in this state only for a moment.
     let uuid = running.trim_start_matches("run_");
     assert_eq!(postgres.change(&format!("UPDATE runs SET state = 'cancelling' WHERE run_id = '{uuid}'")).await, 1);
     look(&mut judge, &mut seen, &page, &device, &running).await;
@@ -151,7 +151,7 @@ async fn runs_in_all_ten_states_and_what_needs_their_owner_are_fit_for_everybody
     logind.announce_wake().await;
     assert_eq!(seen.len(), RunState::ALL.len(), "{seen:?}");
 
-    // Nobody gets at its run for as long as somebody else's transaction is open.
+    // Its run stays locked while another session's transaction is open.
     let held = postgres.lock_table("runs").await;
     device.cli(&["app", "disable", "Letters", "--yes"]).await.ok();
     page.goto("/applications").await;
@@ -162,10 +162,10 @@ async fn runs_in_all_ten_states_and_what_needs_their_owner_are_fit_for_everybody
     assert_eq!(page.count("#services .stages").await, 0, "nothing of it is enabled any more");
     judge.judge(&page, "disabling").await;
     drop(held);
-    // The open page hears by itself that its device has ended the run.
+    // The open page learns by itself that its device has ended the run.
     page.wait_for_hidden("#state >> text=1 run whose end nobody knows").await;
 
-    // The open page asks for itself, and is told that the gateway is gone.
+    // The open page asks by itself, and learns that the gateway is gone.
     browser.tolerate(Some("status of 503")).await;
     gateway.kill_9();
     device.wait_for_line_state("disconnected").await;

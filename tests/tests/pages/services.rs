@@ -1,4 +1,4 @@
-//! A service from its first draft to its second version, and the providers that it may name.
+//! A service from its first draft to its second version, and the providers it may use.
 
 use deskgate_tests::browser::BrowserPage;
 use deskgate_tests::{Browser, Folder, TestDevice};
@@ -55,7 +55,7 @@ async fn a_draft_that_is_none_keeps_every_field(page: &BrowserPage, judge: &mut 
     assert_eq!(page.evaluate(FIELDS_JS).await, before);
     let invalid = page.evaluate("[...document.querySelectorAll('[aria-invalid=true]')].map((field) => field.id)").await;
     assert_eq!(invalid, json!(["working_directory", "rules", "max_turns"]));
-    // Each sentence at the top leads to its field.
+    // Each message at the top links to its field.
     for field in ["working_directory", "rules", "max_turns"] {
         page.click(&format!("[role=alert] a[href='#{field}']")).await;
         assert_eq!(page.evaluate("document.activeElement.id").await, json!(field));
@@ -154,7 +154,7 @@ async fn a_provider_names_a_wrong_secret_and_keeps_its_own() {
     page.click("text=Save provider").await;
     page.wait_for_visible("h1 >> text=Model providers").await;
     assert!(saved().contains(PROVIDER_KEY), "a blank field keeps it");
-    // Nor does it go to another address.
+    // The key does not go to another address either.
     page.click("main >> text=work").await;
     page.fill("#base_url", "http://127.0.0.1:10").await;
     page.click("text=Save provider").await;

@@ -1,4 +1,4 @@
-//! A browser signs in by a link that is good once.
+//! A browser signs in by a one-time link.
 
 use deskgate_tests::browser::WindowOptions;
 use deskgate_tests::{Browser, TestDevice};
@@ -32,7 +32,7 @@ async fn a_link_signs_one_browser_in_and_nobody_afterwards() {
     second.goto(&format!("{origin}/applications")).await;
     second.wait_for_visible("h1 >> text=Open from your computer").await;
 
-    // What a browser does that loads a link ahead: it looks, and sends nothing.
+    // A browser that preloads a link only reads it, and sends nothing.
     let link = device.page_link().await;
     let ahead = browser.window(WindowOptions { script: Some(false), ..WindowOptions::default() }).await;
     ahead.goto(&link).await;

@@ -1,4 +1,4 @@
-//! An application's webhooks, from the choice of a sender to their end, and what would become of an event while that is chosen.
+//! An application's webhooks, from the choice of a sender to their removal, and the preview of an event.
 
 use deskgate_gateway::signing::{SigningSecret, sign};
 use deskgate_protocol::Timestamp;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::accessibility::AccessibilityChecker;
 use crate::{FIELDS_JS, agree, choose, text};
 
-/// An application with a service that answers, and its page of webhooks.
+/// An application with a service that answers, and its webhook page.
 struct WebhookPageFixture {
     browser: Browser,
     device: TestDevice,
@@ -37,7 +37,7 @@ impl WebhookPageFixture {
         Some(Self { browser, device, backend, page, _folder: folder })
     }
 
-    /// The only webhook there is, by the command line's word.
+    /// The only webhook, as the command line shows it.
     async fn hook(&self) -> Value {
         let listed = self.device.cli(&["hook", "list"]).await.ok();
         let [hook] = &listed["webhooks"].as_array().expect("a list")[..] else { panic!("{listed}") };
@@ -45,7 +45,7 @@ impl WebhookPageFixture {
     }
 }
 
-/// Takes the secret that is shown, which then is shown no more.
+/// Confirms that the shown secret is stored; it is then shown no more. Returns the secret.
 async fn stored(page: &BrowserPage) -> SigningSecret {
     let secret = page.text("#secret").await;
     page.tick("text=I have stored it", true).await;
@@ -55,7 +55,7 @@ async fn stored(page: &BrowserPage) -> SigningSecret {
     SigningSecret::parse(&secret).expect("a secret of Standard Webhooks")
 }
 
-/// Delivers an event as another system does. Returns the status, and what was answered.
+/// Delivers an event as another system does. Returns the status and the body.
 async fn deliver(address: &str, secret: &SigningSecret, id: &str, body: &Value) -> (u16, Value) {
     let (body, now) = (body.to_string(), Timestamp::now().0.as_second());
     let request = client().build().expect("a client").post(address).header("Content-Type", "application/json");
@@ -82,7 +82,7 @@ async fn a_webhook_is_made_tried_used_rolled_and_removed() {
     judge.judge(page, "new").await;
     what_would_happen_follows_the_form(page, &mut judge).await;
 
-    // A form that fails keeps what was in it.
+    // A form that fails keeps its values.
     page.fill("#rate", "0").await;
     page.tick("input[name=keep-bodies]", true).await;
     page.wait_for_visible("#rate-error").await;
@@ -103,7 +103,7 @@ async fn a_webhook_is_made_tried_used_rolled_and_removed() {
     assert_eq!((text(&hook, "/address"), &hook["requests_per_second"]), (address.as_str(), &json!(20)));
     page.wait_for_visible("#received >> text=Nothing came in yet").await;
 
-    // What comes in shows by itself, and each with why.
+    // Received events show by themselves, each with its reason.
     let (status, accepted) = deliver(&address, &secret, "msg_1", &ticket(1, true)).await;
     assert_eq!(status, 202, "{accepted}");
     page.wait_for_visible("#received tr >> text=Accepted").await;
@@ -117,7 +117,7 @@ async fn a_webhook_is_made_tried_used_rolled_and_removed() {
     assert_eq!(page.count("#received tbody tr").await, 4);
     judge.judge(page, "received").await;
 
-    // An event that came in is one to try with, and what was written before stays.
+    // A received event can be used for a test, and earlier input stays.
     page.fill("#condition", "").await;
     page.fill("#text", "{{ event.type }}: {{ $.ticket.title }}").await;
     let ignored =
@@ -269,7 +269,7 @@ async fn each_kind_of_sender_begins_with_what_works_and_a_button_tries_it_withou
         page.click("button >> text=Try it").await;
         page.wait_for_visible("#outcome >> text=It becomes a run.").await;
     }
-    // Stripe makes its secret when it is told the address, so there is none to show.
+    // Stripe makes its secret when it gets the address, so there is none to show.
     page.goto(&list).await;
     page.click("main a >> text=Stripe").await;
     page.click("button >> text=Create webhook").await;

@@ -42,7 +42,7 @@ async fn the_administrator_lists_all_applications_and_runs_in_pages_and_ends_one
     assert_eq!(text(&running, "/runs/0/run_id"), started);
     assert!(!runs.to_string().contains("Take your time"), "what callers send is none of the administrator's");
 
-    // One run: what has not begun at once, what has only by its accepted risk.
+    // One run: a queued one is cancelled at once, a started one only by its accepted risk.
     gateway.admin(&["run", "cancel", &queued]).await.ok();
     assert_eq!(text(&shop.wait_for_end(&queued).await, "/stop/requested_by"), "administrator");
     let refused = gateway.admin(&["run", "cancel", &started]).await;
@@ -90,7 +90,7 @@ async fn disabling_waits_for_a_desktop_that_is_away_and_is_completed_when_it_was
     let pending = gateway.admin(&["app", "complete-disabling", "shop", "--wait", "1500ms"]).await;
     assert_eq!(pending.exit, 8, "as long as it is away nothing is complete: {}", pending.stderr);
 
-    // The desktop never comes back: one command ends all of it.
+    // The desktop never comes back: one command ends all its work.
     device.kill_9();
     let ended = gateway
         .admin(&["device", "revoke", &device_id, "--disable-applications", "--accept-risk", "interrupt-runs"])

@@ -1,4 +1,4 @@
-//! What was disabled never works again, and goes when everything of it has ended.
+//! A disabled application never works again, and is completed when all of its work has ended.
 
 use deskgate_tests::visitor::Visitor;
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice};
@@ -26,7 +26,7 @@ async fn an_application_is_disabled_and_removed_once_its_run_that_nobody_knew_th
     device.wait_until_connected().await;
     device.wait_for_standing(&run_id, "awaiting_reconciliation").await;
 
-    // Nobody is there to be asked, so nothing is done; the question came with its numbers.
+    // Without a terminal nothing is done; the question was printed with its numbers.
     let asked = device.cli(&["app", "disable", "shop"]).await;
     assert_eq!(asked.exit, 1, "{}", asked.stderr);
     let question = &asked.stderr;
@@ -60,7 +60,7 @@ async fn an_application_is_disabled_and_removed_once_its_run_that_nobody_knew_th
 async fn what_a_removed_application_did_is_exported_line_by_line_by_command_and_page_alike() {
     let device = TestDevice::built_in().await;
     let folder = Folder::new();
-    // One run with more events than a reply holds of it, and more runs than a reply holds.
+    // A run with more events than one reply has, and more runs than one reply has.
     let look = json!({ "tool": "Glob", "arguments": { "pattern": "*" } });
     let steps: Vec<Value> = (0..24).map(|_| look.clone()).chain([json!({ "text": "looked" })]).collect();
     let backend = device.publish_here("shop", &folder, &["--model", &folder.script("looker", json!(steps))]).await;

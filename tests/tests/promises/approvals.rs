@@ -1,18 +1,18 @@
-//! What waits for the desktop's owner, decided on their command line.
+//! Approvals, decided by the desktop's owner on the command line.
 
 use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice, until};
 use serde_json::{Value, json};
 
 use crate::text;
 
-/// A service that writes `reply.txt` when it is allowed to, and says what it was told.
+/// A service that writes `reply.txt` after approval, and answers with the tool's result.
 async fn writer(device: &TestDevice, gateway: &GatewayProcess, folder: &Folder, arguments: &[&str]) -> Backend {
     let write = json!({ "tool": "Write", "arguments": { "file_path": "reply.txt", "content": "Dear customer\n" } });
     let model = folder.script("writer", json!([{ "text": "I save it." }, write, { "text": "{{last_tool_result}}" }]));
     device.publish(gateway, "shop", folder, &[&["--model", &model, "--tools", "Read,Write"], arguments].concat()).await
 }
 
-/// The one request that waits.
+/// The one open request.
 pub(crate) async fn waiting(device: &TestDevice) -> Value {
     until("a request to wait", async || {
         let listed = device.cli(&["approvals", "list"]).await.ok();
@@ -116,7 +116,7 @@ async fn a_service_whose_run_waits_for_a_person_keeps_its_own_runs_in_the_queue_
     for run_id in &behind {
         let run = backend.run(run_id).await;
         assert_eq!(text(&run, "/state"), "queued");
-        // A claim that was under way when the service became full may bring one back.
+        // A claim already on its way when the service became full may bring one back.
         assert!(run["attempt"].as_u64() <= Some(2), "it was not offered again and again: {run}");
     }
 }
@@ -129,7 +129,7 @@ async fn a_stop_waits_for_no_decision_and_the_run_asks_anew_when_the_agent_is_ba
     let backend = writer(&device, &gateway, &folder, &[]).await;
     let run_id = backend.submit("Answer.").await;
     let mut new = waiting(&device).await;
-    // More often than a run may be cut off.
+    // More often than the limit of restarts for a run.
     for _ in 0..3 {
         let old = new;
         device.wait_for_standing(&run_id, "awaiting_approval").await;

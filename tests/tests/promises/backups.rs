@@ -1,4 +1,4 @@
-//! Backups: made while the gateway works, tried, and put back without executing anything a second time in silence.
+//! Backups: made while the gateway works, verified, and restored without silently executing a run twice.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -34,7 +34,7 @@ async fn a_restored_gateway_executes_nothing_again_that_ran_since_and_says_of_wh
     let mode = std::fs::metadata(&backup).expect("made").permissions().mode() & 0o777;
     assert_eq!(mode, 0o700);
 
-    // The world goes on: what the backup shows as queued and running is executed.
+    // Work goes on: runs that are queued and running in the backup are executed.
     for run_id in [&running, &queued] {
         assert_eq!(text(&backend.wait_for_end(run_id).await, "/state"), "succeeded");
     }
@@ -50,7 +50,8 @@ async fn a_restored_gateway_executes_nothing_again_that_ran_since_and_says_of_wh
     let risky = [&restore[..], &["--accept-risk", "replace-database"]].concat();
     let lie = gateway.command_line(&[&risky[..], &["--nothing-ran-since"]].concat()).await;
     assert_eq!(lie.exit, 6, "a gateway was at work: {}", lie.stderr);
-    // One that was killed leaves what was there aside. Nothing begins on that, and the next one goes on from it.
+    // A killed restore leaves the old state aside. A gateway does not start on that, and the next restore goes on from
+    // it.
     postgres.change("ALTER SCHEMA public RENAME TO deskgate_replaced").await;
     postgres.change("CREATE SCHEMA public").await;
     for words in [&["check"][..], &["migrate", "run"]] {
@@ -64,7 +65,7 @@ async fn a_restored_gateway_executes_nothing_again_that_ran_since_and_says_of_wh
     gateway.restart().await;
     device.wait_until_connected().await;
     assert_eq!(text(&backend.run(&ended).await, "/state"), "succeeded", "what had ended is as it was");
-    // A run that is accepted now is executed, and those of before are not, although there is room.
+    // A newly accepted run is executed, and earlier ones are not, although there are free slots.
     let fresh = backend.submit("And now.").await;
     assert_eq!(text(&backend.wait_for_end(&fresh).await, "/state"), "succeeded");
     for run_id in [&running, &queued] {
@@ -99,7 +100,7 @@ async fn a_run_that_nobody_had_been_given_before_the_backup_waits_for_a_word_and
     device.start().await;
     device.wait_until_connected().await;
 
-    // There is room, and what is accepted now shows that the device is given work again.
+    // There are free slots, and a newly accepted run shows that the device gets work again.
     let fresh = backend.submit("And this?").await;
     assert_eq!(text(&backend.wait_for_end(&fresh).await, "/state"), "succeeded");
     assert_eq!(text(&backend.run(&run_id).await, "/state"), "awaiting_reconciliation");
@@ -149,7 +150,7 @@ async fn a_backup_of_a_private_cluster_is_made_while_it_works_verified_and_a_dam
     assert_eq!(verified["differences"], json!([]), "{verified}");
     assert_eq!(verified["backup"]["tables"]["runs"], 1, "{verified}");
 
-    // A move to another place: made at rest, put back into an empty database, and gone on with.
+    // A move to another server: backed up while stopped, restored into an empty database, and continued.
     let queued = {
         drop(device);
         backend.submit("Later.").await

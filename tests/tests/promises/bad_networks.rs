@@ -1,8 +1,8 @@
-//! Lines as they are in the wild: slow, narrow, lossy, silent, gone and back. Device and gateway are in two networks, and
-//! the kernel drops or holds back what goes between them.
+//! Bad networks: slow, narrow, lossy, silent, gone and back. Device and gateway are in two networks, and the kernel
+//! drops or delays packets between them.
 //!
-//! Whatever the line does, each run that was accepted finishes once and did once what it does: each leaves its own line
-//! in a ledger, which is the witness. When the line is back, so is the device, within two seconds.
+//! Whatever the network does, each accepted run finishes once and takes effect once: each appends its own line to an
+//! effect log, which is the witness. When the network is back, the device reconnects within two seconds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use tokio::time::Instant;
 
 use crate::everything_accepted_ended_once;
 
-/// From the line's return to the device's.
+/// The longest time from the network's return to the device's.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A silent line is found out within three of these.
+/// Short heartbeats: a silent connection is noticed within three of them.
 const QUICK_SETTINGS: [&str; 2] = ["control.heartbeat_ms=1000", "control.lease_ms=3000"];
-/// Patient with lines that are slow and alive.
+/// Long heartbeats, for slow but live connections.
 const PATIENT_SETTINGS: [&str; 2] = ["control.heartbeat_ms=5000", "control.lease_ms=15000"];
 
-/// A device, and a service on it that writes into a ledger what it was given.
+/// A device with a service that appends its input to an effect log.
 struct BadNetworkFixture {
     wire: NetworkLink,
     _postgres: Postgres,
@@ -36,7 +36,7 @@ struct BadNetworkFixture {
 }
 
 impl BadNetworkFixture {
-    /// Over a wire that is in order still.
+    /// Sets it up over a link without faults yet.
     async fn on(wire: NetworkLink, clocks: &[&str]) -> Self {
         let postgres = Postgres::shared().await;
         let listen = format!("ssh.listen={}", NetworkLink::listen());
@@ -51,7 +51,7 @@ impl BadNetworkFixture {
         let device_id = device.device_id().await;
         let folder = Folder::new();
         let note = json!({ "tool": "Bash", "arguments": { "command": "echo {{input}} >>ledger" } });
-        // What it reports is more than a narrow line takes at once.
+        // Its reports are more than a narrow link passes at once.
         let report = "All of it was written down, and this is the account of it. ".repeat(60);
         let steps = json!([{ "delay_ms": 700 }, note, { "delay_ms": 700 }, { "text": report }]);
         let model = folder.script("ledger", steps);
@@ -67,7 +67,7 @@ impl BadNetworkFixture {
         }
     }
 
-    /// Runs that execute when this returns, and more that wait.
+    /// Submits runs: some execute when this returns, and more wait.
     async fn begin(&mut self) {
         self.submit(5).await;
         self.executions(1).await;
@@ -81,12 +81,12 @@ impl BadNetworkFixture {
         .await;
     }
 
-    /// How often something stands in the device's log.
+    /// How often a text is in the device's log.
     fn said(&self, words: &str) -> usize {
         self.device.log().count(&[words])
     }
 
-    /// Waits until the device has lost its line, which it did not have `before`, and submits more meanwhile.
+    /// Waits until the device has lost its connection once more than `before`, and submits more meanwhile.
     async fn line_is_lost(&mut self, before: usize) {
         self.submit(3).await;
         until("the device to notice", async || match self.said(LOST_MESSAGE) {
@@ -97,7 +97,7 @@ impl BadNetworkFixture {
         self.submit(2).await;
     }
 
-    /// The device is connected again soon after the line's return, and so the gateway says.
+    /// The device reconnects soon after the network's return, and the gateway reports it.
     async fn is_back(&self, connected_before: usize) {
         let since = Instant::now();
         until_within(RECONNECT_TIMEOUT, "the device to be connected again", async || {
@@ -111,7 +111,7 @@ impl BadNetworkFixture {
         self.gateway.wait_for_device_state(&self.device_id, "connected").await;
     }
 
-    /// Everything that was submitted finished once, and its line stands once in the ledger.
+    /// Every submitted run finished once, and its line is in the effect log once.
     async fn nothing_was_lost_or_doubled(&self) {
         everything_accepted_ended_once(&self.backend, &self.device).await;
         assert_eq!(self.backend.accepted().len(), self.submitted as usize);
@@ -124,14 +124,14 @@ impl BadNetworkFixture {
         assert_eq!(entries, expected);
     }
 
-    /// Waits until the device has dialled this gateway in vain.
+    /// Waits until this connection attempt of the device has failed.
     async fn attempt_failed(&self, attempt: u32) {
         let address = format!("address={}", self.gateway.ssh().get());
         self.device.log().line(&[FAILED_MESSAGE, &address, &format!("attempt={attempt} ")]).await;
     }
 
-    /// The line is silent these ways until the device has lost it and dialled in vain for as long as an attempt lasts,
-    /// and is back in the middle of the next one, when a kernel alone would not try again for seconds.
+    /// The link drops these directions until the device has lost its connection and one whole attempt has failed. It
+    /// returns in the middle of the next attempt, when a kernel alone would not retry for seconds.
     async fn swallowed(mut self, ways: &[Direction]) {
         self.begin().await;
         let (lost, connected) = (self.said(LOST_MESSAGE), self.said(CONNECTED_MESSAGE));
@@ -194,7 +194,7 @@ fn lost_packets_cost_time_and_no_run() {
         for of_a_hundred in [5, 20] {
             let connected = site.said(CONNECTED_MESSAGE);
             site.wire.lose(of_a_hundred);
-            // Also the way in is lossy.
+            // The connection setup is lossy too.
             site.device.save(&["--ssh-user", &format!("lossy-{of_a_hundred}")]).await.ok();
             site.submit(6).await;
             until("the device to get through", async || match site.said(CONNECTED_MESSAGE) {
@@ -247,17 +247,17 @@ fn a_device_whose_address_changes_under_an_open_line_dials_anew_from_the_new_one
     network_link::run_test(
         "bad_networks::a_device_whose_address_changes_under_an_open_line_dials_anew_from_the_new_one",
         async |wire| {
-            // Heartbeats alone would need most of a minute to find out.
+            // Heartbeats alone would need almost a minute to notice.
             let mut site = BadNetworkFixture::on(wire, &[]).await;
             site.begin().await;
-            // There is none for a while, as when a desktop is carried from one network into another.
+            // There is no address for a while, as when a desktop moves from one network to another.
             let (lost, connected) = (site.said(LOST_MESSAGE), site.said(CONNECTED_MESSAGE));
             site.wire.remove_address(network_link::DEVICE_IP);
             site.line_is_lost(lost).await;
             site.wire.add_address(network_link::SECOND_DEVICE_IP);
             site.is_back(connected).await;
 
-            // One takes the other's place in one moment.
+            // One address replaces the other at once.
             let connected = site.said(CONNECTED_MESSAGE);
             site.wire.remove_address(network_link::SECOND_DEVICE_IP);
             site.wire.add_address(network_link::DEVICE_IP);
@@ -277,7 +277,7 @@ fn a_gateway_whose_cable_was_out_has_its_device_back_at_once() {
         site.wire.unplug();
         site.line_is_lost(lost).await;
         site.gateway.wait_for_device_state(&site.device_id, "offline").await;
-        // So often that who backs off would wait for long now.
+        // So often that a plain back-off would wait for long by now.
         site.attempt_failed(4).await;
         site.wire.plug();
         site.is_back(connected).await;

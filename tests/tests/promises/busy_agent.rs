@@ -1,12 +1,12 @@
-//! What an agent is told while it is busy with what it was told before.
+//! Commands and requests to an agent that is busy with a run.
 
 use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice, process, until};
 use rustix::process::Signal;
 
-/// Longer than any test: whoever waits for it has not understood the order.
+/// Longer than any test: a command that waits for the run fails the test.
 const ENDLESS_DELAY_MS: u64 = 3_600_000;
 
-/// A device in built-in mode whose one run takes so long.
+/// A device in built-in mode whose one run takes this long.
 async fn busy(milliseconds: u64) -> (TestDevice, Folder, Backend, String) {
     let device = TestDevice::built_in().await;
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Callbacks, by the real programs: over TLS to a name, and whatever dies in between.
+//! Callbacks by the real programs: over TLS to a name, with crashes at every step.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -18,26 +18,26 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
 
-/// A name, and an address that belongs to the public Internet everywhere but on the island.
+/// A name, and an address that is public everywhere but on the island.
 const CALLBACK_HOST: &str = "hooks.example.com";
 const CALLBACK_ADDRESS: &str = "93.184.216.34";
 
-/// A lease of an attempt, and what a busy machine needs.
+/// The lease of an attempt, plus what a busy machine needs.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// What the receiver does with what comes.
+/// The receiver's behaviour.
 #[derive(Clone, Default)]
 enum ReceiverBehaviour {
-    /// Confirms.
+    /// It confirms each callback.
     #[default]
     Confirms,
-    /// Says nothing for ever.
+    /// It never answers.
     Hangs,
-    /// Confirms once this is notified.
+    /// It confirms once this is notified.
     Waits(Arc<Notify>),
 }
 
-/// A receiver whose manner changes, and the identifiers of the events that it confirmed.
+/// A receiver with changeable behaviour, and the identifiers of the events that it confirmed.
 struct CallbackReceiver {
     receiver: Receiver,
     manner: Arc<Mutex<ReceiverBehaviour>>,
@@ -126,7 +126,7 @@ impl CallbackFixture {
         rows.iter().map(|row| format!("{} {}", row["n"], row["state"].as_str().unwrap_or_default())).collect()
     }
 
-    /// Waits until nothing is pending.
+    /// Waits until no delivery is pending.
     async fn settled(&self) {
         until_within(LEASE_TIMEOUT, "nothing to be pending", async || {
             let states = self.states().await;
@@ -135,7 +135,7 @@ impl CallbackFixture {
         .await;
     }
 
-    /// Kills the gateway without warning, and starts it again.
+    /// Kills the gateway with SIGKILL, and starts it again.
     async fn killed(&mut self) {
         self.gateway.kill_9();
         self.gateway.restart().await;
@@ -166,7 +166,7 @@ fn a_callback_arrives_over_tls_and_every_attempt_can_be_read_afterwards() {
         let shown = site.gateway.admin(&["delivery", "show", id]).await.ok();
         assert_eq!(shown["attempts"].as_array().map(Vec::len), Some(1), "{shown}");
 
-        // The list is the administrator's.
+        // The allowlist belongs to the administrator.
         let refused = site.device.cli(&["allowlist", "set", "evil.example.com"]).await;
         assert!(refused.exit == 6 && refused.stderr.contains("administrator"), "{}", refused.stderr);
         assert_eq!(site.device.cli(&["allowlist", "show"]).await.ok()["hosts"], serde_json::json!([CALLBACK_HOST]));
@@ -178,7 +178,7 @@ fn a_callback_arrives_over_tls_and_every_attempt_can_be_read_afterwards() {
     });
 }
 
-/// What a library of others' says of a callback: the event's type, or `None` if it is not genuine.
+/// The verdict of a third-party library on a callback: the event's type, or `None` if it is not genuine.
 fn verified(mut library: Command, secret: &str, got: &ReceivedRequest, body: &str) -> Option<String> {
     let names = ["webhook-id", "webhook-timestamp", "webhook-signature"];
     let headers: serde_json::Map<_, _> =
@@ -193,7 +193,7 @@ fn verified(mut library: Command, secret: &str, got: &ReceivedRequest, body: &st
 
 #[test]
 fn a_callback_is_genuine_to_the_libraries_of_others_also_while_two_secrets_are_good() {
-    // There is no network on the island to install them from.
+    // The island has no network to install them from.
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let Some(place) = runtime.block_on(third_party::install_dir()) else { return };
     drop(runtime);
@@ -247,7 +247,7 @@ fn whenever_the_gateway_is_killed_every_event_arrives_and_is_known_by_its_identi
             let mut site = CallbackFixture::new().await;
             let mut runs = Vec::new();
 
-            // Confirmed, and nobody wrote it down: the gateway is frozen before the answer, and killed after it.
+            // Confirmed but not recorded: the gateway is frozen before the answer, and killed after it.
             let answer = Arc::new(Notify::new());
             site.office.behaves(ReceiverBehaviour::Waits(answer.clone()));
             runs.push(site.backend.submit("one").await);
@@ -272,7 +272,7 @@ fn whenever_the_gateway_is_killed_every_event_arrives_and_is_known_by_its_identi
             runs.push(second);
             site.killed().await;
 
-            // Queued, and killed at whatever moment that is.
+            // Queued, and killed at a random moment.
             site.office.behaves(ReceiverBehaviour::Confirms);
             for text in ["three", "four", "five"] {
                 let run_id = site.backend.submit(text).await;
@@ -305,7 +305,7 @@ async fn an_administrator_sends_again_one_delivery_or_all_that_failed() {
     let device = TestDevice::paired_with(&gateway).await;
     let made = device.cli(&["app", "create", "shop"]).await.ok();
     let app_id = made["application"]["app_id"].as_str().expect("a text");
-    // No host is allowed, so nothing goes anywhere.
+    // No host is allowed, so no callback is sent.
     device
         .cli(&["callback", "set", "shop", "--url", "https://hooks.invalid/in", "--event", "run.succeeded"])
         .await

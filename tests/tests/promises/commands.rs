@@ -1,4 +1,4 @@
-//! Commands run where they are allowed to, and nothing of them outlives its run or its agent.
+//! Commands run only where they are allowed, and no process outlives its run or its agent.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ impl CommandFixture {
         Self { _postgres: postgres, gateway, device, folder: Folder::new() }
     }
 
-    /// A service whose assistant runs `command` and answers what it said.
+    /// A service whose assistant runs `command` and answers with its output.
     async fn runs(&self, command: &str) -> Backend {
         let steps = json!([
             { "tool": "Bash", "arguments": { "command": command, "description": "The work of this test" } },
@@ -49,7 +49,7 @@ async fn a_run_changes_its_folder_by_a_command_and_sees_nothing_of_the_agent() {
     assert_eq!(left, 0, "the run's temporary folder is gone");
 }
 
-/// Five generations, each in a session of its own and deaf to a polite request, none of which ends by itself.
+/// Five generations of processes, each in its own session and ignoring polite signals; none ends by itself.
 const PROCESS_TREE_SCRIPT: &str = "trap '' TERM HUP INT
 if [ $1 -gt 1 ]; then setsid sh ./tree.sh $(($1 - 1)) & fi
 while :; do sleep 60; done";
@@ -62,7 +62,7 @@ async fn stand(folder: &Path) {
     .await;
 }
 
-/// The shells of the tree that works in this folder.
+/// The number of shells of the tree that works in this folder.
 fn generations(folder: &Path) -> usize {
     let works_here = |number: &&u32| {
         let line = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
@@ -100,7 +100,7 @@ async fn kill_9_of_the_agent_leaves_no_process_of_its_commands_and_its_next_star
     let folder = site.folder.path();
     backend.submit("Begin.").await;
     stand(&folder).await;
-    // The agent alone, not its group: nobody but the kernel ends what it has started.
+    // Only the agent is killed, not its group: only the kernel can end its processes.
     assert!(process::kill_9(site.device.process().id()));
     until("no process to be left", async || match process::find_mentioning(&folder) {
         left if left.is_empty() => Ok(()),
@@ -116,7 +116,7 @@ async fn kill_9_of_the_agent_leaves_no_process_of_its_commands_and_its_next_star
     site.device.kill_9();
     site.folder.script("commands", json!([{ "text": "done" }]));
     site.device.start().await;
-    // The agent may be trying its sandbox at this moment, with a folder of its own.
+    // The agent may be testing its sandbox at this moment, with a folder of its own.
     assert!(!names().contains(&left[0]));
 }
 
@@ -124,7 +124,7 @@ async fn kill_9_of_the_agent_leaves_no_process_of_its_commands_and_its_next_star
 async fn without_a_sandbox_nothing_is_published_and_a_run_fails_with_sandbox_unavailable() {
     let site = CommandFixture::new().await;
     let backend = site.runs("echo never >never.txt").await;
-    // What must be protected and cannot be: no command may run here from now on.
+    // A path that must be protected cannot be: from now on no command may run here.
     std::os::unix::fs::symlink("/tmp", site.folder.path().join(".git")).expect("links");
     let run = backend.wait_for_end(&backend.submit("Try.").await).await;
     assert_eq!((text(&run, "/state"), text(&run, "/error/code")), ("failed", "sandbox_unavailable"), "{run}");

@@ -1,4 +1,4 @@
-//! Conversations: messages see what was said before, one at a time, and a generation never goes back.
+//! Conversations: messages see earlier ones, run one at a time, and a generation never goes back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -44,7 +44,7 @@ async fn a_message_sees_what_was_said_in_its_generation_also_after_the_device_wa
     assert_eq!(backend.say_and_wait(&other, 1, "two").await, "user: one\nassistant: now: one\nnow: two");
 }
 
-/// What one caller saw, and when it asked and was answered.
+/// One observation of a caller, with the times of request and answer.
 #[derive(Clone, Debug)]
 struct Observation {
     asked: Instant,
@@ -73,7 +73,7 @@ impl ObservationLog {
     fn is_enough(&self) -> bool {
         let seen = self.0.lock().expect("no panic");
         let messages = seen.iter().filter(|seen| matches!(seen.kind, ObservationKind::Accepted { .. })).count();
-        // Who asks for a reset that is asked for already is told of that one.
+        // A reset that is already requested is answered with the open one.
         let resets: BTreeSet<_> = seen
             .iter()
             .filter_map(|seen| match &seen.kind {
@@ -89,7 +89,7 @@ impl ObservationLog {
     }
 }
 
-/// One caller: reads the generation, then says something, resets or stops, until enough was seen.
+/// One caller: reads the generation, then sends a message, resets or stops, until it has enough observations.
 async fn caller(backend: Backend, talk: String, history: ObservationLog, number: usize) {
     let mut generation = 1;
     for turn in 0..4000 {
@@ -175,7 +175,7 @@ async fn under_messages_resets_and_stops_on_two_replicas_the_generation_never_go
     assert_eq!(rows[0]["n"], 0);
 }
 
-/// Checks what the callers saw, and returns the generation that must be the last.
+/// Checks the callers' observations, and returns the generation that must be the last.
 async fn check(seen: &[Observation], backend: &Backend) -> u64 {
     let mut accepted = BTreeMap::new();
     let mut resets = BTreeMap::new();
@@ -200,7 +200,7 @@ async fn check(seen: &[Observation], backend: &Backend) -> u64 {
     }
     closed.sort_unstable();
     assert_eq!(closed, (1..=closed.len() as u64).collect::<Vec<_>>(), "each generation was closed once");
-    // Whoever asks after somebody was answered sees no older generation (I6).
+    // A request after an answer sees no older generation (I6).
     let value = |seen: &Observation| match &seen.kind {
         ObservationKind::Generation(generation)
         | ObservationKind::Accepted { generation, .. }
@@ -211,7 +211,7 @@ async fn check(seen: &[Observation], backend: &Backend) -> u64 {
             assert!(value(later) >= value(earlier), "{later:?} after {earlier:?}");
         }
     }
-    // A message runs in the generation it named, alone (I7), and sees nothing of another generation.
+    // A message runs alone in the generation it named (I7), and sees no other generation.
     let mut spans = Vec::new();
     for (run_id, generation) in &accepted {
         let run = backend.wait_for_end(run_id).await;

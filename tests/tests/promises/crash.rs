@@ -1,4 +1,4 @@
-//! kill -9 at the moments that hurt most.
+//! kill -9 at the worst moments.
 
 use deskgate_tests::backend::fresh_key;
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, process};
@@ -45,7 +45,7 @@ async fn kill_9_of_the_device_after_finish_is_journalled_and_before_it_is_acknow
     // The journal is written right after that line and shows in the status.
     device.wait_for_standing(&run_id, "finished").await;
     device.kill_9();
-    // What the network held back is lost with it: the gateway never heard of the finish.
+    // The bytes that the network held back are lost with it: the gateway never got the finish.
     device.proxy().cut();
     assert_eq!(text(&backend.run(&run_id).await, "/state"), "running");
     // A second execution would give another answer.

@@ -62,7 +62,7 @@ async fn without_its_database_the_gateway_says_503_and_goes_on_when_it_is_back()
     assert!(refused.headers.contains_key("retry-after"), "{:?}", refused.headers);
     let unread = backend.read(&before, 0).await.expect("the gateway answers");
     assert_eq!((unread.status.as_u16(), unread.code()), (503, "store_unavailable"), "{}", unread.body);
-    // The device works on meanwhile and keeps what came of it.
+    // The device works on meanwhile and keeps the results.
     device.log().line(&["execution ended", &before]).await;
 
     postgres.start().await;

@@ -1,4 +1,4 @@
-//! The line from clone to a finished run, in built-in mode and over SSH.
+//! The commands from clone to a finished run, in built-in mode and over SSH.
 
 use deskgate_tests::sshd::Sshd;
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice};

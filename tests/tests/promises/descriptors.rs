@@ -1,10 +1,10 @@
-//! A gateway takes the descriptors that it may have, and says when they are too few.
+//! A gateway raises its limit of descriptors, and reports when it is too low.
 
 use deskgate_tests::process::{self, Process};
 use deskgate_tests::{Folder, binaries, until};
 use serde_json::Value;
 
-/// A gateway's command line under a limit of open files, as in `-Sn 300`.
+/// A gateway's command line under a limit of open files, such as `-Sn 300`.
 fn limited(folder: &Folder, limit: &str, words: &[&str]) -> std::process::Command {
     let mut command = process::command("/bin/sh".as_ref(), &folder.path());
     command.arg("-c").arg(format!("ulimit {limit} && exec \"$0\" \"$@\"")).arg(binaries::gateway());

@@ -1,4 +1,4 @@
-//! What a desktop user does about callers' runs and conversations, on the command line.
+//! A desktop user's commands on callers' runs and conversations.
 
 use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice};
 use rustix::process::Signal;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::text;
 
-/// Longer than any test: what is not stopped never ends.
+/// Longer than any test: such a run ends only by a stop.
 const ENDLESS_DELAY_MS: u64 = 3_600_000;
 
 const WAIT_FLAGS: [&str; 2] = ["--wait", "40s"];
@@ -14,7 +14,7 @@ const WAIT_FLAGS: [&str; 2] = ["--wait", "40s"];
 async fn a_run_is_stopped(device: &TestDevice, backend: &Backend) {
     let run_id = backend.submit("Take your time.").await;
     backend.wait_for_state(&run_id, "running").await;
-    // Nobody can have confirmed it within no time.
+    // A wait of zero ends before any confirmation.
     let asked = device.cli(&["runs", "stop", &run_id, "--wait", "0s"]).await;
     assert_eq!((asked.exit, text(&asked.value, "/state")), (8, "pending"), "{}", asked.stderr);
     let waited = device.cli(&["runs", "stop", &run_id, WAIT_FLAGS[0], WAIT_FLAGS[1]]).await.ok();
@@ -63,7 +63,7 @@ async fn a_busy_conversation_is_not_reset(device: &TestDevice, backend: &Backend
     device.cli(&["conversations", "reset", &talk, WAIT_FLAGS[0], WAIT_FLAGS[1]]).await.ok();
 }
 
-/// The one service takes very long, or answers at once with what it was told before.
+/// The one service takes very long, or answers at once with the earlier messages.
 fn slow(folder: &Folder) -> String {
     folder.script("service", json!([{ "delay_ms": ENDLESS_DELAY_MS }, { "text": "never" }]))
 }

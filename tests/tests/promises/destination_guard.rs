@@ -1,4 +1,5 @@
-//! The destination guard (specification, section 6; A14): what callbacks never connect to, seen where connections arrive.
+//! The destination guard (specification, section 6; A14): addresses that callbacks never connect to, seen where
+//! connections arrive.
 
 use std::sync::Arc;
 
@@ -11,12 +12,12 @@ use deskgate_protocol::delivery::DeliveryErrorCode;
 use deskgate_tests::netns::{self, DnsServer};
 use deskgate_tests::receiver::{ReceivedRequest, Receiver};
 
-/// Of the public Internet, by their looks.
+/// Addresses that look public.
 const PUBLIC_V4: &str = "93.184.216.34";
 const PUBLIC_V6: &str = "2606:2800:220:1::34";
 
-/// Addresses of machines that a gateway reaches and nobody else may, and of nobody: what the registries of special
-/// addresses name, and what embeds one of them (RFC 6890 and its updates).
+/// Private, local and reserved addresses: those of the special-purpose registries, and addresses that embed one of them
+/// (RFC 6890 and its updates).
 const PRIVATE_ADDRESSES: [&str; 76] = [
     "0.0.0.0",
     "0.0.0.1",
@@ -96,7 +97,7 @@ const PRIVATE_ADDRESSES: [&str; 76] = [
     "ff0e::1",
 ];
 
-/// URLs that lead, by one reading or another, to this machine, to another port, or past the check of the host.
+/// URLs that lead, by one parser or another, to this machine, to another port, or past the host check.
 const HOSTILE_URLS: [&str; 78] = [
     "http://hooks.example.com/",
     "HTTP://hooks.example.com/",
@@ -209,7 +210,7 @@ fn a_hundred_and_fifty_hostile_destinations_get_no_connection() {
         assert_eq!(sent.answer, Err(DeliveryErrorCode::DnsFailed));
         assert_eq!(receiver.connections(), 0);
 
-        // Whoever would have connected had been seen.
+        // Any connection would have been seen.
         names.set_addresses("hooks.example.com", &[PUBLIC_V4, PUBLIC_V6]);
         assert_eq!(post(&sender, "https://hooks.example.com/in").await.answer.map(|answer| answer.status), Ok(200));
         let got = receiver.requests();
@@ -233,7 +234,7 @@ fn a_name_that_turns_inward_is_connected_to_where_it_was_checked_or_not_at_all()
             let names = DnsServer::start().await;
             let receiver = Receiver::start(&["*.example.com"], async |_| answered(200)).await;
             let sender = CallbackSender::new(Some(&receiver.ca_file())).expect("a root");
-            // Whoever looked up again before connecting would go to this machine.
+            // A second look-up before the connection would lead to this machine.
             names.set_address_sequence("hooks.example.com", &[&[PUBLIC_V4], &["127.0.0.1"]]);
             assert_eq!(post(&sender, "https://hooks.example.com/").await.answer.map(|answer| answer.status), Ok(200));
             let sent = post(&sender, "https://hooks.example.com/").await;

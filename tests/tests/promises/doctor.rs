@@ -1,4 +1,4 @@
-//! `doctor` says what an administrator cannot see from inside: how the public address looks from outside.
+//! `doctor` reports what an administrator cannot see on the server: the public address as seen from outside.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::text;
 use crate::tls::certificate;
 
-/// A proxy that asks for a whole answer before it passes anything on.
+/// A proxy that buffers a whole answer before it forwards anything.
 async fn buffering(target: SocketAddr) -> (SocketAddr, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -56,7 +56,7 @@ async fn a_proxy_that_buffers_is_told_from_one_that_passes_events_on() {
     assert_eq!(text(streams, "/verdict"), "FAIL", "{streams}");
     assert!(text(streams, "/detail").contains("a proxy buffers"), "{streams}");
     assert_eq!(text(finding(&said.value, "public API"), "/verdict"), "PASS");
-    // Only who has a ticket is sent a stream.
+    // Only a request with a ticket gets a stream.
     let url = format!("http://{}/trial-stream/anything", gateway.http().get());
     let status = deskgate_tests::backend::client().build().expect("a client").get(url).send().await.expect("answered");
     assert_eq!(status.status().as_u16(), 404);
@@ -88,7 +88,7 @@ async fn the_certificate_is_judged_by_name_and_time_and_plain_http_must_lead_now
     let misnamed = gateway.command_line(&["doctor", "--url", &at("127.0.0.1")]).await;
     let address = finding(&misnamed.value, "public address");
     assert!(misnamed.exit == 10 && text(address, "/detail").contains("not valid for name"), "{address}");
-    // What answers in plain HTTP on another port is no gateway, and the ops listener is none either.
+    // A plain HTTP server on another port is not a gateway, and neither is the ops listener.
     let elsewhere = gateway.command_line(&["doctor", "--url", &format!("http://{}", gateway.ops().get())]).await;
     let api = finding(&elsewhere.value, "public API");
     assert!(elsewhere.exit == 10 && text(api, "/detail").contains("no Deskgate gateway"), "{api}");

@@ -1,4 +1,4 @@
-//! A gateway that is told to stop says so first, and loses nothing.
+//! A gateway that is asked to stop first reports that it drains, and loses nothing.
 
 use deskgate_gateway::ops::health_check::send_request;
 use deskgate_tests::backend::fresh_key;
@@ -23,7 +23,7 @@ async fn a_draining_gateway_refuses_new_work_answers_whoever_waits_and_a_second_
         let (backend, run_id) = (backend.clone(), run_id.clone());
         async move { backend.read(&run_id, 60).await }
     });
-    // The order of two requests on one connection says that the wait is under way.
+    // The order of two requests on one connection shows that the wait is in progress.
     backend.run(&run_id).await;
 
     gateway.process().signal(Signal::TERM);
@@ -67,7 +67,7 @@ async fn while_one_of_two_gateways_is_replaced_no_submission_fails_that_is_tried
                 match first.try_submit(&key, "Work.").await {
                     Ok(answer) if answer.status == 202 => continue,
                     Ok(answer) => assert_eq!(answer.code(), "draining", "{} {}", answer.status, answer.body),
-                    // Between the end of listening and the next start nobody answers.
+                    // Between the end of listening and the next start there is no answer.
                     Err(error) => assert!(error.is_connect() || error.is_request(), "{error:?}"),
                 }
                 refused += 1;

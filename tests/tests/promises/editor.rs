@@ -1,4 +1,4 @@
-//! What the desktop's owner does with services and providers on the management pages.
+//! Services and providers on the management pages.
 
 use deskgate_tests::visitor::{Visitor, value};
 use deskgate_tests::{Folder, TestDevice};
@@ -46,7 +46,7 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     let blank = visitor.page(&new).await.text;
     assert!(blank.contains("value=\"scripted\" selected"), "no account is needed to begin");
 
-    // A form that fails says where and keeps everything.
+    // A form that fails marks the field and keeps everything.
     let failed = visitor.send(&new, &with(&with(&sound, "working_directory", "/no/such"), "max_turns", "many")).await;
     assert_eq!(failed.status, StatusCode::UNPROCESSABLE_ENTITY);
     for kept in ["value=\"Reader\"", "Reads &#38; answers.", "value=\"/no/such\"", "value=\"many\"", "deny Read:keys"] {
@@ -58,16 +58,16 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     let both = visitor.send(&new, &with(&with(&sound, "skills", "/no/such"), "rules", "never")).await.text;
     let place = |led: &str| both.find(led).unwrap_or_else(|| panic!("{led}: {both}"));
     assert!(place("<a href=\"#rules\">") < place("<a href=\"#skills\">"), "in the order of the fields");
-    // A secret does not come back.
+    // A secret is not sent back.
     let pasted = visitor.send(&new, &with(&sound, "instructions", "dgk_canary")).await;
     assert_eq!(pasted.status, StatusCode::UNPROCESSABLE_ENTITY);
     assert!(pasted.text.contains("an application key") && !pasted.text.contains("canary"));
-    // Nor does a form without the session's token do anything.
+    // A form without the session's token does nothing either.
     assert_eq!(visitor.send_as_it_is(&new, &sound).await.status, StatusCode::FORBIDDEN);
     let none = device.cli(&["service", "list"]).await.ok();
     assert_eq!(none["services"], serde_json::json!([]), "nothing was saved by any of them");
 
-    // Saved: a draft has no identifier that anybody could copy, and is not published by guessing the address.
+    // Saved: a draft has no identifier to copy, and a guessed address does not publish it.
     let page = visitor.send(&new, &sound).await.redirect_target();
     let draft = visitor.page(&page).await.text;
     assert!(!draft.contains("ep_0") && draft.contains("Inactive until this draft has been checked"), "{draft}");
@@ -92,7 +92,7 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     assert!(visitor.page(&page).await.text.contains(&endpoint));
     assert!(visitor.page(&format!("/applications/{app}")).await.text.contains(&endpoint));
 
-    // Tried: refused while access is paused, with the text kept; then a run as any other.
+    // Tried: refused while access is paused, with the text kept; then a normal run.
     let tried = format!("{page}/try");
     let paused = visitor.send(&tried, &[("input", "What is in <orders>?")]).await;
     assert_eq!(paused.status, StatusCode::CONFLICT);
@@ -109,7 +109,8 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
     let said = device.cli(&["service", "try", "Reader", "--input", "Again.", "--wait", "40s"]).await.ok();
     assert_eq!((&said["run"]["state"], &said["run"]["input"]["text"]), (&"succeeded".into(), &"Again.".into()));
 
-    // Edited: what is published stays, and the difference is shown. A form of an older draft replaces nothing by itself.
+    // Edited: the published version stays, and the difference is shown. A form of an older draft replaces nothing by
+    // itself.
     let was = value(&visitor.page(&page).await.text, "was");
     let other = with(&sound, "description", "Reads slowly.");
     let edited = [&other[..], &[("was", was.as_str()), ("then", "check")]].concat();
@@ -137,7 +138,7 @@ async fn a_service_is_described_checked_published_and_changed_on_its_page() {
 #[tokio::test]
 async fn each_check_is_shown_as_soon_as_it_is_known() {
     let (device, folder) = (TestDevice::built_in().await, Folder::new());
-    // A model that takes the question, and says nothing until it is let go.
+    // A model that accepts the question, and is silent until it is released.
     let model = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}/v1", model.local_addr().expect("bound"));
     device.cli(&["provider", "set", "slow", "--kind", "openai", "--base-url", &url]).await.ok();
@@ -159,7 +160,7 @@ async fn each_check_is_shown_as_soon_as_it_is_known() {
     {
         assert!(during.contains(shown), "{shown}: {during}");
     }
-    // From now on nobody answers there, and the model counts as one that cannot be reached.
+    // From now on its address does not answer, and the model counts as unreachable.
     drop((asked, model));
     command.log.line(&["FAIL  provider and model"]).await;
     command.log.line(&["PASS  directory is writable"]).await;
@@ -193,7 +194,7 @@ async fn a_provider_is_kept_on_its_page_and_its_key_never_comes_back() {
     let form = visitor.page("/providers/work").await.text;
     assert!(form.contains("saved · leave blank to keep") && !form.contains("canary"), "{form}");
 
-    // Blank keeps the key, but not for another place.
+    // A blank field keeps the key, but not for another address.
     let kept = [("kind", "openai"), ("base_url", "https://models.example/v1"), ("key", "")];
     visitor.send("/providers/work", &kept).await.redirect_target();
     let moved = visitor.send("/providers/work", &with(&kept, "base_url", "https://elsewhere.example/v1")).await;

@@ -1,4 +1,4 @@
-//! A device that cannot do what was asked says so honestly.
+//! A device that cannot execute a run reports why.
 
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice};
 use rustix::process::Signal;
@@ -18,7 +18,7 @@ async fn a_device_that_lost_its_published_version_fails_the_run_with_definition_
     let invitation = fresh.pair(&gateway, &[]).await;
     fresh.connect(gateway.ssh(), &invitation, &gateway.control_token_file()).await.ok();
     fresh.wait_until_connected().await;
-    // Its first line to a gateway paused access, as after every change of the mode.
+    // Its first connection to a gateway paused access, as after every change of the mode.
     fresh.cli(&["access", "enable"]).await.ok();
     let run = backend.wait_for_end(&backend.submit("What does order 4711 say?").await).await;
     assert_eq!((text(&run, "/state"), text(&run, "/error/code")), ("failed", "definition_mismatch"), "{run}");

@@ -1,4 +1,4 @@
-//! Frames made by hand, on the private control socket: what no device of ours would send.
+//! Raw frames on the private control socket, which the real agent would not send.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn gateway(settings: &[&str]) -> (Postgres, GatewayProcess) {
     (postgres, gateway)
 }
 
-/// Asks as the desktop would; every ping on the way is answered.
+/// Sends a management request as the desktop would; pings on the way are answered.
 async fn ask<C: ManagementCall>(line: &mut RawConnection, call: C) -> C::Reply {
     line.send(&DeviceFrame::Request { request_id: 7, by: AskedBy::Agent, request: call.into() }).await;
     loop {
@@ -38,7 +38,7 @@ async fn ask<C: ManagementCall>(line: &mut RawConnection, call: C) -> C::Reply {
     }
 }
 
-/// Publishes a service of which only the digest exists.
+/// Publishes a service that exists only as a digest.
 pub(crate) async fn publish(line: &mut RawConnection, gateway: &GatewayProcess) -> Backend {
     publish_as(line, gateway, "made by hand").await
 }
@@ -99,7 +99,7 @@ async fn a_device_of_another_version_is_refused_as_data_and_its_runs_wait_for_an
     let other_protocol = RawIdentity { protocol: ProtocolRange { min: 7, max: 9 }, ..device.clone() };
     let refused = other_protocol.is_refused(&gateway).await;
     assert_eq!((refused.code, refused.upgrade), (RefusedCode::VersionMismatch, Some(Half::Gateway)), "{refused:?}");
-    // The right version comes in, and the refusal is forgotten.
+    // The right version is admitted, and the refusal is forgotten.
     let (_line, _) = device.connect(&gateway, Vec::new()).await;
     gateway.wait_for_device_state(&device_id, "connected").await;
 }
@@ -118,7 +118,7 @@ async fn whoever_cannot_prove_to_be_a_paired_device_is_refused() {
     line.send(&DeviceFrame::Hello(forged)).await;
     let Some(GatewayFrame::Refused(refused)) = line.next().await else { panic!("not refused") };
     assert_eq!(refused.code, RefusedCode::BadProof, "{refused:?}");
-    // A proof made for another session is worth nothing in this one.
+    // A proof made for another session is invalid in this one.
     let (_, earlier) = RawConnection::open_to_challenge(&gateway).await;
     let (mut line, _) = RawConnection::open_to_challenge(&gateway).await;
     line.send(&friend.hello(&earlier, Vec::new())).await;
@@ -159,7 +159,7 @@ async fn what_is_no_frame_ends_its_own_session_and_harms_nobody_else() {
         line.send_message(message).await;
         match line.next().await {
             Some(GatewayFrame::Refused(refused)) => assert_eq!(refused.code, RefusedCode::BadHello, "{what}"),
-            // Whoever is still sending when the gateway hangs up may not hear why.
+            // A client that is still sending when the gateway closes may not read the reason.
             None if what == "too large" => {}
             other => panic!("{what}: {other:?}"),
         }
@@ -197,7 +197,7 @@ async fn what_is_no_frame_ends_its_own_session_and_harms_nobody_else() {
             other => panic!("{what}: {other:?}"),
         }
     }
-    // The one who behaved has noticed nothing.
+    // The well-behaved device is not affected.
     let backend = publish(&mut bystander, &gateway).await;
     bystander.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
     let submitted = backend.submit("anything").await;
@@ -241,13 +241,13 @@ async fn a_frame_of_an_attempt_that_is_not_the_runs_changes_nothing() {
     line.send(&DeviceFrame::Finish { run_id: nobodys, attempt: 1, seq: 1, outcome: answer("invented") }).await;
     let code = RevokeCode::UnknownRun;
     assert_eq!(line.next_answering_pings().await, Some(GatewayFrame::Revoke { run_id: nobodys, attempt: 1, code }));
-    // Another device cannot end it either, even if it knows everything about it.
+    // Another device cannot end it either, even with all its identifiers.
     let (mut foreign, _) = other.connect(&gateway, Vec::new()).await;
     foreign.send(&DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: answer("stolen") }).await;
     assert_eq!(foreign.next_answering_pings().await, Some(GatewayFrame::Revoke { run_id, attempt, code }));
     assert_eq!(text(&backend.run(&submitted).await, "/state"), "running");
 
-    // The right one can, and a repetition is acknowledged and changes nothing.
+    // The right device can, and a repetition is acknowledged and changes nothing.
     for text in ["the answer", "another answer"] {
         line.send(&DeviceFrame::Finish { run_id, attempt, seq: 1, outcome: answer(text) }).await;
         assert_eq!(line.next_answering_pings().await, Some(GatewayFrame::Ack { run_id, attempt, through: 1 }));
@@ -283,7 +283,7 @@ async fn no_more_is_offered_than_there_is_room_for_and_what_is_not_taken_is_offe
         if rows[0]["runs"] == 0 { Ok(()) } else { Err("it is still offered".to_owned()) }
     })
     .await;
-    // Too late now: the attempt is over.
+    // Too late: the attempt is over.
     line.send(&DeviceFrame::Accept { run_id: second.run_id, attempt: second.attempt }).await;
     let late = line.next_answering_pings().await;
     assert!(matches!(late, Some(GatewayFrame::Revoke { .. })), "{late:?}");
@@ -321,7 +321,7 @@ async fn a_device_that_sends_but_does_not_read_is_away_after_two_heartbeats_and_
     let (mut line, _) = device.connect(&gateway, Vec::new()).await;
     let backend = publish(&mut line, &gateway).await;
 
-    // From here on nothing is read, and so no ping answered; but plenty is sent.
+    // From here on the device reads nothing, so it answers no ping; but it sends plenty.
     let began = std::time::Instant::now();
     deskgate_tests::until("the deaf device to be away", async || {
         line.send(&DeviceFrame::Ready { slots: 0, full: Vec::new() }).await;

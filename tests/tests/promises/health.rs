@@ -1,4 +1,4 @@
-//! What is wrong is said once, in the same words everywhere, and what helps others to help gives nothing away.
+//! A problem is reported once, in the same words everywhere, and a support report has no secrets.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -46,7 +46,7 @@ impl SignedInClient {
     }
 }
 
-/// A form of plain values, which need no escaping.
+/// A form of plain values that need no escaping.
 fn form(sent: reqwest::RequestBuilder, fields: &[(&str, &str)]) -> reqwest::RequestBuilder {
     let pairs: Vec<_> = fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
     sent.header("content-type", "application/x-www-form-urlencoded").body(pairs.join("&"))
@@ -137,7 +137,7 @@ async fn a_support_bundle_lists_what_it_holds_asks_first_and_holds_nothing_secre
     let backend = device.publish_here("shop", &folder, &service).await;
     backend.submit("canary-input").await;
     waiting(&device).await;
-    // What the agent would never write.
+    // Content that the agent would never write.
     let planted =
         "INFO key dgk_canary0123456789 refused\nINFO Authorization: Bearer canary-bearer\nINFO a plain line\n";
     let log = device.home().join("agent.log");

@@ -1,4 +1,4 @@
-//! A server that is not the pinned one is blocked, and both fingerprints stand side by side wherever it is told.
+//! A server with another host key than the pinned one is blocked, and both fingerprints are shown side by side.
 
 use deskgate_tests::visitor::Visitor;
 use deskgate_tests::{GatewayProcess, Postgres, TestDevice, until};

@@ -1,4 +1,4 @@
-//! Keys in the desktop's keyring: they move there and back, and a keyring that is shut stops only what needs them.
+//! Keys in the desktop's keyring: they move there and back, and a locked keyring stops only the runs that need it.
 
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -172,7 +172,7 @@ async fn a_keyring_that_is_locked_or_hangs_stops_only_runs_that_need_a_key_and_l
     assert!(!device.log().all().contains(MODEL_KEY), "no key is logged");
 }
 
-/// Also after a new start, which waits for no keyring.
+/// Also after a restart, which does not wait for a keyring.
 async fn only_runs_without_a_key_work(device: &mut TestDevice, keyed: &Backend, plain: &Backend) {
     device.stop(Signal::TERM).await;
     device.start().await;

@@ -1,4 +1,4 @@
-//! What the product promises, with the real programs: one file for each group of promises.
+//! The product's promises, with the real programs: one file for each group of promises.
 
 mod administration;
 mod applications;
@@ -54,8 +54,8 @@ mod wire_formats;
 use deskgate_tests::{Backend, TestDevice};
 use serde_json::Value;
 
-/// Every run that was answered with 202 has ended in one final state with its result, and was
-/// executed once, plus once for each restart that is recorded (I1, I2, I3).
+/// Every accepted run has reached one final state with its result, and was executed once, plus once for each recorded
+/// restart (I1, I2, I3).
 async fn everything_accepted_ended_once(backend: &Backend, device: &TestDevice) {
     device.wait_until_connected().await;
     for run_id in backend.accepted() {
@@ -76,7 +76,7 @@ async fn everything_accepted_ended_once(backend: &Backend, device: &TestDevice) 
     }
 }
 
-/// A member of a JSON document that is text.
+/// A text member of a JSON document.
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("no text at {pointer} in {value}"))
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::text;
 
-/// A service that calls one of the server's tools with what it was asked, and answers with the result.
+/// A service that calls one of the server's tools with its input, and answers with the result.
 async fn published(device: &TestDevice, folder: &Folder, tool: &str) -> Backend {
     let steps = json!([
         { "tool": format!("mcp__crm__{tool}"), "arguments": { "text": "{{input}}" } },
@@ -70,14 +70,14 @@ async fn a_server_that_changes_its_tools_pauses_the_service_until_it_is_checked_
     let shown = device.cli(&["service", "show", "shop"]).await.ok();
     assert!(text(&shown, "/published/paused").contains("other tools than those that were published"), "{shown}");
     assert!(device.plain_cli(&["service", "list"]).await.stdout.contains("(paused)"));
-    // Nothing of it is even begun, also when the old list is back.
+    // Its runs do not even begin, also when the old list is back.
     server.describe("Adds a note.");
     let refused = backend.submit("two").await;
     let run = backend.wait_for_end(&refused).await;
     assert_eq!((&run["error"]["code"], device.executions(&refused)), (&json!("definition_mismatch"), 0), "{run}");
     assert!(server.notes().is_empty());
 
-    // What has changed is shown, word for word, and taken over into the draft only by the owner's hand.
+    // The change is shown word for word, and only the owner can accept it into the draft.
     server.describe("Adds a note to the book.");
     let looked = device.plain_cli(&["mcp", "show", "crm"]).await;
     for words in ["  - Adds a note.\n", "  + Adds a note to the book.\n", "shop (published): pinned to another list"] {

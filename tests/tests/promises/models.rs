@@ -1,4 +1,4 @@
-//! Runs with a model behind a network, in the wire formats of both kinds of providers; and with skills.
+//! Runs with a model over a network, in the wire formats of both kinds of providers; and with skills.
 
 use deskgate_tests::model::{MODEL_KEY, ModelServer};
 use deskgate_tests::{Backend, Folder, TestDevice};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::text;
 
-/// One turn that looks, one that reads, one that answers.
+/// One turn that searches, one that reads, one that answers.
 fn looks_and_answers() -> Value {
     json!([
         { "match": { "userMessage": "Say: ready" }, "response": { "content": "ready" } },
@@ -22,7 +22,7 @@ fn looks_and_answers() -> Value {
     ])
 }
 
-/// A device with a service whose model is at this server.
+/// A device with a service whose model is on this server.
 async fn served_by(model: &ModelServer, kind: &str, path: &str) -> (TestDevice, Folder, Backend) {
     let device = TestDevice::built_in().await;
     let folder = Folder::new();
@@ -48,12 +48,12 @@ async fn a_run_reads_files_with_real_tools_through_either_wire_format() {
         let run = backend.wait_for_end(&run_id).await;
         assert_eq!(run["result"]["text"], "Order 4711 asks for three green lamps.", "{kind}: {run}");
         assert_eq!((&run["usage"]["model_calls"], &run["usage"]["tool_calls"]), (&json!(3), &json!(2)), "{run}");
-        // One of them also estimates what the fixtures say nothing of.
+        // One of the formats also estimates usage that the fixtures do not set.
         assert!(run["usage"]["output_tokens"].as_u64() >= Some(9), "{kind}: {run}");
         let events = device.events(&run_id).await;
         let tools = events.iter().filter(|event| *event == "tool.completed").count();
         assert_eq!(tools, 2, "{events:?}");
-        // The witness: what the model was told. Its own words and calls came back to it, with the results.
+        // The witness is the model's requests: they have its own messages and calls, with the results.
         let asked = model.requests().await;
         let last = asked.last().expect("asked").to_string();
         for part in ["How many lamps?", "I will look.", "three green lamps for Ms Meier", "There is no such tool"] {

@@ -1,4 +1,4 @@
-//! A person who looks elsewhere is told that a call waits for them, once, and no longer than it does.
+//! A desktop notification for a pending approval: shown once, and withdrawn when the approval is over.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -19,7 +19,7 @@ async fn a_call_that_waits_is_told_of_once_and_the_notification_goes_when_it_is_
     let (device, folder) = (TestDevice::built_in().await, Folder::new());
     let notifier = Notifier::start(&device).await;
     let backend = asking(&device, &folder).await;
-    // A click opens the pages in the browser, which is given a file.
+    // A click opens the pages in the browser, which gets a file.
     let (programs, opened) = (device.programs(), device.folder().join("opened"));
     std::fs::create_dir(&programs).expect("a fresh folder");
     let browser = programs.join("xdg-open");
@@ -62,7 +62,7 @@ async fn a_call_that_waits_is_told_of_once_and_the_notification_goes_when_it_is_
     assert_eq!(notifier.shown().await, expected, "once");
 
     device.cli(&["notifications", "set", "--hide-details", "true"]).await.ok();
-    // A file that this run has not read could not be written again.
+    // A file that this run has not read could not be overwritten.
     std::fs::remove_file(folder.path().join("reply.md")).expect("written by the first run");
     let second = backend.submit("Answer again.").await;
     waiting(&device).await;

@@ -1,4 +1,4 @@
-//! What operates the gateway is told the truth.
+//! Health, readiness and metrics report the true state.
 
 use deskgate_gateway::ops::health_check::send_request;
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, until};

@@ -1,4 +1,4 @@
-//! What a caller sees while the desktop's owner is asked, with the real programs.
+//! A caller's view of a pending approval, with the real programs.
 
 use deskgate_tests::stream::{RunStream, StreamEvent};
 use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice, until};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::text;
 
-/// A service that writes `secret-plans.txt` when it is allowed to, and answers with what it was told.
+/// A service that writes `secret-plans.txt` after approval, and answers with the tool's result.
 struct ApprovalFixture {
     gateway: GatewayProcess,
     device: TestDevice,
@@ -28,7 +28,7 @@ impl ApprovalFixture {
         Self { gateway, device, folder, backend, _postgres: postgres }
     }
 
-    /// A run whose caller follows it and which waits for a person.
+    /// A followed run that waits for an approval.
     async fn asking(&self) -> (String, RunStream) {
         let run_id = self.backend.submit("Plan.").await;
         let stream = RunStream::open(&self.backend, &run_id, 0).await.expect("a stream");
@@ -37,7 +37,7 @@ impl ApprovalFixture {
         (run_id, stream)
     }
 
-    /// The request that waits at the device.
+    /// The open request at the device.
     async fn request(&self) -> String {
         until("a request to wait", async || {
             let listed = self.device.cli(&["approvals", "list"]).await.ok();
@@ -54,7 +54,7 @@ impl ApprovalFixture {
     }
 }
 
-/// Everything that a stream shows until its end.
+/// All further events of a stream.
 async fn rest(mut stream: RunStream) -> Vec<StreamEvent> {
     let mut all = Vec::new();
     while let Some(sent) = stream.next().await {
@@ -63,7 +63,7 @@ async fn rest(mut stream: RunStream) -> Vec<StreamEvent> {
     all
 }
 
-/// The stored events about the run itself, dense and in order, without what the assistant said and did.
+/// The stored events about the run itself, dense and in order, without those of messages and tools.
 fn story(shown: &[StreamEvent]) -> Vec<&str> {
     let numbers: Vec<u64> = shown.iter().filter_map(|sent| sent.id).collect();
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "{shown:?}");

@@ -1,4 +1,4 @@
-//! Work on a real project: a copy of Django's sources, some thousand files that others wrote.
+//! Work on a real project: a copy of Django's sources, some thousand files.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,10 +13,10 @@ const CODE_FILE: &str = "django/utils/text.py";
 const TEST_FILE: &str = "tests/utils_tests/test_text.py";
 const GUIDE_FILE: &str = "docs/ref/templates/builtins.txt";
 
-/// Runs the project's own tests of what is changed, the new one among them. Nothing else of it may be left in the folder.
+/// Runs the project's own tests of the changed module, with the new one. They may leave no files in the folder.
 const TEST_COMMAND: &str = "PYTHONPATH=. python3 -B tests/runtests.py --parallel=1 utils_tests.test_text";
 
-/// What `diff` says of the whole project afterwards, without its headers.
+/// The expected `diff` of the whole project, without its headers.
 const EXPECTED_DIFF: [&str; 10] = [
     "-    if not isinstance(x, str):",
     "-        x = str(x)",
@@ -30,7 +30,7 @@ const EXPECTED_DIFF: [&str; 10] = [
     "+",
 ];
 
-/// The file, the text in it, and what takes its place.
+/// The file, the old text, and the new text.
 fn edits() -> [(&'static str, &'static str, &'static str); 3] {
     [
         (
@@ -51,7 +51,7 @@ fn edits() -> [(&'static str, &'static str, &'static str); 3] {
     ]
 }
 
-/// Looks for the place, reads the files, changes them, looks at what came of it, and runs the tests.
+/// Searches, reads the files, changes them, checks the result, and runs the tests.
 fn steps() -> Value {
     let call = |tool: &str, arguments: Value| json!({ "tool": tool, "arguments": arguments });
     let mut steps = vec![call("Grep", json!({ "pattern": "def capfirst|^``capfirst``", "path": "." }))];
@@ -71,7 +71,7 @@ fn steps() -> Value {
     steps.into()
 }
 
-/// What the person at the desktop is asked, in this order, with the argument that they decide about.
+/// The approvals in order, each with the argument to decide on.
 fn questions() -> [(&'static str, &'static str, &'static str); 4] {
     let [one, two, three] = edits().map(|(file, ..)| ("Edit", "/arguments/file_path", file));
     [one, two, three, ("Bash", "/arguments/command", TEST_COMMAND)]
@@ -109,7 +109,7 @@ async fn a_run_changes_three_files_of_a_project_of_thousands_as_its_owner_allows
             let content = |place: &Path| std::fs::read(place.join(value)).expect("it is there");
             assert!(content(&sources) == content(&folder.path()), "{value} was changed before its owner said yes");
         } else {
-            // Its words before the command are what its last search found.
+            // Its message before the command is the result of its last search.
             let why = text(&request, "/why").lines();
             let found: Vec<_> = why.filter_map(|line| line.split(':').next()).collect();
             assert_eq!(found, [CODE_FILE, GUIDE_FILE, TEST_FILE], "{request}");

@@ -1,4 +1,4 @@
-//! The proxies that we give snippets for, as Debian has them, with just those snippets.
+//! The reverse proxies that `deploy` has snippets for, in Debian's versions, with exactly those snippets.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,14 +9,14 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A proxy before a gateway, in TLS, for the name `localhost`.
+/// A reverse proxy in front of a gateway, with TLS, for the name `localhost`.
 struct ReverseProxy {
     folder: TempDir,
     port: u16,
     _process: Process,
 }
 
-/// The text of a file under `deploy`, with what a test has to have otherwise.
+/// The text of a file under `deploy`, with the changes that a test needs.
 fn snippet(path: &str, changes: &[(&str, &str)]) -> String {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(path));
     changes.iter().fold(text.expect("the snippet is there"), |text, (from, to)| {
@@ -100,7 +100,7 @@ impl ReverseProxy {
         std::fs::read_to_string(self.folder.path().join("proxy.log")).unwrap_or_default()
     }
 
-    /// curl, as a backend developer would call it.
+    /// A curl command of a backend developer.
     fn curl(&self, backend: &Backend, key: &str, path: &str) -> Command {
         let mut curl = command(Path::new("curl"), self.folder.path());
         curl.args(["--silent", "--show-error", "--no-buffer", "--noproxy", "*", "--cacert"]);
@@ -121,7 +121,7 @@ impl ReverseProxy {
     }
 }
 
-/// What must hold behind every proxy.
+/// The checks for every proxy.
 async fn holds(start: impl AsyncFnOnce(&GatewayProcess) -> ReverseProxy) {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &["server.trusted_proxies=127.0.0.1"]).await;
@@ -138,7 +138,7 @@ async fn holds(start: impl AsyncFnOnce(&GatewayProcess) -> ReverseProxy) {
     let accepted = ReverseProxy::answer(submission);
     let run_id = accepted["run_id"].as_str().unwrap_or_else(|| panic!("{accepted}"));
 
-    // The run waits for its desktop, so nothing but what is passed on at once can be seen.
+    // The run waits for its desktop, so only bytes that are forwarded at once can be seen.
     let events = proxy.curl(&backend, backend.key(), &format!("/runs/{run_id}/events"));
     let mut following = Process::start(events, &proxy.path("events"));
     following.log.line(&["event: run.accepted"]).await;
@@ -150,7 +150,7 @@ async fn holds(start: impl AsyncFnOnce(&GatewayProcess) -> ReverseProxy) {
     let waited = ReverseProxy::answer(proxy.curl(&backend, backend.key(), &format!("/runs/{run_id}?wait=30")));
     assert_eq!(waited["state"], "succeeded");
 
-    // Who calls is who connected to the proxy, whatever they say.
+    // The client's address is that of the connection to the proxy, whatever its headers claim.
     let text = elsewhere["text"].as_str().expect("shown once");
     let mut forged = proxy.curl(&backend, text, &format!("/runs/{run_id}"));
     forged.args(["-H", "X-Forwarded-For: 203.0.113.7"]);

@@ -1,4 +1,4 @@
-//! Work that waits for its device, and goes to no other.
+//! Runs wait for their own device, and never go to another.
 
 use deskgate_tests::backend::fresh_key;
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice};

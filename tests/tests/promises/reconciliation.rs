@@ -1,4 +1,5 @@
-//! kill -9 of the agent while a run writes, asks, or has written: nothing is guessed, nothing runs twice.
+//! kill -9 of the agent while a run writes, waits for approval, or has written: no outcome is guessed, no run repeats
+//! silently.
 
 use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice};
 use serde_json::json;
@@ -6,7 +7,7 @@ use serde_json::json;
 use crate::approvals::waiting;
 use crate::text;
 
-/// A service that writes `reply.txt` and then takes its time.
+/// A service that writes `reply.txt` and then takes a while.
 async fn writer(device: &TestDevice, gateway: &GatewayProcess, folder: &Folder, arguments: &[&str]) -> Backend {
     let model = slow(folder);
     device.publish(gateway, "shop", folder, &[&["--model", &model, "--tools", "Read,Write"], arguments].concat()).await
@@ -28,7 +29,7 @@ async fn killed_after_its_write(device: &mut TestDevice, backend: &Backend) -> S
     run_id
 }
 
-/// A run that has written and goes on.
+/// A run that has written and still executes.
 async fn writes(device: &TestDevice, backend: &Backend) -> String {
     let run_id = backend.submit("Answer.").await;
     deskgate_tests::until("the write to be reported", async || {
@@ -96,7 +97,7 @@ async fn a_decision_before_the_gateway_knew_that_there_was_one_to_make_is_told_i
     ran_again(&device, &backend, &run_id).await;
 }
 
-/// It ended in its second attempt, and the events tell how it came to that.
+/// It ended in its second attempt, and its events show why.
 async fn ran_again(device: &TestDevice, backend: &Backend, run_id: &str) {
     let run = backend.wait_for_end(run_id).await;
     assert_eq!(text(&run, "/result/text"), "again", "{run}");
@@ -132,13 +133,13 @@ async fn a_run_that_was_killed_while_it_asked_asks_anew_and_writes_once() {
     assert_eq!(device.executions(&run_id), 2);
     let events = device.events(&run_id).await;
     assert_eq!(events.iter().filter(|event| *event == "run.restarted").count(), 1, "{events:?}");
-    // Stopped while it takes its time: what was written stays, and the caller learns that.
+    // Stopped while it takes a while: the write remains, and the caller learns that.
     device.cli(&["runs", "stop", &run_id]).await.ok();
     assert_eq!(text(&backend.wait_for_end(&run_id).await, "/state"), "cancelled");
 }
 
-/// Wherever the kill falls between the yes and the end: a file that is there is never written a second time without the
-/// owner's word, and what begins again by itself had written nothing.
+/// Wherever the kill falls between the approval and the end: an existing file is written a second time only with the
+/// owner's decision, and a run that restarts by itself had written nothing.
 #[tokio::test]
 async fn a_kill_at_whatever_moment_of_a_write_ends_in_a_question_or_in_nothing_written() {
     let postgres = Postgres::shared().await;
@@ -150,7 +151,7 @@ async fn a_kill_at_whatever_moment_of_a_write_ends_in_a_question_or_in_nothing_w
         let run_id = backend.submit("Answer.").await;
         let request = waiting(&device).await;
         device.cli(&["approvals", "approve", text(&request, "/approval_id")]).await.ok();
-        // Killed after so many looks, or as soon as the file is there.
+        // Killed after this many reads, or as soon as the file exists.
         let _ = (0..looks).find(|_| file.exists());
         device.kill_9();
         device.start().await;

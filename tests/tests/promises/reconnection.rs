@@ -1,4 +1,4 @@
-//! The line between device and gateway breaks, and work goes on.
+//! The connection between device and gateway breaks, and work goes on.
 
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, until};
 use rustix::process::Signal;
@@ -50,7 +50,7 @@ async fn a_run_in_progress_survives_a_cut_line_and_executes_once() {
     let device = TestDevice::paired_with(&gateway).await;
     let device_id = device.device_id().await;
     let folder = Folder::new();
-    // Something is reported before the cut, during it and after it.
+    // The device reports events before the cut, during it and after it.
     let look = json!({ "tool": "Read", "arguments": { "file_path": "orders.txt" } });
     let steps = json!([look, { "delay_ms": 1500 }, look, { "delay_ms": ANSWER_DELAY_MS }, look, { "text": "done" }]);
     let model = folder.script("reports", steps);
@@ -58,7 +58,7 @@ async fn a_run_in_progress_survives_a_cut_line_and_executes_once() {
     let run_id = backend.submit("Take your time.").await;
     backend.wait_for_state(&run_id, "running").await;
 
-    // What the device reports now is sent, and lost with the line.
+    // The device's reports are sent now, and lost with the connection.
     device.proxy().freeze();
     until("the second report", async || {
         let runs = device.status().await["work"]["runs"].clone();
@@ -134,7 +134,7 @@ async fn a_lost_device_leaves_its_run_in_doubt_until_it_is_back() {
     device.proxy().freeze();
     let run = backend.wait_for_state(&run_id, "awaiting_reconciliation").await;
     assert_eq!((text(&run, "/phase"), text(&run, "/state_reason/code")), ("started", "outcome_unknown"), "{run}");
-    // The connection is lost, not just late: the device has to dial again.
+    // The connection is lost, not just late: the device has to reconnect.
     device.proxy().cut();
     device.proxy().heal();
     backend.wait_for_state(&run_id, "running").await;

@@ -1,4 +1,4 @@
-//! Who is not let in learns why, and what to do.
+//! A refused device learns why, and what to do.
 
 use deskgate_protocol::secret::ControlToken;
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, until};
@@ -27,7 +27,7 @@ async fn a_wrong_host_key_is_refused_and_the_status_shows_both_fingerprints() {
     assert!(status["line"]["next_attempt_at"].is_null(), "it is blocked until a person decides: {status}");
     assert_eq!(gateway.log().count(&["device connected"]), 0);
 
-    // Pinning the right key anew is all it takes.
+    // Pinning the right key again is all it takes.
     device.save(&["--host-key", &right]).await.ok();
     device.wait_until_connected().await;
 }
@@ -90,7 +90,7 @@ async fn a_device_that_is_revoked_while_it_is_connected_is_cut_off_within_second
     let run = backend.wait_for_end(&queued).await;
     assert_eq!((text(&run, "/state"), text(&run, "/error/code")), ("cancelled", "device_removed"), "{run}");
     assert_eq!(gateway.device(&device_id).await["state"], "revoked");
-    // It dials again, and is not let in any more.
+    // It connects again, and is refused.
     because(&device, "does not accept this device's key").await;
     assert_eq!(gateway.log().count(&["device connected"]), 1);
     until("the device to stop what it did", async || {
@@ -129,7 +129,7 @@ async fn a_device_that_is_revoked_while_it_is_away_leaves_no_run_waiting() {
     let refused = gateway.admin(&["device", "add", again]).await;
     assert_eq!(refused.exit, 6, "a revoked key stays refused: {}", refused.stderr);
 
-    // One command on the desktop is all it takes to begin anew.
+    // One desktop command is all it takes to begin again.
     let asked = device.cli(&["identity", "renew"]).await;
     assert!(asked.exit == 6 && asked.stderr.contains("--accept-risk=lose-pairing"), "{}", asked.stderr);
     device.stop(Signal::TERM).await;
@@ -139,7 +139,7 @@ async fn a_device_that_is_revoked_while_it_is_away_leaves_no_run_waiting() {
     assert_ne!(device.device_id().await, device_id, "another device to the gateway");
 }
 
-/// Waits until the device's status says why it is not connected, and that holds `words`.
+/// Waits until the device's status has a reason for its missing connection that contains `words`.
 async fn because(device: &TestDevice, words: &str) -> String {
     until(&format!("the status to say {words:?}"), async || {
         let line = device.status().await["line"].clone();
@@ -160,7 +160,7 @@ async fn a_rotated_control_token_ends_with_its_overlap_and_the_new_one_lets_in()
     device.wait_until_connected().await;
 
     gateway.admin(&["token", "rotate", "--overlap-hours", "0"]).await.ok();
-    // Who is in stays in; who comes with the old token is not let in.
+    // Open sessions stay open; a connection with the old token is refused.
     assert_eq!(device.status().await["line"]["state"], "connected");
     device.stop(Signal::TERM).await;
     device.start().await;

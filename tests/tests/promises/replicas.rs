@@ -30,7 +30,7 @@ async fn two_hundred_concurrent_submissions_with_one_idempotency_key_through_two
     assert_eq!(rows[0]["runs"], 1);
     everything_accepted_ended_once(&through_other, &device).await;
 
-    // The same key with another body is a conflict on both, and no run.
+    // The same key with another body is a conflict on both, and makes no run.
     for backend in backends {
         let refused = backend.try_submit("the-one-key", "Do something else.").await.expect("answered");
         assert_eq!((refused.status.as_u16(), refused.code()), (409, "idempotency_key_reused"), "{}", refused.body);
@@ -56,8 +56,8 @@ async fn a_newer_session_replaces_an_older_one_on_the_other_replica_within_a_sec
     };
     let took = time(&disconnected).0.duration_since(time(&connected).0).as_secs_f64();
     println!("the older session ended {:.1} ms after the newer one began", took * 1000.0);
-    // The goodbye is logged after the older session's line was closed in good order, which may
-    // take a moment; a timeout of TCP, or the next heartbeat after 15 s, would be far beyond this.
+    // The goodbye is logged after the older session's connection was closed cleanly, which may take a moment; a TCP
+    // timeout, or the next heartbeat after 15 s, would be far beyond this.
     assert!(took < 5.0, "took {took} s");
     older.log().line(&["the gateway ended the session", "Replaced"]).await;
 }
@@ -98,7 +98,7 @@ async fn a_gateway_that_was_frozen_changes_nothing_when_it_thaws() {
     let later = backend.submit("One more.").await;
     backend.wait_for_end(&later).await;
 
-    // It wakes up in the belief that the device is its own.
+    // The frozen replica resumes and still believes that the device is its own.
     zombie.process().signal(Signal::CONT);
     zombie.log().line(&["device disconnected", &device_id]).await;
     assert_eq!(backend.through(zombie.http()).run(&run_id).await, run);
@@ -125,10 +125,10 @@ async fn a_run_in_the_hands_of_a_replaced_session_is_not_executed_by_the_newer_o
     let mut newer = older.with_the_same_key().await;
     let invitation = newer.pair(&gateway, &[]).await;
     newer.connect(gateway.ssh(), &invitation, &gateway.control_token_file()).await.ok();
-    // The newer one knows nothing of the run: nobody can say what became of it.
+    // The newer session does not know the run: its outcome is unknown.
     gateway.log().line(&["the device no longer knows this run", &run_id]).await;
     newer.kill_9();
-    // The older one comes back with it, and its outcome counts.
+    // The older agent comes back with the run, and its outcome counts.
     everything_accepted_ended_once(&backend, &older).await;
     assert_eq!((older.executions(&run_id), newer.executions(&run_id)), (1, 0));
     let events = older.events(&run_id).await;

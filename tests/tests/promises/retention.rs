@@ -1,4 +1,4 @@
-//! How long what is over is kept on the desktop, as its owner chooses.
+//! How long the desktop keeps finished records, as its owner chooses.
 
 use deskgate_tests::{Folder, TestDevice};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Secrets that were planted where the gateway keeps and gets its own are in nothing that it shows, says or hands on.
+//! The gateway's own secrets appear in no output, log or child process.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::text;
 
-/// Everything that the kernel shows of a process and of what it started.
+/// Everything that the kernel shows of a process and its children.
 fn shown_of(number: u32) -> String {
     let mut all = vec![number];
     let mut at = 0;
@@ -20,7 +20,7 @@ fn shown_of(number: u32) -> String {
     let mut text = String::new();
     for one in all {
         text += &String::from_utf8_lossy(&read(one, "cmdline"));
-        // What the process itself was given is its owner's to see; what it hands on is not.
+        // A process may have its own environment; its children must not inherit it.
         if one != number {
             text += &String::from_utf8_lossy(&read(one, "environ"));
         }
@@ -37,7 +37,7 @@ fn secret(path: &Path, text: &str) {
 async fn no_planted_secret_is_in_ps_the_log_the_environment_of_children_the_settings_a_backup_or_the_bundle() {
     let (postgres, folder) = (Postgres::shared().await, TempDir::with_prefix("deskgate-secrets-").expect("a folder"));
     let password = "hunter2-hunter2-hunter2";
-    // The kernel vouches for who connects: the password is asked for by nobody, and handed on all the same.
+    // The kernel authenticates the client: the password is not requested, but passed on all the same.
     let url = postgres.url().replacen("deskgate@", &format!("deskgate:{password}@"), 1);
     assert_ne!(url, postgres.url());
     secret(&folder.path().join("url"), &url);

@@ -1,4 +1,4 @@
-//! What a service manager is told, what it gives, and with which codes a gateway that cannot start ends.
+//! The gateway's messages to a service manager, its sockets from one, and its exit codes when it cannot start.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::text;
 
-/// A service manager: the socket that it listens on, and everything that it heard.
+/// A service manager: its notification socket, and the messages it received.
 struct ServiceManager {
     folder: TempDir,
     socket: UnixDatagram,
@@ -30,12 +30,12 @@ impl ServiceManager {
         vec![("NOTIFY_SOCKET".to_owned(), place), ("WATCHDOG_USEC".to_owned(), watchdog.as_micros().to_string())]
     }
 
-    /// The first thing from now on that says this.
+    /// The next message that contains this.
     async fn hears(&self, wanted: &str) -> String {
         self.hears_all(&[wanted]).await
     }
 
-    /// Waits until each of these was said, in any order; returns the last of them.
+    /// Waits until each of these messages arrived, in any order; returns the last of them.
     async fn hears_all(&self, wanted: &[&str]) -> String {
         let mut missing = wanted.to_vec();
         let mut bytes = [0; 4096];
@@ -72,7 +72,7 @@ async fn the_service_manager_hears_when_it_is_ready_how_it_is_that_it_lives_relo
     assert!(manager.hears("RELOADING=1").await.contains("\nMONOTONIC_USEC="));
     manager.hears("READY=1").await;
 
-    // A gateway without its database lives: to kill it would not bring the database back.
+    // A gateway without its database stays up: a restart would not bring the database back.
     postgres.stop().await;
     manager.hears("STATUS=the database does not answer").await;
     for _ in 0..4 {

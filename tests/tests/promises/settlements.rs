@@ -1,5 +1,5 @@
-//! Requests for approval, and runs that a restarted device cannot tell the end of, with a device made by hand: what the
-//! gateway says to each frame, over cut lines and a killed gateway.
+//! Approvals, and runs with an unknown outcome after a restart, with a raw device: the gateway's answer to each frame,
+//! over lost connections and a killed gateway.
 
 use deskgate_protocol::control::{
     ApprovalResolution, DeviceEvent, DeviceFrame, GatewayFrame, InFlightRun, InFlightStatus, Order, RevokeCode,
@@ -61,13 +61,13 @@ impl SettlementFixture {
         assert_eq!(self.next().await, GatewayFrame::Ack { run_id, attempt, through: seq });
     }
 
-    /// Comes again, holding the run.
+    /// Reconnects with the run in this state.
     async fn comes_again(&mut self, status: InFlightStatus) {
         let held = InFlightRun { run_id: self.run_id, attempt: 1, status };
         self.line = self.persona.connect(&self.gateway, vec![held]).await.0;
     }
 
-    /// Comes again as after a restart, and is told how many of its events are stored.
+    /// Reconnects as after a restart, and gets the number of its stored events.
     async fn does_not_know(&mut self, stored: u64) {
         self.comes_again(InFlightStatus::Unknown).await;
         let ack = GatewayFrame::Ack { run_id: self.run_id, attempt: 1, through: stored };
@@ -79,7 +79,7 @@ impl SettlementFixture {
         self.line.answering_pings(self.backend.wait_for_state(&self.run, state)).await
     }
 
-    /// The run again, with its next attempt.
+    /// The run is offered again, with its next attempt.
     async fn is_offered_again(&mut self) {
         let offer = next_offer(&mut self.line).await;
         assert_eq!((offer.run_id, offer.attempt), (self.run_id, 2));
@@ -116,7 +116,7 @@ async fn a_request_survives_a_killed_gateway_and_its_answer_counts_afterwards() 
     assert_eq!(site.next().await, ack, "the request is stored, so it is not asked again");
     let run = site.state("awaiting_approval").await;
     assert_eq!(text(&run, "/state_reason/code"), "approval_pending");
-    // The line breaks before the answer is acknowledged: it comes twice and counts once.
+    // The connection breaks before the answer is acknowledged: the answer is sent twice and counts once.
     let resolved = DeviceEvent::ApprovalResolved { approval_id, resolution: ApprovalResolution::Approved };
     for _ in 0..2 {
         site.report(3, resolved.clone()).await;
@@ -135,13 +135,13 @@ async fn what_a_restarted_device_does_not_know_runs_again_by_its_users_word_and_
     for _ in 0..2 {
         site.does_not_know(1).await;
     }
-    // Room is used for other runs, never for this one.
+    // Free slots are used for other runs, never for this one.
     let other = site.line.answering_pings(site.backend.submit("another")).await;
     site.line.send(&DeviceFrame::Ready { slots: 4, full: Vec::new() }).await;
     assert_eq!(next_offer(&mut site.line).await.run_id, run_id(&other));
     site.line.send(&DeviceFrame::Reconciled { run_id: site.run_id, attempt: 1 }).await;
     site.is_offered_again().await;
-    // The offer is lost with the line, whatever the device says when it is back.
+    // The offer is lost with the connection, whatever the device reports when it is back.
     for status in [InFlightStatus::Unknown, InFlightStatus::Interrupted] {
         site.comes_again(status).await;
         site.is_offered_again().await;
@@ -181,7 +181,7 @@ async fn a_stop_of_a_run_that_nobody_knows_the_end_of_is_confirmed_by_the_device
     site.does_not_know(1).await;
     let operation = site.backend.stop(&site.run).await;
     assert!(matches!(site.next().await, GatewayFrame::Control { .. }));
-    // Decided before the stop was heard of: it does not begin again, and whether it changed something stays open.
+    // Decided before the stop arrived: the run does not begin again, and whether it changed something stays open.
     let run_id = site.run_id;
     site.line.send(&DeviceFrame::Reconciled { run_id, attempt: 1 }).await;
     assert_eq!(site.next().await, GatewayFrame::Revoke { run_id, attempt: 1, code: RevokeCode::AlreadyFinal });

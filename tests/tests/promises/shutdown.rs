@@ -1,4 +1,4 @@
-//! Whoever is told to stop leaves nothing running.
+//! A stopped program leaves no process running.
 
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, process, until};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -17,7 +17,7 @@ async fn a_gateway_that_is_told_to_stop_leaves_no_process_behind() {
         let left: Vec<_> = all.into_iter().filter(|number| process::exists(*number)).collect();
         assert_eq!(left, Vec::<u32>::new(), "{signal:?} left processes");
         assert_eq!(process::find_mentioning(gateway.folder()), Vec::<u32>::new(), "{signal:?} left processes");
-        // Whoever was connected knows at once, and will dial again.
+        // A connected device learns it at once, and will reconnect.
         device.log().line(&["the connection to the gateway was lost"]).await;
     }
 }
@@ -33,7 +33,7 @@ async fn an_agent_that_is_told_to_stop_leaves_no_process_behind() {
         let first = process::postmaster(&state_dir).expect("a private cluster runs");
         let all: Vec<_> = process::children(first).into_iter().chain([first, device.process().id()]).collect();
         let ended = if signal == Signal::INT {
-            // Ctrl-C goes to the whole group in the foreground, not to one process.
+            // Ctrl-C goes to the whole foreground group, not to one process.
             let group = Pid::from_raw(i32::try_from(device.process().id()).unwrap()).unwrap();
             kill_process_group(group, signal).unwrap();
             device.wait_for_exit().await
@@ -110,8 +110,8 @@ async fn a_gateway_that_is_told_to_stop_answers_whoever_waits_and_a_run_in_progr
     let run_id = backend.submit("Take your time.").await;
     backend.wait_for_state(&run_id, "running").await;
     let (waiting, ended) = tokio::join!(backend.read(&run_id, 60), async {
-        // The wait has to be under way, which the gateway does not tell; the order of two requests
-        // on one connection does.
+        // The wait has to be in progress, which the gateway does not report; the order of two requests on one
+        // connection shows it.
         backend.run(&run_id).await;
         gateway.stop(Signal::TERM).await
     });

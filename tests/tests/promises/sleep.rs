@@ -1,4 +1,4 @@
-//! Sleep that is announced, wake, and what is kept in between.
+//! Announced sleep, waking, and what is kept in between.
 
 use std::io::{ErrorKind, Read};
 
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use crate::frames::{next_offer, publish, run_id};
 use crate::{everything_accepted_ended_once, text};
 
-/// A device made by hand that executes one run and has another one waiting in the queue.
+/// A raw device that executes one run and has another one waiting in the queue.
 struct SleepFixture {
     persona: RawIdentity,
     line: RawConnection,
@@ -46,7 +46,7 @@ impl SleepFixture {
         (text(&run, "/state").to_owned(), text(&run, "/state_reason/code").to_owned())
     }
 
-    /// What a device that comes back holds.
+    /// The runs that the device reports when it comes back.
     fn in_flight(&self) -> Vec<InFlightRun> {
         vec![InFlightRun { run_id: run_id(&self.started), attempt: 1, status: InFlightStatus::Running }]
     }
@@ -64,7 +64,7 @@ async fn runs_wait_for_a_device_that_announced_its_sleep_and_none_is_offered_bef
     sleeper.falls_asleep(&gateway).await;
     assert_eq!(sleeper.reason().await, asleep());
     assert!(text(&gateway.device(&sleeper.device_id).await, "/note").starts_with("asleep since 2"));
-    // Room that was declared just before is not used.
+    // Slots that were declared just before are not used.
     sleeper.line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
     sleeper.line.send(&DeviceFrame::Resume).await;
     let offer = next_offer(&mut sleeper.line).await;
@@ -79,7 +79,7 @@ async fn a_run_survives_the_sleep_of_its_device_beyond_the_lease_and_a_killed_ga
     let mut gateway = GatewayProcess::start(&postgres, &clocks).await;
     let mut sleeper = SleepFixture::at(&gateway).await;
     sleeper.falls_asleep(&gateway).await;
-    // It answers no ping; the gateway hangs up, and its session's lease runs out.
+    // It answers no ping; the gateway closes the connection, and its session's lease runs out.
     while sleeper.line.next().await.is_some() {}
     gateway.kill_9();
     gateway.restart().await;
@@ -152,7 +152,7 @@ async fn a_desktop_announces_its_sleep_before_it_sleeps_and_works_on_when_it_wak
     let device_id = device.device_id().await;
     logind.wait_for_inhibitors(&[SLEEP_DELAY_INHIBITOR]).await;
     logind.announce_sleep().await;
-    // From now on the computer may sleep at any moment, and need not do anything more to be known as asleep.
+    // From now on the computer may sleep at any moment; it is already known as asleep.
     logind.wait_for_inhibitors(&[]).await;
     gateway.wait_for_device_state(&device_id, "asleep").await;
     let run_id = backend.submit("Are you there?").await;
@@ -162,7 +162,7 @@ async fn a_desktop_announces_its_sleep_before_it_sleeps_and_works_on_when_it_wak
     logind.announce_wake().await;
     backend.wait_for_end(&run_id).await;
     everything_accepted_ended_once(&backend, &device).await;
-    // Ready for the next time.
+    // Ready for the next sleep.
     logind.wait_for_inhibitors(&[SLEEP_DELAY_INHIBITOR]).await;
 }
 
@@ -229,7 +229,7 @@ async fn a_wake_is_not_lost_when_the_line_is_cut_while_the_login_service_stalls(
     gateway.wait_for_device_state(&device_id, "connected").await;
     backend.wait_for_end(&backend.submit("Are you there?").await).await;
     everything_accepted_ended_once(&backend, &device).await;
-    // Ready for the next time, although it was interrupted in becoming so.
+    // Ready for the next sleep, although the preparation was interrupted.
     logind.answers_again();
     logind.wait_for_inhibitors(&[SLEEP_DELAY_INHIBITOR]).await;
 }
@@ -327,13 +327,13 @@ async fn a_computer_is_kept_awake_only_when_its_owner_wants_it_also_in_the_middl
     logind.wait_for_inhibitors(&[SLEEP_DELAY_INHIBITOR]).await;
     kept_awake("not_wanted").await;
     assert!(!device.status().await["problems"].to_string().contains("sleep"), "what was chosen is no problem");
-    // A login service that does not know of mains: nothing is pretended.
+    // A login service that does not report mains power: the status says so.
     choose("on-ac").await;
     kept_awake("is not known").await;
     logind.wait_for_inhibitors(&[SLEEP_DELAY_INHIBITOR]).await;
     logind.is_on_mains(true).await;
     logind.wait_for_inhibitors(&[IDLE_BLOCK_INHIBITOR, SLEEP_DELAY_INHIBITOR]).await;
-    // The cable is pulled.
+    // The computer goes on battery.
     logind.is_on_mains(false).await;
     kept_awake("it runs on battery").await;
     logind.wait_for_inhibitors(&[SLEEP_DELAY_INHIBITOR]).await;
@@ -341,7 +341,7 @@ async fn a_computer_is_kept_awake_only_when_its_owner_wants_it_also_in_the_middl
     assert!(wrong.exit != 0 && wrong.stderr.contains("always, on-ac, never"), "{}", wrong.stderr);
     choose("always").await;
     logind.wait_for_inhibitors(&[IDLE_BLOCK_INHIBITOR, SLEEP_DELAY_INHIBITOR]).await;
-    // It outlives the agent.
+    // The setting outlives the agent.
     choose("never").await;
     device.kill_9();
     device.start().await;

@@ -1,11 +1,11 @@
-//! A stop is carried out once, whatever breaks on its way, and nothing works on behind it.
+//! A stop is carried out once, whatever breaks on its way, and no work goes on after it.
 
 use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice};
 use serde_json::{Value, json};
 
 use crate::text;
 
-/// Longer than any test: what is not stopped never ends.
+/// Longer than any test: such a run ends only by a stop.
 const ENDLESS_DELAY_MS: u64 = 3_600_000;
 
 struct StopFixture {
@@ -16,7 +16,7 @@ struct StopFixture {
     postgres: Postgres,
 }
 
-/// What the one service answers from now on, and after how many milliseconds.
+/// Sets the one service's answer and its delay from now on.
 fn answers(folder: &Folder, delay_ms: u64, answer: &str) -> String {
     folder.script("service", json!([{ "delay_ms": delay_ms }, { "text": answer }]))
 }
@@ -39,13 +39,13 @@ impl StopFixture {
         run_id
     }
 
-    /// The run is cancelled, the operation says so, and neither is ever said twice.
+    /// The run is cancelled, the operation reports it, and both stay so.
     async fn is_stopped(&self, run_id: &str, operation: &Value) {
         let expected = json!({ "code": "stopped", "run_state": "cancelled" });
         assert_eq!(self.backend.outcome(operation).await, expected);
         let run = self.backend.wait_for_end(run_id).await;
         assert_eq!((text(&run, "/state"), &run["stop"]["operation_id"]), ("cancelled", &operation["operation_id"]));
-        // What its `hello` says can settle the operation before the device hears that it is let in.
+        // Its `hello` can settle the operation before the device gets the welcome.
         self.device.wait_until_connected().await;
         let events = self.device.events(run_id).await;
         let count = |name: &str| events.iter().filter(|event| *event == name).count();
@@ -62,7 +62,7 @@ async fn a_running_run_is_stopped_by_the_first_of_two_stops_and_the_next_run_has
     let site = site().await;
     let run_id = site.running().await;
     let (one, other) = tokio::join!(site.backend.stop(&run_id), site.backend.stop(&run_id));
-    // The later one finds the open operation, or that the run has ended by it already.
+    // The later one finds the open operation, or the run already ended by it.
     let is_late = |operation: &Value| operation["outcome"]["code"] == "already_final";
     let first = if is_late(&one) { &other } else { &one };
     assert!(!is_late(first) && (one["operation_id"] == other["operation_id"] || is_late(&one) || is_late(&other)));
@@ -84,7 +84,7 @@ async fn a_run_that_waits_is_cancelled_at_once_and_is_never_executed() {
     assert_eq!(site.backend.run(&run_id).await["state"], "cancelled");
     site.device.proxy().heal();
     site.device.wait_until_connected().await;
-    // Whatever was accepted later is executed, so this one was passed over.
+    // A later run is executed, so this one was skipped.
     let later = site.running().await;
     assert_eq!((site.device.executions(&run_id), site.device.executions(&later)), (0, 1));
 }
@@ -112,7 +112,7 @@ async fn kill_9_of_the_gateway_between_the_stop_and_its_delivery_loses_nothing()
     site.device.proxy().freeze();
     let operation = site.backend.stop(&run_id).await;
     site.gateway.kill_9();
-    // What was on its way to the device is lost with the gateway.
+    // Frames on their way to the device are lost with the gateway.
     site.device.proxy().cut();
     site.gateway.restart().await;
     assert_eq!(site.backend.run(&run_id).await["state"], "cancelling");
@@ -124,7 +124,7 @@ async fn kill_9_of_the_gateway_between_the_stop_and_its_delivery_loses_nothing()
 async fn a_device_that_is_killed_before_a_stop_reaches_it_does_not_execute_again() {
     let mut site = site().await;
     let run_id = site.running().await;
-    // What the device says now never arrives.
+    // The device's frames are lost from now on.
     let device_id = site.device.device_id().await;
     site.device.kill_9();
     site.gateway.wait_for_device_state(&device_id, "offline").await;
@@ -142,7 +142,7 @@ async fn a_stop_whose_delivery_is_written_down_and_answered_to_nobody_still_reac
     site.device.proxy().cut();
     site.gateway.wait_for_device_state(&device_id, "offline").await;
     let operation = site.backend.stop(&run_id).await;
-    // The statement waits so long that the gateway gives it up. It is executed all the same when the wait is over.
+    // The statement waits so long that the gateway gives it up. It still executes when the wait is over.
     let held = site.postgres.lock_table("control_operations").await;
     site.device.proxy().heal();
     site.gateway.log().line(&["operations could not be read"]).await;
@@ -165,7 +165,7 @@ async fn a_device_that_is_killed_between_a_stop_and_its_confirmation_confirms_it
         let path = format!("/control-operations/{}", text(&operation, "/operation_id"));
         assert_eq!(text(&site.backend.get(&path).await, "/state"), "delivered");
         site.device.kill_9();
-        // What it said and nobody heard is lost.
+        // Its unreceived frames are lost.
         site.device.proxy().cut();
         site.device.proxy().heal();
         site.device.start().await;

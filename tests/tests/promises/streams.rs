@@ -8,7 +8,7 @@ use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, Proxy, TestDevic
 use rustix::process::Signal;
 use serde_json::json;
 
-/// A script that looks at a file so often, with a pause before each look: three events a look.
+/// A script that reads a file `count` times, with a pause before each: three events per read.
 fn looks(folder: &Folder, count: usize, pause_ms: u64) -> String {
     let look = [json!({ "delay_ms": pause_ms }), json!({ "tool": "Read", "arguments": { "file_path": "orders.txt" } })];
     let steps: Vec<_> = (0..count).flat_map(|_| look.clone()).chain([json!({ "text": "done" })]).collect();
@@ -82,7 +82,7 @@ async fn what_the_assistant_writes_is_shown_while_it_writes_through_the_other_re
     }
 }
 
-/// What a process has used so far: kibibytes it holds, and hundredths of a second of processor time.
+/// The resources of a process: resident kibibytes, and hundredths of a second of CPU time.
 fn used(pid: u32) -> (u64, u64) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux says so");
@@ -108,7 +108,7 @@ async fn streams_that_wait_hold_little_memory_and_use_no_processor() {
         runs.push(backend.submit("Wait.").await);
     }
     let pid = gateway.process().id();
-    // Whatever is set up once is set up before.
+    // One-time set-up happens before the measurement.
     let mut open = vec![waiting(&backend, &runs[0]).await];
     let (before, _) = used(pid);
     for place in 1..STREAM_COUNT {
@@ -118,13 +118,13 @@ async fn streams_that_wait_hold_little_memory_and_use_no_processor() {
     let kib = (with - before) / STREAM_COUNT;
     println!("{kib} KiB for each of {STREAM_COUNT} streams");
     assert!(kib <= 40, "{kib} KiB for each stream");
-    // The one wait for a time here: what is measured is that nothing happens in it.
+    // The only wait for a time here: the test measures that nothing happens in it.
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
     let hundredths = used(pid).1 - began;
     println!("{hundredths} hundredths of a second of processor time in 5 seconds");
     assert!(hundredths < 100, "{hundredths} hundredths of a second in 5 seconds");
 
-    // They are all alive: the device comes back, and each run is shown to its end.
+    // They are all alive: the device comes back, and each stream shows its run's end.
     device.start().await;
     for mut stream in open {
         let mut last = String::new();
@@ -135,7 +135,7 @@ async fn streams_that_wait_hold_little_memory_and_use_no_processor() {
     }
 }
 
-/// A stream that has shown everything there is to show.
+/// A stream that has shown all events so far.
 async fn waiting(backend: &Backend, run_id: &str) -> RunStream {
     let mut stream = RunStream::open(backend, run_id, 0).await.expect("it is up");
     for expected in ["run.snapshot", "run.accepted"] {
@@ -160,8 +160,8 @@ async fn the_event_client_from_pypi_goes_on_after_a_killed_connection_and_a_kill
     survives(|| (python.clone(), vec![program.display().to_string()], Vec::new())).await;
 }
 
-/// Runs a client against a run, resets its connection, then kills the gateway it talks to; it must
-/// see every event once and in order, and the final one last.
+/// Runs a client against a run, resets its connection, then kills the gateway it uses; it must see every event once and
+/// in order, and the final one last.
 async fn survives(client: impl Fn() -> (String, Vec<String>, Vec<String>)) {
     let postgres = Postgres::shared().await;
     let home = GatewayProcess::start(&postgres, &[]).await;
@@ -170,7 +170,7 @@ async fn survives(client: impl Fn() -> (String, Vec<String>, Vec<String>)) {
     let folder = Folder::new();
     let model = looks(&folder, 30, 300);
     let backend = device.publish(&home, "shop", &folder, &["--model", &model]).await;
-    // What stands before the gateways, as a proxy of the public address does.
+    // A load balancer in front of the gateways, like a proxy of the public address.
     let web = Proxy::to(Address::new(doomed.http().get())).await;
     let run_id = backend.submit("Look often.").await;
 
@@ -201,7 +201,7 @@ async fn survives(client: impl Fn() -> (String, Vec<String>, Vec<String>)) {
     println!("{names:?}");
 }
 
-/// Waits until a client has seen so many stored events.
+/// Waits until a client has seen this many stored events.
 async fn shows(client: &deskgate_tests::process::Process, count: usize) {
     until(&format!("the client to see {count} events"), async || {
         let seen = received(client).iter().filter(|line| line["sequence"].is_u64()).count();

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Writes a fresh certificate for `localhost`, and returns what a caller must trust.
+/// Writes a fresh certificate for `localhost`, and returns the certificate that a caller must trust.
 pub(crate) fn certificate(folder: &Path) -> CertificateDer<'static> {
     use std::io::Write;
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("made");
@@ -25,7 +25,7 @@ pub(crate) fn certificate(folder: &Path) -> CertificateDer<'static> {
     made.cert.der().clone()
 }
 
-/// The first line of an answer to somebody who trusts this one certificate.
+/// The first line of an answer to a client that trusts this one certificate.
 async fn answer(gateway: &GatewayProcess, trusted: &CertificateDer<'static>) -> std::io::Result<String> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.clone()).expect("a certificate");

@@ -1,14 +1,14 @@
-//! kill -9 of the agent at each step of a call that writes, in the order in which its journal learns of them.
+//! kill -9 of the agent at each step of a writing tool call, in the order of its journal entries.
 //!
-//! | the kill strikes | what stands still there |
+//! | time of the kill | what is held at that moment |
 //! |---|---|
-//! | before anything is meant to be written | the model, which takes its time |
-//! | while a person is asked | the person; see `reconciliation` |
-//! | when the intent is on disk, and nothing is done | the command, which waits for a file |
-//! | when it is done, and its outcome is not on disk | the command, which waits for another |
+//! | before an intent to write | the model, which takes a while |
+//! | while an approval is open | the person; see `reconciliation` |
+//! | when the intent is on disk, before the effect | the command, which waits for a file |
+//! | after the effect, before its outcome is on disk | the command, which waits for another file |
 //! | when the outcome is on disk, and the run goes on | the model; see `reconciliation` |
-//! | when the run's end is on disk, and nobody was told | the network, in both directions |
-//! | when the gateway was told, and has not said so | the network, in one direction |
+//! | when the run's end is on disk, before it is reported | the network, in both directions |
+//! | when it was reported, before the gateway's answer | the network, in one direction |
 
 use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice, until};
 use serde_json::json;
@@ -20,7 +20,7 @@ use crate::text;
 const WAITING_COMMAND: &str = "while [ ! -e begin ]; do sleep 0.05; done; echo done >>effect
 while [ ! -e end ]; do sleep 0.05; done";
 
-/// A service that runs the command without asking, and then answers.
+/// A service that runs the command without approval, and then answers.
 struct CrashFixture {
     _postgres: Postgres,
     _gateway: GatewayProcess,
@@ -41,7 +41,7 @@ impl CrashFixture {
         Self { _postgres: postgres, _gateway: gateway, device, folder, backend }
     }
 
-    /// Submits a run that has begun its command: this is said when the intent is on disk.
+    /// Submits a run that has begun its command; this is reported when the intent is on disk.
     async fn in_its_command(&self) -> String {
         let run_id = self.backend.submit("Work.").await;
         until("the command to begin", async || match self.count(&run_id, "tool.started").await {
@@ -52,7 +52,7 @@ impl CrashFixture {
         run_id
     }
 
-    /// The same, and what it does is done.
+    /// The same, with the effect done.
     async fn behind_its_effect(&self) -> String {
         let run_id = self.in_its_command().await;
         self.folder.write("begin", "");
@@ -64,7 +64,7 @@ impl CrashFixture {
         run_id
     }
 
-    /// How often the command did what it does.
+    /// How often the command took effect.
     fn effects(&self) -> usize {
         std::fs::read_to_string(self.folder.path().join("effect")).map_or(0, |text| text.lines().count())
     }
@@ -78,7 +78,7 @@ impl CrashFixture {
         self.device.events(run_id).await.iter().filter(|name| *name == event).count()
     }
 
-    /// The run waits for its owner, who sees a call of which nobody knows what came of it.
+    /// The run waits for its owner, who sees a call with an unknown outcome.
     async fn waits_for_its_owner(&self, run_id: &str) {
         self.backend.wait_for_state(run_id, "awaiting_reconciliation").await;
         let shown = self.device.cli(&["runs", "show", run_id]).await.ok();
@@ -126,7 +126,7 @@ async fn a_run_killed_between_intent_and_effect_waits_and_its_next_attempt_asks_
     let run_id = site.in_its_command().await;
     site.struck().await;
     site.waits_for_its_owner(&run_id).await;
-    // What the command waited for: nothing of it is left that could go on.
+    // The file that the command waited for: no process is left that could go on.
     site.folder.write("begin", "");
     site.folder.write("end", "");
     site.device.cli(&["runs", "reconcile", &run_id, "--run-again"]).await.ok();
@@ -145,7 +145,7 @@ async fn a_run_killed_between_effect_and_outcome_waits_and_is_never_done_again_b
     let run_id = site.behind_its_effect().await;
     site.struck().await;
     site.waits_for_its_owner(&run_id).await;
-    // Nor after a further start, nor when the line is a new one.
+    // Neither after a further start, nor over a new connection.
     site.device.proxy().cut();
     site.struck().await;
     site.device.proxy().heal();
@@ -166,7 +166,7 @@ async fn a_run_killed_when_its_end_is_on_disk_and_untold_ends_as_it_did_with_its
     site.folder.write("end", "");
     site.device.wait_for_standing(&run_id, "finished").await;
     site.device.kill_9();
-    // What the network held back is lost with it.
+    // The bytes that the network held back are lost with it.
     site.device.proxy().cut();
     assert_eq!(site.backend.run(&run_id).await["state"], "running");
     site.device.proxy().heal();
@@ -190,7 +190,7 @@ async fn a_run_killed_when_its_end_was_told_and_not_acknowledged_ends_once() {
     assert_eq!(site.backend.run(&run_id).await, ended, "it is told once more, and changes nothing");
 }
 
-/// It succeeded, by one execution, and the device knows that the gateway knows.
+/// It succeeded with one execution, and the device has the gateway's acknowledgement.
 async fn ended_once(site: &CrashFixture, run_id: &str) {
     let run = site.backend.wait_for_end(run_id).await;
     assert_eq!((text(&run, "/state"), text(&run, "/result/text")), ("succeeded", "done"), "{run}");

@@ -1,4 +1,4 @@
-//! Programs of two versions: who is refused, where that is seen, and who says so before it happens. The other version is
+//! Programs of two versions: which one is refused, where that is shown, and where it is predicted. The other version is
 //! the real program with another number.
 
 use deskgate_gateway::ops::health_check::send_request;
@@ -57,7 +57,7 @@ async fn a_desktop_that_is_newer_than_its_gateway_is_warned_refused_and_seen_ref
     let metrics = send_request(gateway.ops().get(), "/metrics").await.expect("answered");
     assert!(metrics.contains("deskgate_health_problem{code=\"device_incompatible\",severity=\"fail\"} 1"), "{metrics}");
 
-    // Work is accepted and nothing of it executes across the pair (A24).
+    // Work is accepted, and none of it executes across the pair (A24).
     let run_id = backend.submit("What does order 4711 say?").await;
     let run = backend.wait_for_state(&run_id, "waiting_for_device").await;
     assert_eq!(text(&run, "/state_reason/code"), "device_incompatible", "{run}");
@@ -80,7 +80,7 @@ async fn a_new_gateway_says_before_it_is_started_whom_it_would_refuse_and_works_
     assert_eq!(text(&warned.value, "/devices/0/upgrade"), "device", "{}", warned.stdout);
     assert!(warned.stderr.contains("1 of 1 devices would be refused"), "{}", warned.stderr);
 
-    // A migration that is missing counts too: this program would not start.
+    // A missing migration counts too: this program would not start.
     let newest = postgres.rows("SELECT max(version) AS version FROM deskgate_migrations").await[0]["version"].clone();
     postgres.change(&format!("DELETE FROM deskgate_migrations WHERE version = {newest}")).await;
     let behind = gateway.command_line(&["upgrade-check"]).await;

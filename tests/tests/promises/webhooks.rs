@@ -1,4 +1,4 @@
-//! Webhooks through the real programs: what senders' own libraries sign becomes runs of the desktop.
+//! Webhooks through the real programs: events signed by senders' own libraries become runs of the desktop.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice, third_party};
 use serde_json::{Value, json};
 
-/// A desktop with one service, and a folder for what a command line reads.
+/// A desktop with one service, and a folder for input files of commands.
 struct WebhookFixture {
     device: TestDevice,
     gateway: GatewayProcess,

@@ -1,5 +1,5 @@
-//! Both wire formats as a server that others wrote speaks them: calls of tools that change something, and answers that come
-//! in pieces, or not to their end.
+//! Both wire formats against a third-party server: tool calls that change something, and answers that arrive in pieces
+//! or break off.
 
 use deskgate_tests::model::{MODEL_KEY, ModelServer};
 use deskgate_tests::stream::RunStream;
@@ -10,10 +10,10 @@ use crate::approvals::waiting;
 use crate::models::configure;
 use crate::text;
 
-/// Kinds of providers, with what follows the server's address.
+/// Kinds of providers, with the path after the server's address.
 const PROVIDER_KINDS: [(&str, &str); 2] = [("anthropic", ""), ("openai", "/v1")];
 
-/// A server that knows what to say, and a device with a service of that kind.
+/// A server with scripted answers, and a device with a service of that kind.
 struct ProviderFixture {
     model: ModelServer,
     device: TestDevice,
@@ -34,7 +34,7 @@ impl ProviderFixture {
     }
 }
 
-/// A turn of the model, by what the newest result says.
+/// A model's turn, chosen by the newest result.
 fn turn(index: u32, result: &str, response: Value) -> Value {
     let mut when = json!({ "userMessage": "lamps", "turnIndex": index });
     if !result.is_empty() {

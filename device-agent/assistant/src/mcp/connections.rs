@@ -1,7 +1,7 @@
-//! The MCP servers that the desktop user configured: where, and with which key.
+//! The configured MCP servers: their addresses and keys.
 //!
-//! One private file for each, as for model providers, so that a key is never beside another address than the one it was
-//! given for. A service names a server and its address; the key never enters a definition.
+//! One private file for each, as for model providers, so that a key stays with the address it was given for. A service
+//! names a server and its address; the key never enters a definition.
 
 use std::path::PathBuf;
 
@@ -13,22 +13,22 @@ use deskgate_secrets::{KeyHolder, KeyPreference, Secret, SecretError, SecretFile
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
-/// A server as it is shown.
+/// A server's configuration, without its key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct McpServerConfig {
-    /// What services name it by; a part of its tools' names.
+    /// The server's name in services; a part of its tools' names.
     pub name: String,
-    /// Where.
+    /// The server's address.
     pub url: String,
-    /// The header that its key travels in; absent when it has none.
+    /// The header that carries its key; absent when it has none.
     pub header: Option<String>,
-    /// Where that key is.
+    /// Where its key is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_place: Option<KeyPlace>,
 }
 
 impl McpServerConfig {
-    /// The server as a definition names it. One that the definition has already keeps its list of tools.
+    /// The server as a definition names it. A server that the definition has already keeps its pinned list of tools.
     pub fn in_definition(&self, now: &[McpServer]) -> McpServer {
         let same = now.iter().find(|server| server.name == self.name && server.url == self.url);
         let new = || McpServer { name: self.name.clone(), url: self.url.clone(), tools_sha256: None };
@@ -36,7 +36,7 @@ impl McpServerConfig {
     }
 }
 
-/// What stands in the file.
+/// The content of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct McpServerFile {
@@ -65,35 +65,35 @@ impl KeyHolder for McpServerFile {
 /// A change of a server, or a new one.
 #[derive(Clone, Debug)]
 pub struct McpServerChange {
-    /// Where; `None` keeps it.
+    /// The new address; `None` keeps the old one.
     pub url: Option<String>,
-    /// The header that a new key travels in; `None` is `Authorization`, behind the word `Bearer`.
+    /// The header for a new key; `None` is `Authorization` with the prefix `Bearer`.
     pub header: Option<String>,
     /// What happens to its key.
     pub key: KeyChange,
-    /// Where its key is kept; `None` leaves it where it is, and puts a first one where keys are wanted.
+    /// Where its key is kept; `None` leaves it where it is, and keeps a first one at the preferred place.
     pub key_place: Option<KeyPlace>,
 }
 
 /// Why a server's connection cannot be used or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
-    /// Its name or its address.
+    /// Its name or its address is not valid.
     #[error(transparent)]
     Server(#[from] McpServerError),
-    /// Its name is an address of the management pages.
+    /// The name is reserved for an address of the management pages.
     #[error("an MCP server's name cannot be {RESERVED_NAME:?}: that is the address of the page for a new one")]
     TakenName,
-    /// A new one needs an address.
+    /// A new server needs an address.
     #[error("a new MCP server needs its address: --url https://…")]
     UrlMissing,
-    /// Its header.
+    /// Its header is not valid.
     #[error("{0:?} cannot be the header of a key: {1}")]
     Header(String, &'static str),
-    /// The saved key was given for another place.
+    /// The saved key was given for another address.
     #[error("the saved key was given for {0}; give the new place's key with --key-file, or --no-key")]
     KeyOfAnotherPlace(String),
-    /// There is none.
+    /// There is no server of this name.
     #[error("there is no MCP server {0:?} on this device; see: deskgate mcp list")]
     Unknown(String),
     /// The service was published with another address.
@@ -102,24 +102,24 @@ pub enum ConnectionError {
          SERVICE --mcp {name}"
     )]
     Moved {
-        /// Which.
+        /// The server's name.
         name: String,
-        /// Where it is now.
+        /// The server's address now.
         saved: String,
     },
-    /// Its file says something else.
+    /// Its file cannot be parsed.
     #[error("{0} is damaged; set the server anew, with its key")]
     Damaged(PathBuf),
-    /// Its key, or its file.
+    /// Its key, or its file, cannot be read or written.
     #[error(transparent)]
     Secret(#[from] SecretError),
 }
 
-/// What a session needs.
+/// The address and header for a session.
 #[derive(Debug)]
 pub(super) struct ServerConnection {
     pub(super) url: String,
-    /// Marked as sensitive.
+    /// The header with the key, marked as sensitive.
     pub(super) header: Option<(HeaderName, HeaderValue)>,
 }
 
@@ -138,32 +138,35 @@ impl From<SecretFileError> for ConnectionError {
 pub struct Connections(SecretFileStore<McpServerFile>);
 
 impl Connections {
-    /// The servers in a folder, which is made when it is first needed.
+    /// The servers in a folder, created on first use.
     pub fn new(folder: PathBuf) -> Self {
         Self(SecretFileStore::new(folder, |name| check_name(name).is_ok()))
     }
 
-    /// The same, with keys where they are wanted.
+    /// The same, with new keys kept where the preference says.
     pub fn with_preference(self, wanted: KeyPreference) -> Self {
         Self(self.0.with_preference(wanted))
     }
 
-    /// Moves every key to where keys are wanted.
+    /// Moves every key to the preferred place.
     pub fn move_keys(&self) -> Result<(), ConnectionError> {
         Ok(self.0.move_keys()?)
     }
 
-    /// Where in the keyring keys of them are.
+    /// The keyring entries of the servers' keys.
     pub fn entries(&self) -> Vec<KeyringEntry> {
         self.0.entries()
     }
 
-    /// All, by name.
+    /// Every server, by name.
     pub fn list(&self) -> Result<Vec<McpServerConfig>, ConnectionError> {
         Ok(self.0.all()?.iter().map(|(name, written)| shown(name, written)).collect())
     }
 
-    /// Adds a server or changes it; what is not said stays. A saved key never moves to another place.
+    /// Adds a server or changes it; fields that are `None` stay. A saved key never goes to another address.
+    ///
+    /// # Errors
+    /// The change is not valid, or the file or key cannot be written.
     pub fn set(&self, name: &str, change: McpServerChange) -> Result<McpServerConfig, ConnectionError> {
         check_name(name)?;
         if name == RESERVED_NAME {
@@ -173,7 +176,7 @@ impl Connections {
         Ok(shown(name, &written))
     }
 
-    /// Removes a server and its key. Services that name it cannot run any more.
+    /// Removes a server and its key. Services that name it can no longer run.
     pub fn remove(&self, name: &str) -> Result<(), ConnectionError> {
         Ok(self.0.remove(name)?)
     }
@@ -194,7 +197,7 @@ impl Connections {
 }
 
 impl McpServerChange {
-    /// What is in force after it.
+    /// The configuration after the change.
     fn of(self, saved: Option<McpServerFile>) -> Result<McpServerFile, ConnectionError> {
         let (place, key) = saved.map(|McpServerFile { url, key }| (url, key)).unzip();
         let url = self.url.as_deref().or(place.as_deref()).ok_or(ConnectionError::UrlMissing)?;
@@ -220,7 +223,7 @@ impl HeaderKey {
     }
 }
 
-/// Headers that a request has for reasons of its own.
+/// Headers that the protocol uses itself.
 const RESERVED_HEADERS: [&str; 8] =
     ["accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding", "upgrade"];
 

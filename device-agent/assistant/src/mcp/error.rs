@@ -1,5 +1,5 @@
-//! What went wrong with a server, in words of ours: what it writes itself may hold a key or a prompt. Of a call they
-//! say what matters most: whether it may have happened.
+//! Errors of MCP servers, in the agent's own words: a server's text may hold a key or a prompt. An error of a call
+//! states first whether the call may have happened.
 
 use deskgate_definition::tool::ToolOutput;
 use rmcp::service::{ClientInitializeError, ServiceError};
@@ -9,34 +9,34 @@ use rmcp::transport::streamable_http_client::StreamableHttpError;
 use super::connections::ConnectionError;
 use super::listing::ListError;
 
-/// The most bytes of a server's own words for why it refused a call.
+/// The size limit of a server's own words for refusing a call, in bytes.
 const MAX_REFUSAL_BYTES: usize = 2000;
 
 /// Why a server cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum McpServerError {
-    /// It is not configured so.
+    /// Its configuration is missing or not valid.
     #[error(transparent)]
     Connection(#[from] ConnectionError),
-    /// Its list of tools.
+    /// Its list of tools is not usable.
     #[error(transparent)]
     List(#[from] ListError),
-    /// It took too long.
+    /// The server took too long.
     #[error("it did not answer in time")]
     Slow,
-    /// No connection, or one that is not to be trusted.
+    /// The connection failed, or is not trusted.
     #[error("it cannot be reached, or its certificate is not trusted on this computer")]
     Unreachable,
-    /// It wants another key.
+    /// The server refused the key.
     #[error("it refused the key; give it a new one: deskgate mcp set")]
     Auth,
-    /// It failed.
+    /// The server answered with an error status.
     #[error("it answered with HTTP {0}")]
     Status(u16),
-    /// It broke off, or is no MCP server.
+    /// The connection broke, or it is no MCP server.
     #[error("it does not answer as an MCP server over streamable HTTP does")]
     Senseless,
-    /// A fault of ours.
+    /// A fault in this program.
     #[error("the agent failed while it looked for it")]
     Broken,
 }
@@ -44,15 +44,15 @@ pub enum McpServerError {
 /// Why a call has no result.
 #[derive(Debug)]
 pub(super) enum McpCallError {
-    /// It was certainly not carried out.
+    /// The call was certainly not carried out.
     NotDone(&'static str),
-    /// The server said no, in its own words.
+    /// The server refused, in its own words.
     Refused(String),
-    /// Nobody knows whether it was carried out.
+    /// It is unknown whether the call was carried out.
     Unknown(&'static str),
 }
 
-/// What a failure of the transport means, before it is known what was under way.
+/// What a transport failure means, before the step under way is considered.
 enum TransportFailure {
     Unreachable,
     Auth,
@@ -101,7 +101,7 @@ impl TransportFailure {
             StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_) => Self::Auth,
             StreamableHttpError::HttpStatus(error) => Self::Status(error.status),
             StreamableHttpError::SessionExpired => Self::SessionOver,
-            // The SDK has no other place for the status; what follows it is the server's, and stays unread.
+            // The SDK gives the status only in this text; the rest is the server's and stays unread.
             StreamableHttpError::UnexpectedServerResponse(text) => {
                 let status =
                     text.strip_prefix("HTTP ").and_then(|rest| rest.get(..3)).and_then(|code| code.parse().ok());
@@ -138,7 +138,7 @@ impl McpCallError {
         }
     }
 
-    /// For the model.
+    /// The error as a result for the model.
     pub(super) fn into_output(self, server: &str) -> ToolOutput {
         match self {
             Self::NotDone(why) => {

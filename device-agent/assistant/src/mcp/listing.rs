@@ -1,38 +1,38 @@
-//! A server's list of tools: content from outside, bounded before anything is done with it.
+//! A server's list of tools: external content, bounded before it is used.
 
 use deskgate_definition::tool::ToolSpec;
 use deskgate_protocol::canonical::Sha256Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The most tools of one server.
+/// At most this many tools for each server.
 pub(super) const MAX_TOOLS: usize = 128;
-/// The most bytes of one description.
+/// The size limit of one description, in bytes.
 const MAX_DESCRIPTION_BYTES: usize = 8 * 1024;
-/// The most bytes of a whole list: a model reads it in every call.
+/// The size limit of a whole list, in bytes: a model reads it in every call.
 const MAX_LIST_BYTES: usize = 256 * 1024;
-/// The longest name that providers take.
+/// The longest name that providers accept.
 const MAX_NAME_BYTES: usize = 64;
 
-/// The tools of a server at one moment, as far as they matter to a model.
+/// The tools of a server at one moment, as far as models need them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Listing {
     tools: Vec<ListedTool>,
 }
 
-/// One of them, in the server's own words.
+/// One tool, in the server's own words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedTool {
     /// Its name.
     pub name: String,
-    /// What it says of itself.
+    /// The server's description of the tool.
     pub description: String,
     /// The arguments it takes, as a JSON schema.
     pub schema: Map<String, Value>,
 }
 
 impl ListedTool {
-    /// Its arguments as a person reads them. Models read them too, so orders may be hidden there.
+    /// Its arguments, for people. Models read them too, so instructions may be hidden there.
     pub fn arguments(&self) -> String {
         serde_json::to_string_pretty(&self.schema).unwrap_or_default()
     }
@@ -59,16 +59,16 @@ pub enum ListError {
     Schema,
 }
 
-/// A tool of a server, ready for a model.
+/// A tool of a server, in the form a model gets.
 pub(super) struct OfferedTool {
     /// The server's own name for it.
     pub(super) name: String,
-    /// What the model is told.
+    /// The specification for the model.
     pub(super) spec: ToolSpec,
 }
 
 impl Listing {
-    /// Takes a list as a server named `server` gave it. Its order means nothing.
+    /// Takes the list of a server named `server`. Its order is ignored.
     pub(super) fn new(server: &str, mut tools: Vec<ListedTool>) -> Result<Self, ListError> {
         if tools.len() > MAX_TOOLS {
             return Err(ListError::TooMany);
@@ -93,7 +93,7 @@ impl Listing {
         }
     }
 
-    /// What the list is pinned by: names, descriptions and schemas, in the canonical form of RFC 8785.
+    /// The digest that pins the list: names, descriptions and schemas, in the canonical form of RFC 8785.
     pub fn digest(&self) -> Sha256Digest {
         Sha256Digest::of_json(self).expect("it was read from JSON")
     }
@@ -103,7 +103,7 @@ impl Listing {
         &self.tools
     }
 
-    /// The names, for a person; without what a terminal would take for more than text.
+    /// The names, for a person; without terminal control characters.
     pub fn names(&self) -> Vec<&str> {
         self.tools.iter().map(|tool| tool.name.as_str()).collect()
     }
@@ -117,7 +117,7 @@ impl Listing {
     }
 }
 
-/// `mcp__server__tool`, as models know it. Providers take fewer characters than the protocol.
+/// `mcp__server__tool`, the name for models. Providers accept fewer characters than the protocol.
 fn name_for_models(server: &str, tool: &str) -> Option<String> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/');
     if tool.is_empty() || !tool.bytes().all(fits) {

@@ -2,17 +2,17 @@
 //!
 //! | file | part |
 //! |---|---|
-//! | `connections` | the servers that the desktop user configured, and the keys that open them |
+//! | `connections` | the configured servers and their keys |
 //! | `listing` | a server's list of tools: bounded, named for a model, pinned by its digest |
 //! | `session` | one session with one server; the only file that names the protocol's SDK |
-//! | `trouble` | what went wrong, in words that say whether the call may have happened |
+//! | `error` | errors, in words that say whether the call may have happened |
 //! | `tool` | one tool of a server, as the executor calls it |
-//! | `project` | servers that a project's own files name, and why they are not used |
+//! | `project` | servers that a project's own files name, which are only shown |
 //!
-//! Trust: what a server says of itself, its tools and their results is content from outside. It decides nothing: every
-//! tool counts as one that writes, whatever its annotations hint. The list of tools that the owner published is pinned;
-//! another list is another service. Nothing is ever sent twice: a call whose answer was lost may have happened, and the
-//! model is told so. The owner's own network is not shut out: a server there is a normal case.
+//! Trust: a server's descriptions and results are external content and decide nothing. Every tool counts as one that
+//! writes, whatever its annotations hint. The list of tools that the owner published is pinned; with another list no
+//! run starts. Calls are never sent twice: a call whose answer was lost may have happened, and the model gets that as
+//! its result. The owner's own network stays reachable: a server there is a normal case.
 
 pub mod connections;
 mod error;
@@ -35,31 +35,31 @@ pub use error::McpServerError;
 pub use listing::{ListError, ListedTool, Listing};
 use session::McpSession;
 
-/// The most servers of a service.
+/// At most this many servers for each service.
 pub const MAX_SERVERS: usize = 8;
 
-/// What is needed to reach servers. Cheap to clone.
+/// The connections and clients for MCP servers. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct McpServers {
-    /// Which there are.
+    /// The configured servers.
     pub connections: Connections,
     clients: Arc<HttpClients>,
     patience: McpTimeouts,
 }
 
-/// The clients that all sessions share. Each is made when it is first needed: that reads the certificates that this
+/// The clients that all sessions share. Each is created on first use, because that reads the certificates that this
 /// computer trusts.
 #[derive(Debug, Default)]
 struct HttpClients {
-    /// For what is on this computer, which no proxy is asked for.
+    /// For servers on this computer, without a proxy.
     here: OnceLock<reqwest::Client>,
     elsewhere: OnceLock<reqwest::Client>,
 }
 
-/// How long a server may take.
+/// The timeouts for a server.
 #[derive(Clone, Copy, Debug)]
 struct McpTimeouts {
-    /// Until its session is open and its tools are listed.
+    /// For opening its session and listing its tools.
     opening: Duration,
     /// For one call.
     call: Duration,
@@ -70,21 +70,21 @@ const DEFAULT_TIMEOUTS: McpTimeouts = McpTimeouts { opening: Duration::from_secs
 /// Why a run cannot have the tools of a server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerUnavailable {
-    /// It could not be opened.
+    /// Its session could not be opened.
     #[error("the MCP server {server}: {error}")]
     Open {
-        /// Which, by its name.
+        /// The server's name.
         server: String,
-        /// Why.
+        /// Why it could not be opened.
         error: McpServerError,
     },
-    /// It offers other tools than those that were published.
+    /// Its list of tools is not the pinned one.
     #[error(
         "the MCP server {server} offers other tools than those that were published. See what has changed, and take it \
          over: deskgate mcp accept {server}; then check and publish again"
     )]
     Changed {
-        /// Which, by its name.
+        /// The server's name.
         server: String,
     },
 }
@@ -95,7 +95,10 @@ impl McpServers {
         Self { connections, clients: Arc::default(), patience: DEFAULT_TIMEOUTS }
     }
 
-    /// The tools of all servers, for one run: each has the list that was pinned.
+    /// The tools of all servers, for one run, each list checked against its pin.
+    ///
+    /// # Errors
+    /// A server cannot be opened, or its list is not the pinned one.
     pub async fn open(&self, servers: &[McpServer]) -> Result<Vec<Box<dyn Tool>>, ServerUnavailable> {
         let opened = try_join_all(servers.iter().map(|server| self.open_pinned(server))).await?;
         Ok(opened.into_iter().flatten().collect())
@@ -114,14 +117,14 @@ impl McpServers {
         Ok(listing.into_tools(&server.name).map(tool).collect())
     }
 
-    /// The list of a server as it is now. Nothing is called.
+    /// The current tool list of a server. Calls no tool.
     pub async fn look(&self, server: &McpServer) -> Result<Listing, McpServerError> {
         self.open_one(server).await.map(|(_, listing)| listing)
     }
 
     async fn open_one(&self, server: &McpServer) -> Result<(McpSession, Listing), McpServerError> {
         let (connections, name) = (self.connections.clone(), server.name.clone());
-        // A file, which may block.
+        // Reads a file, which may block.
         let found = tokio::task::spawn_blocking(move || connections.open(&name)).await;
         let connection = found.map_err(|_| McpServerError::Broken)??;
         if connection.url != server.url {

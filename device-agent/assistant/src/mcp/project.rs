@@ -1,5 +1,5 @@
-//! MCP servers that a project's own `.mcp.json` names: they are shown, and never used by themselves. A file in a
-//! working directory is content; only its owner's hand makes a server a part of a service.
+//! MCP servers that a project's own `.mcp.json` names: they are shown, never used. A file in a working directory is
+//! content; only the owner adds a server to a service.
 
 use std::io::Read;
 use std::path::Path;
@@ -7,11 +7,11 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// Where coding agents look for them.
+/// The file in which coding agents look for servers.
 const PROJECT_FILE_NAME: &str = ".mcp.json";
-/// The most bytes of the file.
+/// The size limit of the file, in bytes.
 const MAX_FILE_BYTES: u64 = 256 * 1024;
-/// The most servers that are shown.
+/// At most this many servers are shown.
 const MAX_SERVERS_SHOWN: usize = 32;
 
 /// A server that a project names.
@@ -19,7 +19,7 @@ const MAX_SERVERS_SHOWN: usize = 32;
 pub struct ProjectServer {
     /// Its name there.
     pub name: String,
-    /// Why it is not used.
+    /// Why the agent does not use it.
     pub why: String,
 }
 
@@ -29,10 +29,10 @@ struct ProjectFile {
     servers: Map<String, Value>,
 }
 
-/// The servers that the file in this folder names. No file, or one that cannot be read, names none. Blocks.
+/// The servers that the file in this folder names; empty if there is no readable file. Blocks.
 pub fn find_servers(folder: &Path) -> Vec<ProjectServer> {
     let path = folder.join(PROJECT_FILE_NAME);
-    // Neither a link elsewhere nor a pipe that would wait.
+    // Excludes links to other places, and pipes, which would block.
     let is_file = path.symlink_metadata().is_ok_and(|metadata| metadata.is_file());
     let Some(file) = is_file.then(|| std::fs::File::open(&path).ok()).flatten() else { return Vec::new() };
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! One session with one server, by the protocol's own SDK. Only this file names it, and `trouble` its errors.
+//! One session with one MCP server. Only this file uses the protocol's SDK, and `error` its errors.
 
 use std::time::Duration;
 
@@ -20,26 +20,26 @@ use super::error::{McpCallError, McpServerError};
 use super::listing::{ListedTool, Listing, MAX_TOOLS};
 use super::{ListError, McpTimeouts};
 
-/// The longest wait for a connection.
+/// The timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The most pages of a list of tools.
+/// At most this many pages of a tool list.
 const MAX_PAGES: usize = 32;
-/// The most bytes of one message of a server, which is more than any result that is passed on.
+/// The size limit of one message of a server, in bytes: more than any result that is passed on.
 const MAX_SERVER_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// The client that all sessions share: over HTTPS alone, to nowhere else than asked, and never twice.
-/// Proxies of the environment are for addresses elsewhere.
+/// The client that all sessions share: HTTPS only, without redirects or retries. Proxies of the environment are for
+/// other computers.
 pub(super) fn client(roots: &[reqwest::Certificate], to_this_computer: bool) -> Client {
-    // Fails when another part of the program was faster, which is as good.
+    // Fails if another part of the program has installed a provider, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = if to_this_computer { Client::builder().no_proxy() } else { Client::builder() };
     builder
         .https_only(true)
         .tls_certs_merge(roots.iter().cloned())
         .connect_timeout(CONNECT_TIMEOUT)
-        // A key must not follow to another place.
+        // A redirect would send the key to another address.
         .redirect(reqwest::redirect::Policy::none())
-        // Neither by the client itself, nor on an old connection of which nobody knows whether it still works.
+        // Neither by the client itself, nor on an old connection that may be broken.
         .retry(reqwest::retry::never())
         .pool_max_idle_per_host(0)
         .build()
@@ -115,14 +115,14 @@ impl McpSession {
     }
 }
 
-/// What of a tool matters to a model. Annotations are hints of the server about itself, and titles and icons are for
-/// people.
+/// The parts of a tool that a model needs. Annotations are the server's hints about itself, and titles and icons are
+/// for people.
 fn listed(tool: Tool) -> ListedTool {
     let schema = std::sync::Arc::unwrap_or_clone(tool.input_schema);
     ListedTool { name: tool.name.into_owned(), description: tool.description.unwrap_or_default().into_owned(), schema }
 }
 
-/// A result as text; what is none is named and left out.
+/// A result as text; other content is named and left out.
 fn text(content: Vec<ContentBlock>, structured: Option<Value>) -> String {
     let left_out = |what: &str| format!("({what} is left out here: only text is passed on.)");
     let mut parts: Vec<String> = content
@@ -139,7 +139,7 @@ fn text(content: Vec<ContentBlock>, structured: Option<Value>) -> String {
             _ => left_out("Something"),
         })
         .collect();
-    // Servers that send both say the same twice.
+    // Servers that send both repeat the same content.
     if parts.is_empty() {
         parts.extend(structured.map(|value| value.to_string()));
     }

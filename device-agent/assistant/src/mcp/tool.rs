@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::listing::OfferedTool;
 use super::session::McpSession;
 
-/// Room for the note that something was cut.
+/// Bytes reserved for the note about a cut.
 const CUT_NOTE_BYTES: usize = 200;
 
 pub(super) struct McpTool {
@@ -31,12 +31,12 @@ impl Tool for McpTool {
         self.offered.spec.clone()
     }
 
-    /// Whatever the server hints about it.
+    /// Always counts as writing, whatever the server hints.
     fn kind(&self) -> ToolKind {
         ToolKind::Write
     }
 
-    /// A stop tells the server that nobody waits any more; whether it had done it by then nobody asks.
+    /// A stop cancels the request at the server; whether the call had happened by then stays open.
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
         let (session, name, known_as) =
             (Arc::clone(&self.session), self.offered.name.clone(), self.offered.spec.name.clone());

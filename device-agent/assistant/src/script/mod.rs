@@ -17,16 +17,13 @@
 //! | `{"error": {"kind": "…", "message": "…", "times": n}}` | fails as a model fails. Kinds: `auth`, `overloaded` (which the agent tries again), `model`, `too_long`, `protocol`. `message` may be left out. With `times` it fails only so often and then plays on |
 //! | `{"end": "…"}` | ends there: `completed`, `length` (as if cut at a token limit) or `cut` (as if the connection broke). Only as the last step |
 //!
-//! A *turn* is what a model does in one call. A turn ends after its last tool call: tools that stand
-//! together are called together, and the step after them plays when all their results are there.
-//! The last turn has no tool call, and its text is the answer; a script that ends with a tool call
-//! gives an answer that says so.
+//! A *turn* is the model's output in one call. It ends after its last tool call: consecutive tools are called together,
+//! and the step after them plays when all their results are there. The last turn has no tool call, and its text is the
+//! answer; a script that ends with a tool call gives an answer that says so.
 //!
-//! In a text, and in every text within arguments, `{{input}}` stands for what the caller submitted
-//! and `{{last_tool_result}}` for the text of the newest tool result (empty while there is none). In a
-//! conversation `{{earlier}}` stands for what was said before: a line for each message, as
-//! `user: …` or `assistant: …`.
-//! Nothing else may stand in double braces.
+//! In a text, and in every text within arguments, `{{input}}` stands for the caller's input and `{{last_tool_result}}`
+//! for the text of the newest tool result (empty while there is none). In a conversation `{{earlier}}` stands for the
+//! earlier messages, one line each, as `user: …` or `assistant: …`. Any other double braces are an error.
 
 use std::path::Path;
 
@@ -35,7 +32,7 @@ use serde_json::{Value, json};
 
 use super::{ErrorKind, Message, ModelError, ModelEvent, StopReason, ToolCall};
 
-/// Bytes a script file may have.
+/// The size limit of a script file, in bytes.
 const MAX_SCRIPT_BYTES: u64 = 4 * 1024 * 1024;
 /// The longest wait: as long as a run may take by default.
 const MAX_DELAY_MS: u64 = 3_600_000;
@@ -58,15 +55,15 @@ pub enum ScriptError {
     /// Not JSON, or not an object with a list of steps and nothing else.
     #[error("the script is not an object of the form {{\"steps\": […]}}: {0}")]
     Shape(serde_json::Error),
-    /// No steps.
+    /// There are no steps.
     #[error("the script has no steps")]
     Empty,
     /// One step is wrong.
     #[error("step {number} of the script is wrong: {problem}")]
     Step {
-        /// Counted from 1.
+        /// The step, counted from 1.
         number: usize,
-        /// What is wrong with it.
+        /// What is wrong with the step.
         problem: String,
     },
 }
@@ -149,10 +146,13 @@ fn no_arguments() -> Value {
 
 impl Script {
     /// Reads a script file. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no valid script.
     pub fn load(path: &Path) -> Result<Self, ScriptError> {
         use std::io::Read;
         let mut text = String::new();
-        // Opening a named pipe would wait for somebody to write into it.
+        // Opening a named pipe would block until somebody writes into it.
         if !std::fs::metadata(path).map_err(ScriptError::Unreadable)?.is_file() {
             return Err(ScriptError::Unreadable(std::io::Error::other("it is not a regular file")));
         }
@@ -161,7 +161,7 @@ impl Script {
         if text.len() as u64 > MAX_SCRIPT_BYTES { Err(ScriptError::TooLarge) } else { Self::parse(&text) }
     }
 
-    /// Reads a script from its text. Strict: whatever would not be played is an error.
+    /// Reads a script from its text. Strict: a member that would not be played is an error.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         let shape: ScriptFile = serde_json::from_str(text).map_err(ScriptError::Shape)?;
         let last = shape.steps.len().checked_sub(1).ok_or(ScriptError::Empty)?;
@@ -179,13 +179,13 @@ impl Script {
         Ok(Self { steps })
     }
 
-    /// How many steps there are.
+    /// The number of steps.
     pub(super) fn steps(&self) -> usize {
         self.steps.len()
     }
 
-    /// What the assistant does next. The conversation says how many turns have been played; only
-    /// errors with `times` need a count of their own, which `played` returns and increases.
+    /// The next actions. The conversation shows how many turns have been played; only errors with `times` need their
+    /// own count, which `played` returns and increases.
     pub(super) fn turn(&self, messages: &[Message], played: impl Fn(usize) -> u32) -> Vec<ScriptAction> {
         let (earlier, messages) = super::newest(messages);
         let turns = messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
@@ -233,7 +233,7 @@ impl Script {
         actions
     }
 
-    /// Where the turn after `turns` turns begins: behind that many groups of tool calls.
+    /// Where the turn after `turns` turns begins: after that many groups of tool calls.
     fn start_of(&self, turns: usize) -> usize {
         let is_tool = |step: Option<&ScriptStep>| matches!(step, Some(ScriptStep::Tool { .. }));
         let ends = (1..=self.steps.len())
@@ -276,7 +276,7 @@ fn shaped<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, String> {
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
-/// A text with its placeholders, in pieces: what stands before, and the name of the placeholder.
+/// A text split at its placeholders: the text before, and the placeholder's name.
 fn pieces(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -312,7 +312,7 @@ fn check_value(value: &Value) -> Result<(), String> {
     }
 }
 
-/// Replaces placeholders once: what is put in is not looked at again.
+/// Replaces placeholders once: the inserted text is not searched again.
 fn fill(text: &str, earlier: &[Message], messages: &[Message]) -> String {
     let mut filled = String::with_capacity(text.len());
     for (before, name) in pieces(text) {

@@ -15,7 +15,7 @@ fn asked(text: &str) -> Message {
     Message::User { text: text.to_owned(), details: None }
 }
 
-/// Plays the next turn and appends what a run would append to the conversation.
+/// Plays the next turn and appends its messages to the conversation, as a run would.
 fn play(script: &Script, conversation: &mut Vec<Message>, result: &str) -> Vec<ScriptAction> {
     let actions = script.turn(conversation, |_| 0);
     let calls: Vec<_> = actions

@@ -1,4 +1,4 @@
-//! The owner's rules: which calls of tools run by themselves, which ask first, and which never run.
+//! The owner's approval rules: which tool calls run by themselves, which ask first, and which never run.
 //!
 //! ```text
 //! a deny that matches ──► denied        whatever else matches
@@ -28,14 +28,14 @@ pub use scope::GrantScope;
 const BUILT_IN_TOOLS: [&str; 7] = ["Read", "Grep", "Glob", "Edit", "Write", "Bash", "Skill"];
 /// Of these, the ones whose calls are about a file or folder of the working directory.
 const PATH_TOOLS: [&str; 5] = ["Read", "Grep", "Glob", "Edit", "Write"];
-/// The most rules of a service.
+/// At most this many rules for each service.
 const MAX_RULES: usize = 200;
 /// The shortest and the longest time that a request may wait, in seconds.
 const EXPIRY_RANGE_SECS: std::ops::RangeInclusive<u32> = 60..=7 * 24 * 3600;
 /// How long a request waits unless the owner says otherwise, in seconds.
 const DEFAULT_EXPIRY_SECS: u32 = 24 * 3600;
 
-/// What the owner decided before anybody called.
+/// A service's approval rules, set by its owner beforehand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApprovalPolicy {
@@ -61,7 +61,7 @@ pub struct Rule {
     pub action: RuleAction,
     /// A tool's name, or `*` for every tool.
     pub tool: String,
-    /// The files and folders it is about, as a [`PathPattern`]; absent: wherever.
+    /// The files and folders it is about, as a [`PathPattern`]; absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
@@ -70,11 +70,11 @@ pub struct Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RuleAction {
-    /// It runs.
+    /// The call runs.
     Allow,
     /// A person is asked first.
     Ask,
-    /// It does not run.
+    /// The call is denied.
     Deny,
 }
 
@@ -82,20 +82,23 @@ pub enum RuleAction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDenial {
-    /// The assistant is told, and goes on without it.
+    /// The assistant gets the denial as the call's result, and continues.
     TellAssistant,
     /// The run ends.
     EndRun,
 }
 
 impl ApprovalPolicy {
-    /// Whether nothing was decided: the defaults hold.
+    /// Whether nothing was changed from the defaults.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether every rule can be meant. A rule that could never match is refused: a typing error in a deny would
-    /// protect nothing, and nobody would notice.
+    /// Checks the expiry and every rule. A rule that could never match is refused: a typing error in a deny rule would
+    /// protect nothing without anybody noticing.
+    ///
+    /// # Errors
+    /// The first problem, and what is valid.
     pub fn check(&self) -> Result<(), String> {
         if !EXPIRY_RANGE_SECS.contains(&self.expiry_s) {
             let (least, most) = EXPIRY_RANGE_SECS.into_inner();
@@ -107,7 +110,10 @@ impl ApprovalPolicy {
         self.rules.iter().try_for_each(|rule| rule.check().map_err(|problem| format!("{rule}: {problem}")))
     }
 
-    /// The rules, ready to judge.
+    /// The rules in the form that judges calls.
+    ///
+    /// # Errors
+    /// A rule's path is no valid pattern.
     pub fn rulebook(&self) -> Result<Rulebook, String> {
         Rulebook::new(self)
     }
@@ -143,7 +149,7 @@ impl RuleAction {
     /// Every action, in the order in which they decide.
     pub const ALL: [Self; 3] = [Self::Deny, Self::Ask, Self::Allow];
 
-    /// The word for it.
+    /// The word for the action in rules.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -154,14 +160,14 @@ impl RuleAction {
 }
 
 impl Rule {
-    /// A rule over the calls that are written as `Write`, `Write:docs` or `*:docs`.
+    /// A rule for the calls written as `Write`, `Write:docs` or `*:docs`.
     pub fn over(action: RuleAction, calls: &str) -> Self {
         let (tool, path) = calls.split_once(':').map_or((calls, None), |(tool, path)| (tool, Some(path.to_owned())));
         Self { action, tool: tool.trim().to_owned(), path }
     }
 }
 
-/// From a line as it is shown. Whether the rule can be meant is asked by [`ApprovalPolicy::check`].
+/// Reads a rule from one line as it is displayed. [`ApprovalPolicy::check`] checks what it means.
 impl std::str::FromStr for Rule {
     type Err = UnknownRule;
 
@@ -172,12 +178,12 @@ impl std::str::FromStr for Rule {
     }
 }
 
-/// No rule.
+/// The text is no rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a rule is one line such as \"allow Write:docs\": allow, ask or deny, a tool or *, and perhaps : and a path")]
 pub struct UnknownRule;
 
-/// As it is written on a command line.
+/// As a rule is written on a command line.
 impl std::fmt::Display for Rule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.action.as_str(), self.tool)?;

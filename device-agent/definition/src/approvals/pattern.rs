@@ -1,4 +1,4 @@
-//! Which places the path of a rule stands for.
+//! The paths that a rule's pattern covers.
 //!
 //! A pattern begins at the working directory. `*` and `?` stay within one name, `**` crosses folders. A pattern that
 //! matches a folder stands for everything in it: `keys`, `keys/` and `keys/**` say the same.
@@ -7,30 +7,34 @@ use std::path::{Component, Path};
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-/// The most bytes of a pattern.
+/// The size limit of a pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 1024;
 
-/// The places that a rule is about.
+/// The paths that a rule is about.
 #[derive(Clone, Debug)]
 pub struct PathPattern {
-    /// `None`: every place there is.
+    /// `None`: every path.
     matcher: Option<Gitignore>,
-    /// The folders at its beginning that are written out.
+    /// The leading folders of the pattern that hold no wildcard.
     fixed: std::path::PathBuf,
     case: CaseRule,
 }
 
-/// Whether upper and lower case are one. Some file systems say so: what keeps away folds, what lets in does not.
+/// Whether upper and lower case are the same. Some file systems treat them so: patterns that deny fold case, patterns
+/// that allow do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaseRule {
-    /// They are one.
+    /// Upper and lower case are the same.
     Folded,
-    /// They are two.
+    /// Upper and lower case differ.
     Exact,
 }
 
 impl PathPattern {
-    /// Reads a pattern. The error says what to write instead.
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// The text is no valid pattern; the error describes what to write instead.
     pub fn new(text: &str, case: CaseRule) -> Result<Self, String> {
         if text.is_empty() {
             return Err("the path is empty; leave it out for every place".to_owned());
@@ -54,7 +58,7 @@ impl PathPattern {
         let unusable = |error: ignore::Error| format!("the path is not a pattern: {error}");
         let mut builder = GitignoreBuilder::new(".");
         builder.case_insensitive(case == CaseRule::Folded).map_err(unusable)?;
-        // The slash ties it to the working directory, and keeps "!" and "#" at its beginning from meaning something.
+        // The slash anchors it to the working directory, and takes their special meaning from a leading "!" and "#".
         builder.add_line(None, &format!("/{whole}")).map_err(unusable)?;
         let matcher = builder.build().map_err(unusable)?;
         let is_fixed = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
@@ -62,17 +66,17 @@ impl PathPattern {
         Ok(Self { matcher: Some(matcher), fixed, case })
     }
 
-    /// Whether a place, relative to the working directory, is one of them.
+    /// Whether the pattern covers a path, relative to the working directory.
     pub fn covers(&self, place: &Path) -> bool {
         let Some(matcher) = &self.matcher else { return true };
         let place = plain(place);
         place.ancestors().take_while(|part| !part.as_os_str().is_empty()).any(|part| {
-            // Whether it is a folder is not known of every place, and a pattern never asks.
+            // Not every path is known to be a folder or not, and patterns do not distinguish them.
             matcher.matched(part, true).is_ignore()
         })
     }
 
-    /// Whether a place is one of them or may contain one: no place that does is missed, some that do not are taken.
+    /// Whether the pattern covers a path or may cover something below it. Errs on the side of yes.
     pub fn may_touch(&self, place: &Path) -> bool {
         let place = plain(place);
         let folded = self.case.fold(place.clone());
@@ -89,7 +93,7 @@ impl CaseRule {
     }
 }
 
-/// Without `.`; the working directory itself is the empty path.
+/// The path without `.` components; the working directory itself is the empty path.
 fn plain(place: &Path) -> std::path::PathBuf {
     place.components().filter(|part| matches!(part, Component::Normal(_))).collect()
 }

@@ -1,11 +1,11 @@
-//! The verdict over a call, and what a tool never sees.
+//! The verdict about a call, and the paths hidden from a tool.
 //!
-//! Two things that a rule with a path could lose silently, and does not:
+//! Two properties of rules with a path:
 //!
-//! - Grep and Glob look through folders. Whatever may not be read is left out of what they find, and where reading
-//!   asks first, a search that may come across such a place asks too.
-//! - A command has no place and may reach any file. Where the rules single out files that are not touched, or not
-//!   without a question, no rule lets a command run by itself. A tool of an MCP server works elsewhere and reaches none.
+//! - Grep and Glob search folders. Files that must not be read are left out of the results. Where reading asks first, a
+//!   search that may reach such a file asks too.
+//! - A command has no path and may reach any file. Where rules deny files or ask about them, no rule lets a command run
+//!   by itself. A tool of an MCP server works elsewhere and reaches none of these files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::{ApprovalPolicy, OnDenial, PathPattern, RuleAction};
 /// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleVerdict {
-    /// It runs.
+    /// The call runs.
     Allow,
-    /// A person is asked.
+    /// A person is asked first.
     Ask,
-    /// It does not run.
+    /// The call is denied.
     Deny,
 }
 
-/// The rules of one service, ready to judge.
+/// The rules of one service, in the form that judges calls.
 #[derive(Clone, Debug)]
 pub struct Rulebook {
     rules: Arc<[(RuleAction, String, Option<PathPattern>)]>,
@@ -33,7 +33,7 @@ pub struct Rulebook {
     pub on_denial: OnDenial,
 }
 
-/// Without any rule.
+/// The rulebook of a service without rules.
 impl Default for Rulebook {
     fn default() -> Self {
         let ApprovalPolicy { expiry_s, on_denial, .. } = ApprovalPolicy::default();
@@ -52,7 +52,7 @@ impl Rulebook {
     }
 
     /// What happens to a call of `tool` about `place`, which is relative to the working directory; `None` for a call
-    /// that has no place. `is_command`: it runs something that may reach any file.
+    /// without a path. `is_command`: the call runs something that may reach any file.
     pub fn verdict(&self, tool: &str, place: Option<&str>, is_command: bool) -> RuleVerdict {
         let place = place.map(Path::new);
         if self.of(RuleAction::Deny, tool).any(|pattern| covers(pattern, place)) {
@@ -71,7 +71,7 @@ impl Rulebook {
         }
     }
 
-    /// What `tool` never sees, whichever folder it looks through and whatever link it follows.
+    /// The paths hidden from `tool`, whichever folder it searches and whichever link it follows.
     pub fn hidden_from(&self, tool: &str) -> HiddenPaths {
         let own = self.of(RuleAction::Deny, tool);
         let reading = self.of(RuleAction::Deny, "Read").filter(|_| searches(tool));
@@ -83,14 +83,14 @@ impl Rulebook {
         self.rules.iter().any(|(action, _, pattern)| *action != RuleAction::Allow && pattern.is_some())
     }
 
-    /// Whether a search of this place may find what asks first before it is read.
+    /// Whether a search of this path may reach a file about which a rule asks first.
     fn may_come_across(&self, tool: &str, place: Option<&Path>) -> bool {
         let Some(place) = place.filter(|_| searches(tool)) else { return false };
         let asked = self.of(RuleAction::Ask, tool).chain(self.of(RuleAction::Ask, "Read"));
         asked.flatten().any(|pattern| pattern.may_touch(place))
     }
 
-    /// The rules of one kind for a tool: of each, the places it is about.
+    /// The rules of one action for a tool, as their paths.
     fn of(&self, action: RuleAction, tool: &str) -> impl Iterator<Item = Option<&PathPattern>> {
         self.rules
             .iter()
@@ -99,12 +99,12 @@ impl Rulebook {
     }
 }
 
-/// Whether a tool shows what is below a folder.
+/// Whether a tool shows files below a folder.
 fn searches(tool: &str) -> bool {
     matches!(tool, "Grep" | "Glob")
 }
 
-/// A rule without a path is about every call, one with a path about calls that have a place.
+/// A rule without a path covers every call, one with a path covers calls that have one.
 fn covers(pattern: Option<&PathPattern>, place: Option<&Path>) -> bool {
     match (pattern, place) {
         (None, _) => true,
@@ -113,17 +113,17 @@ fn covers(pattern: Option<&PathPattern>, place: Option<&Path>) -> bool {
     }
 }
 
-/// Places that a tool never sees.
+/// The paths hidden from a tool.
 #[derive(Clone, Debug, Default)]
 pub struct HiddenPaths(Vec<PathPattern>);
 
 impl HiddenPaths {
-    /// Whether there are none.
+    /// Whether no path is hidden.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a place, relative to the working directory, is one of them.
+    /// Whether a path, relative to the working directory, is hidden.
     pub fn covers(&self, place: &Path) -> bool {
         self.0.iter().any(|pattern| pattern.covers(place))
     }

@@ -1,8 +1,8 @@
-//! What "allow this for the rest of the run" is about, in words that a person reads before they say so.
+//! The scope of "allow this for the rest of the run", in words that a person reads before deciding.
 
 use std::path::Path;
 
-/// A tool and where it is allowed. As narrow as a further call of the same kind can be: one folder, not what is in it.
+/// A tool and where it is allowed. It is as narrow as possible: one folder, without the folders below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantScope {
     tool: String,
@@ -10,8 +10,8 @@ pub struct GrantScope {
 }
 
 impl GrantScope {
-    /// What a call with this place belongs to. A search belongs to the folder it looks through, other calls to the
-    /// folder of their file, a call without a place to all calls of its tool.
+    /// The scope of a call with this path. A search belongs to the folder it searches, other calls to the folder of
+    /// their file, a call without a path to all calls of its tool.
     pub fn of(tool: &str, place: Option<&str>) -> Self {
         let folder = |place: &str| match tool {
             "Grep" | "Glob" => place.to_owned(),

@@ -1,7 +1,7 @@
-//! What a tool is: what a model is told of it, what a call would do, and what it answered.
+//! The contract of tools: the specification a model gets, what a call would do, and its result.
 //!
-//! A tool tells the assistant what went wrong and the run goes on. Only a [`ToolFailure`] ends the run: what every
-//! tool stands on is gone. The text of a result is never interpreted.
+//! A tool's errors go to the assistant and the run continues. Only a [`ToolFailure`] ends the run: the workspace or the
+//! sandbox is gone. The text of a result is never interpreted.
 
 mod planned_call;
 
@@ -15,13 +15,13 @@ use tokio_util::sync::CancellationToken;
 
 pub use planned_call::PlannedCall;
 
-/// The most bytes of a result's text.
+/// The size limit of a result's text, in bytes.
 pub const RESULT_LIMIT: usize = 64 * 1024;
 
-/// What a model is told of a tool.
+/// A tool's specification, as a model gets it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolSpec {
-    /// The name it calls the tool by.
+    /// The name that the model calls.
     pub name: String,
     /// What the tool does, in words for a model.
     pub description: String,
@@ -29,58 +29,58 @@ pub struct ToolSpec {
     pub parameters: Value,
 }
 
-/// What a tool answered. It goes back to the model as it is.
+/// A tool's result. It goes to the model unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolOutput {
-    /// At most 64 KiB; says so when something was cut.
+    /// At most 64 KiB; a notice marks a cut.
     pub text: String,
-    /// Whether the tool could not do what was asked, or nobody knows whether it did.
+    /// Whether the call failed, or its effect is unknown.
     pub is_error: bool,
-    /// Nobody knows what came of it: the call may have happened, in part or as a whole.
+    /// The effect is unknown: the call may have happened, in part or as a whole.
     pub is_unknown: bool,
 }
 
 impl ToolOutput {
-    /// What was asked for.
+    /// The result of a call that succeeded.
     pub fn ok(text: impl Into<String>) -> Self {
         Self { text: text.into(), is_error: false, is_unknown: false }
     }
 
-    /// Why it could not be done, and what to do instead.
+    /// The error of a call that failed: why, and what to do instead.
     pub fn error(text: impl Into<String>) -> Self {
         Self { text: text.into(), is_error: true, is_unknown: false }
     }
 
-    /// Why nobody knows whether it was done.
+    /// The result of a call whose effect is unknown, and why.
     pub fn unknown(text: impl Into<String>) -> Self {
         Self { text: text.into(), is_error: true, is_unknown: true }
     }
 }
 
-/// A trouble that no other call can get around: it ends the run.
+/// A failure that every further call would meet: it ends the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ToolFailure {
     /// The working directory was removed while the run was under way.
     #[error("the working directory was removed while the run was under way")]
     WorkspaceGone,
-    /// No command can be run any more.
+    /// Commands can no longer be run.
     #[error("no sandbox could be made for a command")]
     SandboxUnavailable,
 }
 
-/// What a call would do.
+/// What a call would do, worked out before it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The file or folder it is about, relative to the working directory as it resolves at this moment; `None`
-    /// for a call that is about no single place, as a command, or a tool of an MCP server.
+    /// The file or folder it is about, relative to the working directory as it resolves now; `None` for a call without
+    /// a single path, such as a command or a tool of an MCP server.
     pub place: Option<String>,
-    /// What a person sees.
+    /// The preview for a person.
     pub shown: PlanPreview,
 }
 
 impl Plan {
-    /// Whether both would do the same. How a change is drawn does not count: a large difference is drawn in the time
-    /// there is for it, and not always in the same lines.
+    /// Whether both plans have the same effect. The drawn difference is not compared: drawing a large one is bounded in
+    /// time, and may give different lines.
     pub fn does_the_same_as(&self, other: &Self) -> bool {
         let same = match (&self.shown, &other.shown) {
             (PlanPreview::Change { before, after, .. }, PlanPreview::Change { before: from, after: to, .. }) => {
@@ -92,49 +92,49 @@ impl Plan {
     }
 }
 
-/// What a person sees of a call before they decide.
+/// The preview of a call that a person sees before deciding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum PlanPreview {
-    /// Nothing better than the arguments.
+    /// Only the arguments can be shown.
     Arguments,
     /// A file changes.
     Change {
-        /// Its content at this moment; `None`: it is not there yet.
+        /// Its content now; `None`: the file does not exist.
         before: Option<Sha256Digest>,
         /// Its content afterwards.
         after: Sha256Digest,
-        /// The difference, in the unified format, bounded; says so when it was cut.
+        /// The difference in the unified format, bounded; a notice marks a cut.
         diff: String,
     },
     /// A command runs.
     Command {
-        /// As the shell gets it.
+        /// The command line for the shell.
         command: String,
-        /// Its words, one by one, as far as they can be told apart without running it.
+        /// Its words, as far as they can be split without running it.
         words: Vec<String>,
     },
 }
 
-/// How a call ends.
+/// How a call ends: with a result for the model, or with a failure that ends the run.
 pub type ToolResult = Result<ToolOutput, ToolFailure>;
 
-/// One tool. It holds what it needs; dropping the future of a call stops the call.
+/// One tool. It owns its resources; dropping the future of a call stops the call.
 pub trait Tool: Send + Sync {
-    /// What a model is told of it.
+    /// The specification for the model.
     fn spec(&self) -> ToolSpec;
 
     /// What kind of effect a call can have.
     fn kind(&self) -> ToolKind;
 
-    /// What a call with these arguments would do: what rules are matched against, what a person is shown
-    /// before they decide, and what is compared with the disk when nobody knows whether it was done. Looks,
-    /// and changes nothing. Arguments that do not fit are the error that [`Self::run`] would answer with.
+    /// What a call with these arguments would do. Rules are matched against it, a person sees it before deciding, and
+    /// it is compared with the disk when the effect is unknown. It reads only. Arguments that do not fit give the same
+    /// error as [`Self::run`].
     fn plan(&self, _arguments: &Value) -> BoxFuture<'static, Result<Plan, ToolOutput>> {
         std::future::ready(Ok(Plan { place: None, shown: PlanPreview::Arguments })).boxed()
     }
 
-    /// Runs one call. Arguments that do not fit are answered with an error output. The future ends
-    /// soon after `stop` is cancelled; what it returns then is of no interest to anybody.
+    /// Runs one call. Arguments that do not fit give an error output. The future ends soon after `stop` is cancelled;
+    /// its result is then ignored.
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult>;
 }

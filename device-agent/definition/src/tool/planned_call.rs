@@ -1,4 +1,4 @@
-//! A call with what it would do: what is judged, asked about, written down, and run.
+//! A call with its plan: what is judged, asked about, recorded, and run.
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
@@ -7,24 +7,24 @@ use serde_json::{Value, json};
 
 use crate::tool::Plan;
 
-/// A call whose effect was planned.
+/// A call with its plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedCall {
     /// Unique within the run.
     pub call_id: String,
     /// The tool's name.
     pub tool: String,
-    /// What kind of effect it can have.
+    /// What kind of effect the call can have.
     pub kind: ToolKind,
-    /// Exactly what the tool gets.
+    /// The exact arguments for the tool.
     pub arguments: Value,
-    /// What it would do.
+    /// What the call would do.
     pub plan: Plan,
 }
 
 impl PlannedCall {
-    /// What a decision is bound to, and by which a call is known again: the tool, its exact arguments, and the place. What a
-    /// call would change does not count: the same call finds another file once it has happened.
+    /// The digest that binds a decision to a call and recognises a repeated call: the tool, its exact arguments, and
+    /// the path. The change itself is not part of it: once the call has happened, it finds another file.
     pub fn digest(&self) -> Sha256Digest {
         let Self { tool, arguments, plan, .. } = self;
         Sha256Digest::of_json(&json!({ "tool": tool, "arguments": arguments, "place": plan.place }))

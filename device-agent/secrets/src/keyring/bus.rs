@@ -1,7 +1,7 @@
-//! `org.freedesktop.secrets` on the session's bus, as the Secret Service API 0.2 of freedesktop.org has it.
+//! Client for `org.freedesktop.secrets` on the session bus: the Secret Service API 0.2 of freedesktop.org.
 //!
-//! Secrets travel as they are (the algorithm `plain`): the bus is a socket of this user's own, and whoever can listen there
-//! can ask the service as well.
+//! Secrets travel unencrypted (the algorithm `plain`): the bus is a socket of this user's own, and a process that can
+//! listen there can query the service as well.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ use zeroize::Zeroizing;
 use super::KeyringError;
 
 const ITEM_LABEL: &str = "Deskgate";
-/// No object: there is none, or no question to the person.
+/// The path that stands for no object: none exists, or no prompt is needed.
 const NO_OBJECT: &str = "/";
-/// The collection that a desktop keeps passwords in.
+/// The collection in which a desktop keeps passwords.
 const DEFAULT_COLLECTION: &str = "default";
 
-/// A secret on its way: session, parameters, value, content type.
+/// A secret in transit: session, parameters, value, content type.
 #[derive(serde::Serialize, serde::Deserialize, Type)]
 struct BusSecret(OwnedObjectPath, Vec<u8>, Vec<u8>, String);
 
@@ -58,7 +58,7 @@ trait Collection {
         replace: bool,
     ) -> zbus::Result<(OwnedObjectPath, OwnedObjectPath)>;
 
-    // Asked each time: the connection does not live long enough to hear of changes.
+    // Queried each time: the connection is too short-lived to receive changes.
     #[zbus(property(emits_changed_signal = "false"))]
     fn locked(&self) -> zbus::Result<bool>;
 }
@@ -91,12 +91,12 @@ impl SecretServiceBus {
         Ok(Self { bus, service, session })
     }
 
-    /// Whether a secret could be put.
+    /// Whether a secret could be stored.
     pub(super) async fn writable(&self) -> Result<(), KeyringError> {
         self.collection().await.map(drop)
     }
 
-    /// Whether an entry is there and could be read.
+    /// Whether an entry exists and could be read.
     pub(super) async fn find(&self, id: &str) -> Result<(), KeyringError> {
         self.item(id).await.map(drop)
     }
@@ -123,7 +123,7 @@ impl SecretServiceBus {
         if prompt.as_str() == NO_OBJECT { Ok(()) } else { Err(KeyringError::Locked) }
     }
 
-    /// The one that new entries belong in, unlocked.
+    /// The collection for new entries, unlocked.
     async fn collection(&self) -> Result<CollectionProxy<'static>, KeyringError> {
         let path = self.service.read_alias(DEFAULT_COLLECTION).await.map_err(failed)?;
         if path.as_str() == NO_OBJECT {
@@ -137,7 +137,7 @@ impl SecretServiceBus {
         Ok(collection)
     }
 
-    /// An entry that can be read.
+    /// An entry, unlocked.
     async fn item(&self, id: &str) -> Result<ItemProxy<'static>, KeyringError> {
         let (open, locked) = self.service.search_items(attributes(id)).await.map_err(failed)?;
         let path = match (open.into_iter().next(), locked.into_iter().next()) {
@@ -147,7 +147,7 @@ impl SecretServiceBus {
                 path
             }
             (None, None) => {
-                // Some keyrings name nothing of what they keep while they are locked.
+                // While locked, some keyrings do not list their entries.
                 self.writable().await?;
                 return Err(KeyringError::Missing);
             }
@@ -155,14 +155,14 @@ impl SecretServiceBus {
         ItemProxy::builder(&self.bus).path(path).map_err(failed)?.build().await.map_err(failed)
     }
 
-    /// Only where that needs no question to the person.
+    /// Unlocks only if no prompt is needed.
     async fn unlock(&self, path: &OwnedObjectPath) -> Result<(), KeyringError> {
         let (unlocked, _) = self.service.unlock(&[path.as_ref()]).await.map_err(failed)?;
         if unlocked.is_empty() { Err(KeyringError::Locked) } else { Ok(()) }
     }
 }
 
-/// What an entry is found by.
+/// The attributes that identify an entry.
 fn attributes(id: &str) -> HashMap<&str, &str> {
     HashMap::from([("application", "deskgate"), ("entry", id)])
 }

@@ -1,7 +1,7 @@
-//! The desktop's keyring, where keys are kept if their owner wants that.
+//! The desktop's keyring, where keys are kept if their owner chooses it.
 //!
-//! Each key is an entry of its own under a random identifier. A locked keyring is not unlocked by asking the person: the
-//! agent works while nobody looks, and says what is missing instead.
+//! Each key is an entry of its own under a random identifier. A locked keyring is not unlocked by a prompt: the agent
+//! works unattended, and reports what is missing.
 
 #[cfg(feature = "keyring")]
 mod bus;
@@ -16,22 +16,22 @@ use zeroize::Zeroizing;
 
 use bus::SecretServiceBus;
 
-/// A local service answers at once, or is broken.
+/// The timeout for the local service, which answers at once unless it is broken.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why the keyring cannot be used. None of it names a secret.
+/// Why the keyring cannot be used. The texts contain no secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyringError {
-    /// Nobody keeps one here.
+    /// No keyring service runs here.
     #[error("this desktop has no keyring that answers: {0}")]
     Absent(String),
-    /// It takes its owner to open it.
+    /// The keyring is locked; its owner has to open it.
     #[error("the keyring is locked. Unlock it: log in to the desktop, or use its password manager")]
     Locked,
-    /// It has no such entry.
+    /// The keyring has no such entry.
     #[error("the keyring has no such key any more; give it anew")]
     Missing,
-    /// It failed.
+    /// The keyring service failed.
     #[error("the keyring failed: {0}")]
     Failed(String),
 }
@@ -42,7 +42,7 @@ pub enum KeyringError {
 pub struct KeyringEntry(String);
 
 impl KeyringEntry {
-    /// A new entry that holds a secret. It was read back when this returns.
+    /// Creates an entry with a secret, and reads it back before returning.
     pub(super) fn make(secret: &str) -> Result<Self, KeyringError> {
         let entry = Self(format!("{:032x}", rand::random::<u128>()));
         let (id, text) = (entry.0.clone(), Zeroizing::new(secret.to_owned()));
@@ -56,13 +56,13 @@ impl KeyringEntry {
         Ok(entry)
     }
 
-    /// What it holds.
+    /// The secret in the entry.
     pub(super) fn read(&self) -> Result<Zeroizing<String>, KeyringError> {
         let id = self.0.clone();
         on_bus(async move |bus| bus.get(&id).await)
     }
 
-    /// Deletes it. What cannot be deleted stays in the keyring and belongs to nothing.
+    /// Deletes the entry. An entry that cannot be deleted stays in the keyring, unused.
     pub(super) fn forget(&self) {
         let id = self.0.clone();
         if let Err(error) = on_bus(async move |bus| bus.delete(&id).await) {
@@ -71,12 +71,18 @@ impl KeyringEntry {
     }
 }
 
-/// Whether new entries can be made now. May block.
+/// Checks that new entries can be made now. May block.
+///
+/// # Errors
+/// Why the keyring cannot be used.
 pub fn usable() -> Result<(), KeyringError> {
     on_bus(async move |bus| bus.writable().await)
 }
 
-/// Whether all of these can be read now. May block.
+/// Checks that all of these can be read now. May block.
+///
+/// # Errors
+/// Why an entry cannot be read.
 pub fn readable(entries: Vec<KeyringEntry>) -> Result<(), KeyringError> {
     if entries.is_empty() {
         return Ok(());
@@ -89,7 +95,7 @@ pub fn readable(entries: Vec<KeyringEntry>) -> Result<(), KeyringError> {
     })
 }
 
-/// On a thread and a runtime of its own: whoever asks may be within another runtime, and waits in either case.
+/// Runs on its own thread and runtime: the caller may be inside another runtime, and blocks in either case.
 fn on_bus<T: Send + 'static>(
     work: impl AsyncFnOnce(&SecretServiceBus) -> Result<T, KeyringError> + Send + 'static,
 ) -> Result<T, KeyringError> {
@@ -101,7 +107,7 @@ fn on_bus<T: Send + 'static>(
                 tokio::time::timeout(REPLY_TIMEOUT, async { work(&SecretServiceBus::connect().await?).await });
             answered.await.unwrap_or_else(|_| Err(KeyringError::Absent("it does not answer".to_owned())))
         });
-        // Nothing that still hangs is waited for.
+        // Does not wait for tasks that hang.
         runtime.shutdown_background();
         worked
     };

@@ -1,10 +1,10 @@
-//! Where the keyring was left out of this build.
+//! Stands in for the keyring where it was left out of the build.
 
 use zeroize::Zeroizing;
 
 use super::KeyringError;
 
-/// Never made.
+/// Has no values.
 #[derive(Debug)]
 pub(super) enum SecretServiceBus {}
 

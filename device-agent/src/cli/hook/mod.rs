@@ -1,4 +1,4 @@
-//! `hook`: incoming webhooks, signed events of other systems that become runs and messages.
+//! `hook`: incoming webhooks, whose signed events become runs and messages.
 
 mod options;
 

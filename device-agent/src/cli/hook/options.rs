@@ -1,4 +1,4 @@
-//! What a command line chooses about a webhook: options over what is there already.
+//! The options of a webhook's commands, merged with its existing settings.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::super::key_file::text_of;
 use super::super::service::endpoint_of;
 use super::super::socket::AgentClient;
 
-/// Events a second, if nothing else is said.
+/// The default limit of events per second.
 const DEFAULT_EVENTS_PER_SECOND: u32 = 10;
 
 /// How the other system signs.
@@ -104,12 +104,12 @@ fn on_or_off(text: &str) -> Result<bool, String> {
 }
 
 impl HookOptions {
-    /// A webhook that is not there yet and will not be: what its events would become does not depend on whose they are.
+    /// Settings for a test without a saved webhook: an event's result does not depend on its application.
     pub(super) fn for_test(self, scheme: SchemeName) -> Result<WebhookSettings, Failure> {
         self.anew(EndpointId::new(), "tried".to_owned(), scheme)
     }
 
-    /// A webhook that is not there yet.
+    /// Settings for a new webhook.
     pub(super) async fn for_create(
         self,
         agent: &AgentClient,
@@ -120,7 +120,7 @@ impl HookOptions {
         self.anew(endpoint_id, name, scheme)
     }
 
-    /// The same over settings that are there.
+    /// The options merged with existing settings.
     pub(super) async fn for_update(
         self,
         agent: &AgentClient,

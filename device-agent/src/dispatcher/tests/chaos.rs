@@ -1,5 +1,5 @@
-//! The line cut, the device crashed, frames repeated and reordered, by seed, against a model of the
-//! gateway that checks what it is told.
+//! Cut connections, crashes, repeated and reordered frames, by seed, against a model of the gateway that checks every
+//! frame.
 
 use std::collections::HashMap;
 
@@ -42,7 +42,7 @@ impl ModelRun {
     }
 }
 
-/// What a gateway remembers, in memory that nothing destroys.
+/// A gateway's state, in memory that survives every fault.
 struct GatewayModel {
     runs: HashMap<RunId, ModelRun>,
     credit: u32,
@@ -51,7 +51,7 @@ struct GatewayModel {
 
 impl GatewayModel {
     fn new(offers: impl IntoIterator<Item = Offer>) -> Self {
-        // Attempts are numbered by the claim, so before the first one there is none.
+        // The claim numbers the attempts, so before the first one there is none.
         let run = |offer: Offer| {
             (offer.run_id, ModelRun { offer: Offer { attempt: 0, ..offer }, known: ModelRunState::Queued, durable: 0 })
         };
@@ -71,8 +71,8 @@ impl GatewayModel {
             let is_older = entry.is_some_and(|entry| entry.attempt < attempt);
             match (&run.known, entry.map(|entry| entry.status)) {
                 (ModelRunState::Offered, status) if status.is_none() || is_older => run.known = ModelRunState::Queued,
-                // A started run is never queued again: it is offered at once, whatever room there
-                // is, as the attempt after its own.
+                // A started run is never queued again: it is offered at once, without a declared slot, as the attempt
+                // after its own.
                 (ModelRunState::Started, Some(InFlightStatus::Interrupted)) => run.restart(&mut self.out),
                 (ModelRunState::Started, Some(InFlightStatus::Taken)) if is_older => run.restart(&mut self.out),
                 (ModelRunState::Started, Some(InFlightStatus::Taken)) => {
@@ -163,7 +163,7 @@ enum Fault {
     Echo,
 }
 
-/// Drives device and model until every run is final and the device has heard so.
+/// Drives device and model until every run is final and the device has the acknowledgement.
 async fn play(device: &mut TestDevice, model: &mut GatewayModel, mut fault: impl FnMut() -> (Fault, usize)) -> u32 {
     let (mut crashes, mut said) = (0, Vec::<GatewayFrame>::new());
     'sessions: loop {
@@ -298,7 +298,7 @@ async fn whatever_is_cut_crashed_or_repeated_each_run_ends_once_and_runs_again_o
             assert!(executed.windows(2).all(|pair| pair[0] < pair[1]), "seed {seed}: {executed:?}");
             assert!(executed.len() <= 2.min(1 + crashes as usize), "seed {seed}: {executed:?}, {crashes} crashes");
             let ended = &model.runs[&id].known;
-            // A crash may also strike between the journal's `running` and the first step of it.
+            // A crash may also happen between the journal's `running` and its first step.
             let gave_up = matches!(ended, ModelRunState::Final(Outcome::Failed { .. })) && crashes >= 2;
             assert!(gave_up || *ended == ModelRunState::Final(answer("done")), "seed {seed}: {ended:?}");
             repeated += usize::from(executed.len() == 2);

@@ -23,14 +23,14 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// Nothing here takes this long; a test that waits so long has failed.
+/// The time limit of a test; every test takes far less.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(TEST_TIMEOUT, future).await.unwrap_or_else(|_| panic!("never happened: {what}"))
 }
 
-/// A device that dials, as the gateway sees it.
+/// A dial attempt, as the gateway sees it.
 struct DialRequest {
     in_flight: Vec<InFlightRun>,
     answer: oneshot::Sender<TestSession>,
@@ -102,7 +102,7 @@ impl Peer {
         }
     }
 
-    /// The next `ready` that says something else of the services than `before`.
+    /// The next `ready` whose list of services differs from `before`.
     async fn full(&mut self, before: &[EndpointId]) -> (u32, Vec<EndpointId>) {
         let mut declared = 0;
         loop {
@@ -136,7 +136,7 @@ impl Peer {
     }
 }
 
-/// Everything that was executed, by anybody, in order.
+/// Every execution, in any process, in order.
 #[derive(Clone, Default)]
 struct ExecutionLog(Arc<Mutex<Vec<(RunId, u32)>>>);
 
@@ -146,7 +146,7 @@ impl ExecutionLog {
     }
 }
 
-/// A device: its disk, and the process on it while there is one.
+/// A device: its disk, and its process while there is one.
 struct TestDevice {
     home: tempfile::TempDir,
     ledger: ExecutionLog,
@@ -184,7 +184,7 @@ impl TestDevice {
         self.process = Some(TestProcess { store, handle, task: tokio::spawn(dispatcher.run()) });
     }
 
-    /// As by kill -9: nothing is told, nothing is flushed.
+    /// As by kill -9: nothing is sent and nothing is flushed.
     async fn crash(&mut self) {
         let TestProcess { store, task, handle } = self.process.take().expect("running");
         task.abort();
@@ -200,7 +200,7 @@ impl TestDevice {
         self.process().handle.clone()
     }
 
-    /// Lets the device in, and returns what it said was in flight.
+    /// Accepts the device, and returns the runs it reported as in flight.
     async fn connect(&mut self) -> (Peer, Vec<InFlightRun>) {
         loop {
             let dial = soon("the device dials", self.dials.recv()).await.expect("it never gives up");
@@ -209,7 +209,7 @@ impl TestDevice {
             let policy =
                 Policy { heartbeat_ms: 1000, lease_ms: 3000, offer_ms: 1000, unacknowledged_events: self.window };
             let welcome = Welcome { device_id: DeviceId::new(), epoch: 1, protocol: 1, policy, host_keys: Vec::new() };
-            // A dial of a process that crashed meanwhile has nobody to answer to.
+            // The process behind this dial may have crashed meanwhile.
             if dial.answer.send(TestSession { welcome, frames, sender }).is_ok() {
                 return (Peer { to, from }, dial.in_flight);
             }
@@ -292,8 +292,8 @@ fn answer(text: &str) -> Outcome {
     Outcome::Succeeded { result, usage: Usage::default() }
 }
 
-/// Executions that do as the submitted text says: `say N`, `wait`, `linger` (which heeds no stop), `break`, `large`; and
-/// in the real journal `intend`, `write`, `ask` and two of them, each with a wait behind it.
+/// Executions that follow the submitted text: `say N`, `wait`, `linger` (which ignores a stop), `break`, `large`; and
+/// in the real journal `intend`, `write`, `ask` and two of them, each followed by a wait.
 fn scripted(ledger: ExecutionLog, gate: watch::Receiver<bool>, store: Store) -> ExecuteFn {
     Arc::new(move |job, reports, stop| {
         let (ledger, mut gate) = (ledger.clone(), gate.clone());

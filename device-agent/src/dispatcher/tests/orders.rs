@@ -1,4 +1,4 @@
-//! Stops and resets: whatever the moment, one answer, and nothing works on behind it.
+//! Stops and resets: one answer at any moment, and no work after it.
 
 use deskgate_protocol::control::Order;
 use deskgate_protocol::ids::{ConversationId, OperationId};
@@ -15,7 +15,7 @@ fn cancelled() -> Outcome {
 }
 
 impl Peer {
-    /// The finish, and behind it the answer to the stop.
+    /// The finish, followed by the answer to the stop.
     async fn stopped(&mut self, operation_id: OperationId) -> (Outcome, OutcomeCode) {
         let (run_id, attempt, seq, outcome) = self.finish().await;
         let DeviceFrame::ControlDone { operation_id: done, outcome: code } = self.frame().await else {
@@ -40,7 +40,7 @@ async fn a_running_run_is_stopped_and_the_stop_answered_behind_its_finish() {
     }
     assert_eq!(peer.stopped(operation).await, (cancelled(), OutcomeCode::Stopped));
     device.until("it is settled", |status| status.runs.is_empty()).await;
-    // As if the answer had been lost with the line.
+    // As if the answer had been lost with the connection.
     peer.send(stop(operation, offer.run_id)).await;
     let outcome = OutcomeCode::AlreadyFinal;
     assert_eq!(peer.frame().await, DeviceFrame::ControlDone { operation_id: operation, outcome });

@@ -1,4 +1,4 @@
-//! What the dispatcher promises, one test each.
+//! The dispatcher's guarantees, one test each.
 
 use deskgate_protocol::control::{InFlightStatus, ManagementResult, RefuseCode, RevokeCode};
 use deskgate_protocol::management::{GetAccess, ManagementError, ManagementErrorCode, ManagementRequest};
@@ -36,7 +36,7 @@ async fn a_finish_that_was_not_acknowledged_is_sent_again_after_a_restart() {
     peer.start(&offer).await;
     let ended = |status: &DispatcherStatus| status.runs.iter().any(|run| run.standing == ActiveRunState::Finished);
     device.until("it is journalled", ended).await;
-    // Whether it was on its way already does not matter: nobody acknowledged it.
+    // It may have been sent already: it was not acknowledged.
     while !matches!(peer.frame().await, DeviceFrame::Finish { .. }) {}
     device.crash().await;
     device.boot().await;
@@ -125,7 +125,7 @@ async fn an_interrupted_run_keeps_its_slot_and_its_restart_is_taken_whatever_els
     for offer in [other.offer("wait"), Offer { attempt: 2, ..interrupted.clone() }] {
         peer.start(&offer).await;
     }
-    // The restart used nothing that was declared, so there is nothing to declare again.
+    // The restart used no declared slot, so there is none to declare again.
     device.gate.send_replace(true);
     let mut declared = 0;
     while declared < 2 {
@@ -261,7 +261,7 @@ async fn a_revoked_attempt_stops_and_says_nothing_more() {
     for echo in [GatewayFrame::Offer(offer.clone()), GatewayFrame::Start { run_id, attempt }, GatewayFrame::Ping] {
         peer.send(echo).await;
     }
-    // Whoever offers waits for an answer.
+    // Every offer is answered.
     assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id, attempt, code: RefuseCode::Busy });
     assert_eq!(peer.frame().await, DeviceFrame::Pong);
     assert_eq!(device.process().store.journal().in_flight().await.expect("readable"), []);

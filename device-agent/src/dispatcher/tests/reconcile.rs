@@ -1,4 +1,4 @@
-//! The agent is killed while a run writes: what nobody knows is decided by its owner, and nothing runs twice.
+//! The agent is killed while a run writes: its owner decides about an unknown end, and no call runs twice.
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::{ApprovalResolution, InFlightStatus, Order, RefuseCode, RevokeCode, ToolKind};
@@ -20,7 +20,7 @@ fn call(n: u32) -> PlannedCall {
     PlannedCall { call_id, tool, kind: ToolKind::Write, arguments, plan }
 }
 
-/// What an execution does up to the moment in which it is killed, in the order of the real one.
+/// The steps of an execution up to the moment of the kill, in the order of the real one.
 pub(super) async fn work(
     what: &str,
     attempt: u32,
@@ -31,7 +31,7 @@ pub(super) async fn work(
     stop: CancellationToken,
 ) -> Outcome {
     let asks = what.ends_with("ask");
-    // No attempt makes the calls of another: what began there may have happened.
+    // Attempts never repeat each other's calls: a call that began may have happened.
     let call = |n| PlannedCall { arguments: json!({ "n": n, "attempt": attempt }), ..call(n) };
     if what.starts_with("write") {
         journal.begin(call(1), IntentBasis::Rules).await.expect("written");
@@ -58,12 +58,12 @@ pub(super) async fn work(
 }
 
 impl TestDevice {
-    /// Takes a run, lets it come as far as it goes, and kills the agent and starts it again.
+    /// Takes a run, lets it come as far as it goes, and kills and restarts the agent.
     async fn killed_in(&mut self, what: &str) -> Offer {
         let offer = self.publish(4).await.offer(what);
         let (mut peer, _) = self.connect().await;
         peer.start(&offer).await;
-        // It is said when the journal has what it should have.
+        // The message is reported when the journal is complete.
         while !matches!(peer.frame().await, DeviceFrame::Event { event: DeviceEvent::MessageCompleted { .. }, .. }) {}
         self.crash().await;
         self.boot().await;
@@ -106,7 +106,7 @@ async fn an_intent_without_outcome_waits_for_its_owner_and_is_never_executed_mea
         let (mut peer, in_flight) = device.connect().await;
         assert_eq!(in_flight, unknown(&offer), "{what}");
         assert_eq!(peer.ready().await, 1, "it keeps its slot");
-        // A gateway that offers it all the same, or says start, executes nothing.
+        // A gateway that offers it anyway, or sends start, causes no execution.
         peer.send(GatewayFrame::Offer(next(&offer))).await;
         let (run_id, attempt) = (offer.run_id, 2);
         assert_eq!(peer.frame().await, DeviceFrame::Refuse { run_id, attempt, code: RefuseCode::Busy });
@@ -167,7 +167,7 @@ async fn a_run_that_its_owner_wants_again_is_executed_in_its_next_attempt() {
     device.settle(&offer, OwnerFinding::RunAgain).await.expect("settled");
     peer.send(ack(&offer, 1)).await;
     assert_eq!(peer.frame().await, reconciled(&offer));
-    // If that frame was lost with the line, the next session hears it again.
+    // If that frame was lost with the connection, the next session sends it again.
     drop(peer);
     let (mut peer, in_flight) = device.connect().await;
     assert_eq!(in_flight, unknown(&offer));
@@ -184,7 +184,7 @@ async fn a_gateway_hears_that_nobody_knew_before_it_hears_that_the_run_is_to_run
     for restarts in [0, 1, 2] {
         let mut device = TestDevice::new().await;
         let offer = device.killed_in("write-and-intend").await;
-        // Nobody has told a gateway anything yet.
+        // No gateway has been notified yet.
         device.settle(&offer, OwnerFinding::RunAgain).await.expect("settled");
         device.until("it is shown", |status| status.runs[0].standing == ActiveRunState::Interrupted).await;
         for _ in 0..restarts {
@@ -212,7 +212,7 @@ async fn the_next_attempt_of_a_run_that_runs_again_is_taken_also_when_its_first_
     let offer = device.killed_in("intend").await;
     device.settle(&offer, OwnerFinding::RunAgain).await.expect("settled");
     let (mut peer, _) = device.connect().await;
-    // This gateway heard everything from an earlier session: it answers with the offer and no `ack`.
+    // This gateway has every report from an earlier session: it answers with the offer and no `ack`.
     peer.start(&next(&offer)).await;
     device.gate.send_replace(true);
     assert_eq!(peer.finish().await.1, 2);
@@ -235,7 +235,7 @@ async fn an_attempt_that_never_began_says_what_the_one_before_it_changed() {
                 let operation_id = OperationId::new();
                 peer.send(GatewayFrame::Control { operation_id, order: Order::Stop { run_id } }).await;
             } else {
-                // Its definition is gone when the agent starts again.
+                // Its definition is gone when the agent is restarted.
                 device.process().store.damage_versions(offer.endpoint_id).await;
                 device.crash().await;
                 device.boot().await;
@@ -322,7 +322,7 @@ async fn a_gentle_stop_waits_for_no_person_and_the_run_goes_on_as_after_a_crash(
             let early = device.settle(&offer, OwnerFinding::NotDone).await.expect_err("the journal calls it running");
             assert!(matches!(early, ReconcileError::Stopped), "{early}");
         }
-        // What works is waited for.
+        // A run at work is awaited.
         device.gate.send_replace(true);
         let (run_id, attempt, seq, outcome) = peer.finish().await;
         assert_eq!((run_id, outcome), (other.run_id, answer("waited")));
@@ -383,7 +383,7 @@ async fn a_run_that_was_revoked_while_it_wrote_is_answered_and_not_executed_when
     }
 }
 
-/// Frames that a lying gateway might send, and whether any of them lets a held call run.
+/// Frames of a lying gateway, and whether any of them lets a held call run.
 #[tokio::test]
 async fn a_gateway_decides_about_no_request_whatever_it_sends() {
     let mut device = TestDevice::new().await;
@@ -394,7 +394,7 @@ async fn a_gateway_decides_about_no_request_whatever_it_sends() {
     device.until("it asks", |status| status.runs[0].standing == ActiveRunState::AwaitingApproval).await;
     let approvals = device.process().store.approvals();
     let request = approvals.list(false).await.expect("readable").remove(0);
-    // Everything that looks like an answer is no frame of a gateway.
+    // A frame that looks like an answer is no frame of a gateway.
     let resolution = ApprovalResolution::Approved;
     let forged = DeviceEvent::ApprovalResolved { approval_id: request.approval_id, resolution };
     let frame = json!({ "frame": "event", "run_id": run_id, "attempt": 1, "seq": 1, "event": forged });

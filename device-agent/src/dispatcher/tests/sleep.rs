@@ -1,11 +1,11 @@
-//! What is announced before the computer sleeps, and what is held back until it is awake.
+//! The announcement before the computer sleeps, and the frames held back until it is awake.
 
 use deskgate_protocol::control::{ManagementResult, RefuseCode};
 use deskgate_protocol::management::Access;
 
 use super::*;
 
-/// Answers the question that follows an announcement.
+/// Answers the request that follows an announcement.
 async fn heard(peer: &mut Peer) {
     let DeviceFrame::Request { request_id, .. } = peer.frame().await else { panic!("no question follows") };
     let access = Access { enabled: true, changed_at: None, address: String::new() };
@@ -30,10 +30,10 @@ async fn sleep_does_not_wait_for_a_gateway_that_is_away() {
     let mut device = TestDevice::new().await;
     let handle = device.handle();
     soon("sleep may begin", handle.suspend()).await;
-    // Let in after all before it sleeps, it says so: to the gateway a new session is awake.
+    // If it connects before it sleeps, it announces again: the gateway takes a new session for an awake device.
     let (mut peer, _) = device.connect().await;
     assert_eq!(peer.frame().await, DeviceFrame::Suspend);
-    // In the midst of the question the line is cut.
+    // The connection is cut during the request.
     let announcing = tokio::spawn(async move { handle.suspend().await });
     assert_eq!(peer.frame().await, DeviceFrame::Suspend);
     drop(peer);
@@ -63,7 +63,7 @@ async fn nothing_is_taken_between_announcement_and_wake_and_then_everything_agai
     assert_eq!(peer.ready().await, 1, "the slot that the refused offer used up");
     peer.start(&service.offer("say 1")).await;
     peer.finish().await;
-    // Awake already: there is nothing to say.
+    // It is awake already: there is nothing to send.
     device.handle().resume().await;
     peer.send(GatewayFrame::Ping).await;
     assert_eq!(peer.frame().await, DeviceFrame::Pong);

@@ -1,4 +1,4 @@
-//! What goes wrong on the device itself: its disk, its data, an execution that breaks down.
+//! Failures on the device itself: its disk, its data, an execution that panics.
 
 use deskgate_protocol::control::RefuseCode;
 use deskgate_protocol::run::RunErrorCode;

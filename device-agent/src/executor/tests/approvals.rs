@@ -13,8 +13,8 @@ use futures_util::{FutureExt, StreamExt};
 
 use super::*;
 
-/// Writes a file, and plans it as Write does: also with a difference that never looks the same, as a large one may. Of the
-/// text `lost` nobody knows whether it was written, as with a tool of another server.
+/// Writes a file, and plans it as Write does: also with a difference that varies, as that of a large file may. For the
+/// text `lost` the effect is unknown, as with a tool of an MCP server.
 struct FakeWriteTool(PathBuf);
 
 impl Tool for FakeWriteTool {
@@ -47,7 +47,7 @@ impl Tool for FakeWriteTool {
     }
 }
 
-/// Calls Write with each of these files in turn, and then says what it was told last.
+/// Calls Write with each of these files in turn, and then repeats its last result.
 struct WritingAssistant(Vec<(&'static str, &'static str)>);
 
 impl Assistant for WritingAssistant {
@@ -81,14 +81,14 @@ struct TestRun {
     run_id: RunId,
 }
 
-/// How a test begins a run.
+/// The scenario of a test.
 struct Scenario {
     writes: Vec<(&'static str, &'static str)>,
     on_denial: OnDenial,
     expiry: Duration,
-    /// Of the run, in awake time.
+    /// The run's time limit, in awake time.
     time: Duration,
-    /// For reports that nobody has read.
+    /// The queue length for unread reports.
     room: usize,
 }
 
@@ -121,7 +121,7 @@ impl Scenario {
 }
 
 impl TestRun {
-    /// The next request, once it is told of.
+    /// The next request, once it is reported.
     async fn request(&mut self) -> Approval {
         loop {
             match self.events.recv().await.expect("the run asks") {
@@ -305,11 +305,11 @@ async fn an_agent_that_is_about_to_end_asks_nobody_and_lets_nothing_run_that_nee
 
 #[tokio::test]
 async fn the_time_in_which_a_person_is_asked_is_not_the_runs() {
-    // What a slow disk takes is the run's, and must fit in.
+    // A slow disk counts as the run's time, and must fit in.
     let (expiry, time) = (Duration::from_secs(3), Duration::from_secs(2));
     let (outcome, ..) = Scenario { expiry, time, ..Scenario::default() }.begin().await.end().await;
     match outcome {
-        // It waited longer than it may take.
+        // It waited longer than its time limit.
         Outcome::Succeeded { usage, .. } => assert!(usage.active_seconds < 2.0, "{usage:?}"),
         other => panic!("{other:?}"),
     }
@@ -317,7 +317,7 @@ async fn the_time_in_which_a_person_is_asked_is_not_the_runs() {
 
 #[tokio::test]
 async fn a_request_that_there_is_no_room_to_report_is_reported_once_there_is_also_after_the_runs_time() {
-    // As much as there is to report before it.
+    // As many reports as come before it.
     let mut room = 0;
     let mut first = Scenario::default().begin().await;
     while !matches!(first.events.recv().await, Some(Progress::Event(DeviceEvent::ApprovalRequested { .. }))) {

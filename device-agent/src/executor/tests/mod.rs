@@ -1,4 +1,4 @@
-//! Whole runs: real folders, real tools, real scripts, and trouble in every part.
+//! Whole runs: real folders, real tools, real scripts, and failures in every part.
 
 mod approvals;
 mod trouble;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// As with a device on which no model provider was configured.
+/// As on a device without a configured model provider.
 async fn execute(job: Job, reports: mpsc::Sender<Progress>, stop: CancellationToken) -> Outcome {
     let (_disk, store) = journal().await;
     execute_with(store, job, reports, stop).await
@@ -238,7 +238,7 @@ async fn a_working_directory_that_vanishes_during_the_run_ends_it() {
     let (_place, model) = script(json!([read, { "text": "still here" }, read, { "text": "end" }]));
     let (sender, mut receiver) = mpsc::channel(1);
     let running = tokio::spawn(execute(job(folder.path(), &model, "x"), sender, CancellationToken::new()));
-    // The channel of one holds the run back: the second Read cannot begin before this message is taken.
+    // The channel of one delays the run: the second Read cannot begin before this message is received.
     while let Some(event) = receiver.recv().await {
         if matches!(event, Progress::Event(DeviceEvent::ToolCompleted { .. })) {
             break;

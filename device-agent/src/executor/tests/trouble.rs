@@ -1,4 +1,4 @@
-//! Stops, full channels, and panics in every part: still exactly one outcome, and nothing left running.
+//! Stops, full channels, and panics in every part: always exactly one outcome, and no work left running.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as std_mpsc;
@@ -14,7 +14,7 @@ use super::*;
 #[tokio::test]
 async fn a_stop_ends_a_huge_grep_at_once() {
     let folder = folder(&[]);
-    // One file and a slow expression: a search of many seconds, with nothing but the file to stop in.
+    // One file and a slow expression: a search of many seconds, which can stop only inside the file.
     std::fs::write(folder.path().join("huge.txt"), "abcdefghijklmnopqrstuvwxyz\n".repeat(2_000_000)).expect("writes");
     let pattern = r"\p{L}{9}(\p{L}{2}|\p{N}){5}\p{Lu}";
     let arguments = json!({ "pattern": pattern, "path": "huge.txt", "output_mode": "count" });
@@ -26,11 +26,11 @@ async fn a_stop_ends_a_huge_grep_at_once() {
     stop.cancel();
     let stopped = std::time::Instant::now();
     assert!(matches!(running.await.expect("no panic"), Outcome::Cancelled { .. }));
-    // The thread was seen out, not left alone; and not after the whole search, which takes two seconds.
+    // The thread was awaited; and not after the whole search, which takes two seconds.
     assert!(stopped.elapsed() < Duration::from_millis(500), "took {:?}", stopped.elapsed());
 }
 
-/// An assistant that is given its answers, for trouble that a script cannot play.
+/// An assistant with given answers, for failures that a script cannot play.
 struct CannedAssistant(fn(&ModelRequest) -> BoxStream<'static, ModelEvent>);
 
 impl Assistant for CannedAssistant {
@@ -217,7 +217,7 @@ async fn a_stop_gets_through_a_full_channel_and_what_was_only_planned_never_begi
         let assistant = CannedAssistant(calls_it);
         let (_disk, turn, record) = parts(&toolbox).await;
         let mut running = Box::pin(drive::run(turn, &toolbox, &assistant, &record, clock, &sender, &stop));
-        // Everything up to the first event is done at once, so after one poll it waits for room.
+        // Everything up to the first event is done at once, so after one poll it waits for the queue.
         assert!((&mut running).now_or_never().is_none());
         if stopped {
             stop.cancel();

@@ -1,4 +1,4 @@
-//! From a call that the model asked for to a tool that ran, one call after the other.
+//! From a model's tool call to the tool's run, one call after the other.
 //!
 //! ```text
 //!  Planning ── allowed ─────────────────────► Beginning ─► Running ─► Noting ─► the next call
@@ -9,8 +9,8 @@
 //!   └───────────────────────────────┘          a no, or a deny: the model is told, or the run ends
 //! ```
 //!
-//! What a person allowed is planned once more before it runs: when it would do something else by now than what they
-//! saw, they are asked again.
+//! An approved call is planned once more before it runs: if its plan has changed since the person saw it, they are
+//! asked again.
 
 use std::collections::VecDeque;
 
@@ -25,11 +25,11 @@ use serde_json::Value;
 
 use super::{ApprovalAnswer, ApprovalRequest, CallBasis, Turn, TurnEffect, TurnEvent, TurnState};
 
-/// What the model is told of a call that a rule denies.
+/// The result for the model when a rule denies a call.
 const DENIED_BY_RULE_TEXT: &str = "The owner's rules for this service do not allow this call. Go on without it.";
-/// What the model is told of a call that nobody decided about.
+/// The result for the model when a request expires.
 const UNANSWERED_TEXT: &str = "Nobody decided about this call in time, so it was not run. Go on without it.";
-/// What a run ends with whose journal cannot be written.
+/// The reason for ending a run whose journal cannot be written.
 const JOURNAL_FAILED_TEXT: &str =
     "The device could not write its journal and ran nothing further. The owner finds the reason there.";
 
@@ -37,28 +37,28 @@ const JOURNAL_FAILED_TEXT: &str =
 pub(super) struct CallQueue {
     pending: VecDeque<ToolCall>,
     answers: Vec<ToolAnswer>,
-    /// What the model said with its calls.
+    /// The model's text before its calls.
     why: String,
     current: Option<Box<CurrentCall>>,
 }
 
 /// The call under way.
 struct CurrentCall {
-    /// The model's id for it.
+    /// The model's identifier of the call.
     asked_as: String,
-    /// Ours, unique within the run.
+    /// The run's own identifier of the call, unique within the run.
     call_id: String,
     tool: String,
     kind: ToolKind,
     arguments: Value,
-    /// Of the call as it begins.
+    /// The digest of the call as it begins.
     digest: Option<Sha256Digest>,
     step: CallStep,
 }
 
-/// How far it has come.
+/// The step that the call has reached.
 enum CallStep {
-    /// `approved`: what a person saw and allowed, and by which request.
+    /// `approved`: the plan that a person saw and allowed, and by which request.
     Planning {
         approved: Option<(Plan, ApprovalId)>,
     },
@@ -106,7 +106,7 @@ impl CurrentCall {
 }
 
 impl Turn {
-    /// Takes the next call that the service has a tool for, or gives the model its answers.
+    /// Begins the next call that the service has a tool for, or returns the results to the model.
     pub(super) fn next_tool(&mut self, mut work: CallQueue) -> Vec<TurnEffect> {
         while let Some(call) = work.pending.pop_front() {
             let Some(kind) = self.kinds.iter().find(|(name, _)| *name == call.name).map(|(_, kind)| *kind) else {
@@ -140,7 +140,7 @@ impl Turn {
         }
     }
 
-    /// What happened to the call under way.
+    /// Handles an event of the call under way.
     pub(super) fn working(&mut self, mut work: CallQueue, event: TurnEvent) -> Vec<TurnEffect> {
         let Some(mut current) = work.current.take().map(|current| *current) else {
             self.state = TurnState::Working(work);
@@ -211,7 +211,7 @@ impl Turn {
     ) -> Vec<TurnEffect> {
         let again = approved.is_some();
         if let Some((seen, approval_id)) = approved.filter(|(seen, _)| seen.does_the_same_as(&plan)) {
-            // As it was seen: the journal has the digest of what the person decided about.
+            // As it was shown: the journal has the digest of the plan that the person decided about.
             return self.begin(work, current, seen, CallBasis::Approval(approval_id));
         }
         let is_command = matches!(plan.shown, PlanPreview::Command { .. });
@@ -239,7 +239,7 @@ impl Turn {
         vec![TurnEffect::Ask(request)]
     }
 
-    /// Whether the same call began before and nobody knows what came of it: only a person has it done once more.
+    /// Whether an equal call began before and its effect is unknown: only a person can allow it again.
     fn may_have_happened(&self, current: &CurrentCall, plan: &Plan) -> bool {
         !self.uncertain.is_empty() && self.uncertain.contains(&current.planned(plan.clone()).digest())
     }
@@ -285,7 +285,7 @@ impl Turn {
         effects
     }
 
-    /// The call does not run: the model is told, unless the service says that this ends the run.
+    /// Refuses the call: the model gets the reason, unless the service ends the run on a denial.
     fn refused(&mut self, work: CallQueue, current: CurrentCall, said: String, code: RunErrorCode) -> Vec<TurnEffect> {
         match self.rules.on_denial {
             OnDenial::TellAssistant => self.answered(work, current, ToolOutput::error(said)),
@@ -296,7 +296,7 @@ impl Turn {
     fn tool_finished(&mut self, work: CallQueue, current: CurrentCall, result: ToolResult) -> Vec<TurnEffect> {
         let writes = current.kind == ToolKind::Write;
         match result {
-            // Its intent stays without an outcome, as it is.
+            // Its intent stays without a result.
             Ok(output) if writes && output.is_unknown => {
                 self.uncertain.extend(current.digest);
                 self.completed(work, current, output)
@@ -334,7 +334,7 @@ impl Turn {
     }
 }
 
-/// What the model is told of a call that a person refused. Their reason is the owner's word.
+/// The result for the model when a person denies a call. The reason is in the owner's words.
 fn by_a_person(reason: Option<String>) -> String {
     match reason {
         None => "The owner did not allow this call. Go on without it.".to_owned(),

@@ -1,4 +1,4 @@
-//! How full the model's window is, and which part of the conversation gives way when it is too full.
+//! How full the model's context window is, and which part of the conversation is summarised when it is too full.
 //!
 //! ```text
 //! said before this run │ the newest request │ older calls and results │ the last calls and results
@@ -11,33 +11,33 @@ use deskgate_assistant::{Message, TokenUsage};
 use deskgate_definition::tool::ToolSpec;
 use deskgate_protocol::control::ToolKind;
 
-/// Bytes that stand for one token where nobody counted. Texts in Latin letters have about so many.
+/// How many bytes count as one token in an estimate. About right for texts in Latin letters.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// About how many tokens so many bytes are.
+/// An estimate of the tokens in so many bytes.
 pub(super) fn tokens(bytes: usize) -> u64 {
     (bytes / BYTES_PER_TOKEN) as u64
 }
 
-/// A part of the conversation that may give way to a summary.
+/// A part of the conversation that a summary may replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContextPart {
-    /// What was said in earlier runs.
+    /// The messages of earlier runs.
     Earlier,
-    /// What this run did before its last calls.
+    /// This run's calls and results before the last ones.
     Work,
 }
 
-/// What is known of the model's window.
+/// The state of the model's context window.
 pub(super) struct ContextWindow {
     window: Option<u64>,
     /// Tokens of the system prompt and the tools.
     fixed: u64,
-    /// What the provider counted in the newest call, and how many messages that were.
+    /// The provider's token count of the newest call, and its number of messages.
     counted: Option<(u64, usize)>,
-    /// What was said before this run is in its shortest form.
+    /// Whether the earlier messages are in their shortest form.
     earlier_is_short: bool,
-    /// In this turn the model has refused a conversation as too long.
+    /// Whether the model refused a conversation as too long in this turn.
     refused: bool,
 }
 
@@ -53,34 +53,34 @@ impl ContextWindow {
         self.refused = false;
     }
 
-    /// A call of the model is over: what it read and wrote are its messages so far and one more.
+    /// Records a completed model call: its tokens cover the messages so far and one more.
     pub(super) fn record_usage(&mut self, usage: TokenUsage, messages: usize) {
         if usage.input_tokens > 0 {
             self.counted = Some((usage.input_tokens + usage.output_tokens, messages + 1));
         }
     }
 
-    /// The part gave way.
+    /// Records that a part was summarised.
     pub(super) fn record_summary(&mut self, part: ContextPart) {
         self.counted = None;
         self.earlier_is_short |= part == ContextPart::Earlier;
     }
 
-    /// What the next call would have the model read.
+    /// How many tokens the next call would send.
     fn filled(&self, messages: &[Message]) -> u64 {
         let (counted, from) = self.counted.unwrap_or((self.fixed, 0));
         counted + tokens(messages[from.min(messages.len())..].iter().map(bytes).sum())
     }
 
-    /// The part that is to give way before the next call. A quarter of the window is for the answer, and for what
-    /// the estimate is wrong by.
+    /// The part to summarise before the next call. A quarter of the window is reserved for the answer and for
+    /// estimation errors.
     pub(super) fn too_long(&self, messages: &[Message]) -> Option<ContextPart> {
         let window = self.window?;
         if self.filled(messages) > window - window / 4 { self.part(messages) } else { None }
     }
 
-    /// The model refused the conversation as too long. The part that gives way, once in a turn; and the window is
-    /// no larger than this, whatever anybody said.
+    /// Records that the model refused the conversation as too long, and limits the window to this size. Returns the
+    /// part to summarise, once in a turn.
     pub(super) fn refused(&mut self, messages: &[Message]) -> Option<ContextPart> {
         if std::mem::replace(&mut self.refused, true) {
             return None;
@@ -96,35 +96,35 @@ impl ContextWindow {
         parts.iter().copied().find(|part| !part.of(messages).is_empty())
     }
 
-    /// Tokens that a summary may have.
+    /// The token limit of a summary.
     pub(super) fn summary_tokens(&self) -> u64 {
         self.window.map_or(MAX_SUMMARY_TOKENS, |window| (window / 8).clamp(64, MAX_SUMMARY_TOKENS))
     }
 
-    /// Bytes of what stands in a summary's place where none could be had.
+    /// The size limit of the text that replaces a failed summary, in bytes.
     pub(super) fn summary_bytes(&self) -> usize {
         self.summary_tokens() as usize * BYTES_PER_TOKEN
     }
 
-    /// Bytes of a conversation that one call may sum up: half of the window.
+    /// The size limit of the conversation that one call summarises, in bytes: half of the window.
     pub(super) fn summable_bytes(&self) -> usize {
         let tokens = self.window.map_or(MAX_SUMMARIZED_TOKENS, |window| (window / 2).min(MAX_SUMMARIZED_TOKENS));
         tokens as usize * BYTES_PER_TOKEN
     }
 }
 
-/// The most tokens of a summary: some pages.
+/// The token limit of a summary: some pages.
 const MAX_SUMMARY_TOKENS: u64 = 4096;
-/// The most tokens that are summed up at once.
+/// The limit of tokens that are summarised at once.
 const MAX_SUMMARIZED_TOKENS: u64 = 128 * 1024;
 
 impl ContextPart {
-    /// Where it stands.
+    /// The messages of the part.
     pub(super) fn of(self, messages: &[Message]) -> Range<usize> {
         let request = messages.iter().rposition(|message| matches!(message, Message::User { .. })).unwrap_or(0);
         match self {
             Self::Earlier => 0..request,
-            // The last calls and their results are the last two.
+            // The last calls and their results are the last two messages.
             Self::Work => request + 1..messages.len().saturating_sub(2).max(request + 1),
         }
     }

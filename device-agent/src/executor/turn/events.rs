@@ -1,4 +1,4 @@
-//! What is said to the machine, and what it says is to be done.
+//! The machine's events and effects.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use deskgate_protocol::ids::ApprovalId;
 use deskgate_protocol::run::Outcome;
 use serde_json::Value;
 
-/// What happened.
+/// An input of the machine.
 #[derive(Debug)]
 pub(crate) enum TurnEvent {
     Started,
     Model(ModelEvent),
-    /// The model's stream is over.
+    /// The model's stream has ended.
     ModelClosed,
     RetryDue,
-    /// What the call would do, or what the tool says instead.
+    /// The plan of the call, or the tool's error in its place.
     Planned(Result<Plan, ToolOutput>),
     /// The request is on disk.
     Asked {
@@ -28,36 +28,36 @@ pub(crate) enum TurnEvent {
     Answered(ApprovalAnswer),
     /// The call is in the journal: it may run.
     Begun,
-    /// The journal says that only a person lets the call begin. Nothing was written.
+    /// The journal requires a person's approval for the call. It wrote nothing.
     AsksFirst,
     ToolFinished(ToolResult),
-    /// What came of the call is in the journal.
+    /// The call's result is in the journal.
     Noted,
-    /// The journal could not take what it was given.
+    /// A write to the journal failed.
     NotWritten,
     Stop,
     Deadline,
 }
 
-/// What to do about it, in this order.
+/// An output of the machine, to be performed in order.
 #[derive(Debug)]
 pub(crate) enum TurnEffect {
-    /// Call the model; the call before it, if any, is over.
+    /// Call the model; an earlier call has ended.
     CallModel(ModelRequest),
-    /// Say `RetryDue` after this time.
+    /// Send `RetryDue` after this time.
     RetryIn(Duration),
-    /// Ask the tool what a call would do.
+    /// Ask the tool for the plan of a call.
     Plan {
         tool: String,
         arguments: Value,
     },
-    /// Put a request to the desktop user on disk.
+    /// Put an approval request for the desktop user on disk.
     Ask(ApprovalRequest),
     /// Wait for its answer. The run's time stands still.
     AwaitAnswer(ApprovalId),
-    /// Take the request back, and say how it ended.
+    /// Withdraw the request, and report how it ended.
     Withdraw(ApprovalId),
-    /// Write down that a call begins, before it does.
+    /// Record that a call begins, before it does.
     Begin {
         call: PlannedCall,
         basis: CallBasis,
@@ -66,20 +66,20 @@ pub(crate) enum TurnEffect {
         name: String,
         arguments: Value,
     },
-    /// Write down what came of a call that may have written.
+    /// Record the result of a call that may have written.
     Note {
         call_id: String,
         ok: bool,
     },
     Emit(DeviceEvent),
-    /// The message goes on; only worth something at this moment.
+    /// A piece of the message; it has a value only now.
     Say(MessageDelta),
-    /// What was said in the conversation before this run, in fewer words: later runs see this exchange instead.
+    /// A summary of the conversation before this run: later runs see this exchange instead.
     Remember {
         said: String,
         answer: String,
     },
-    /// The run is over: end whatever is under way.
+    /// The run is over: end the current activity.
     Finish(Outcome),
 }
 
@@ -87,17 +87,17 @@ pub(crate) enum TurnEffect {
 #[derive(Clone, Debug)]
 pub(crate) struct ApprovalRequest {
     pub(crate) call: PlannedCall,
-    /// What the assistant said before it, in its own words, which nobody verified.
+    /// The assistant's text before the call, not verified.
     pub(crate) why: String,
-    /// It was approved before, and what it would do has changed since.
+    /// Whether the call was approved before and its plan has changed since.
     pub(crate) again: bool,
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ApprovalAnswer {
     Once,
-    /// Also for further calls of the same scope.
+    /// Approved, also for further calls of the same scope.
     ForRun,
     Denied {
         reason: Option<String>,

@@ -1,4 +1,4 @@
-//! Decides how a run goes on: a pure machine from events to effects.
+//! Decides how a run continues: a pure machine from events to effects.
 //!
 //! ```text
 //!            CallModel            End with calls        all answered
@@ -8,20 +8,20 @@
 //!                       Waiting                an answer, a failure, a limit, a stop
 //! ```
 //!
-//! Before a call, and after one that was too long for the model, a part of the conversation may be summed up
-//! ([`summary`]); that is a call of its own, which is tried again in the same way.
+//! Before a call, and after one that was too long for the model, a part of the conversation may be summarised
+//! ([`summary`]); that is a separate call, which is retried in the same way.
 //!
-//! What holds: one `Finish` at most, and nothing after it; one model call or one tool at a time;
-//! tools run in the order the model called them; an event that does not fit the state is ignored.
-//! How a call becomes a tool that runs is in [`calls`]: never without a plan, a verdict and its place in the journal.
+//! Invariants: at most one `Finish`, and no effect after it; one model call or one tool at a time; tools run in the
+//! order the model called them; an event that does not fit the state is ignored. [`calls`] turns a call into a running
+//! tool: never without a plan, a verdict and an entry in the journal.
 
 //!
 //! | file | part |
 //! |---|---|
-//! | here | the states, and how a turn of the model begins and the run ends |
-//! | [`events`] | what happens, and what is to be done about it |
-//! | [`reply`] | what the model says |
-//! | [`calls`] | the tools that it calls |
+//! | here | the states, the start of a model turn, and the end of the run |
+//! | [`events`] | the events and effects |
+//! | [`reply`] | the model's reply |
+//! | [`calls`] | the model's tool calls |
 //! | [`context`], [`summary`] | a conversation that is too long for the model |
 
 mod calls;
@@ -49,32 +49,31 @@ use context::{ContextPart, ContextWindow};
 pub(super) use events::{ApprovalAnswer, ApprovalRequest, CallBasis, TurnEffect, TurnEvent};
 use reply::{ModelReply, broken_off};
 
-/// Why a run ends whose assistant may write nothing more.
+/// The reason for ending a run whose assistant may write no more.
 const OUTPUT_LIMIT_TEXT: &str = "The assistant wrote as much as the service allows before it had an answer. Ask for less, or ask \
                            the owner for a higher limit of output tokens.";
 
-/// What a run begins with.
+/// The start conditions of a run.
 pub(super) struct Setup {
     pub(super) system: Arc<str>,
-    /// What was said before, and last the request.
+    /// The earlier messages, and the request as the last one.
     pub(super) messages: Vec<Message>,
     pub(super) tools: Vec<(ToolKind, ToolSpec)>,
     pub(super) max_turns: u32,
-    /// Tokens that the model may write in all.
+    /// The limit of tokens that the model may write in all.
     pub(super) max_output_tokens: Option<u64>,
-    /// Tokens that the model takes in one call, what it writes included; `None`: nobody needs to count.
+    /// The limit of tokens of one call, including the answer; `None`: no limit.
     pub(super) context_tokens: Option<u64>,
-    /// Which attempt of the run this is. What is numbered here is numbered anew in the next one, and its
-    /// identifiers are unique within the run.
+    /// The run's attempt. Numbers restart with each attempt; with it, identifiers are unique within the run.
     pub(super) run_attempt: u32,
     pub(super) rules: Rulebook,
-    /// What earlier attempts of the run changed ...
+    /// The changes of the run's earlier attempts ...
     pub(super) effects: Effects,
-    /// ... and the digests of their writing calls of which nobody knows what came of them.
+    /// ... and the digests of their writing calls whose effect is unknown.
     pub(super) uncertain: Vec<Sha256Digest>,
 }
 
-/// The machine.
+/// The state machine.
 pub(super) struct Turn {
     system: Arc<str>,
     tools: Arc<[ToolSpec]>,
@@ -82,24 +81,24 @@ pub(super) struct Turn {
     messages: Arc<Vec<Message>>,
     max_turns: u32,
     max_output_tokens: Option<u64>,
-    /// What of them is written, as far as it is known.
+    /// How many of them are written, as far as known.
     written_tokens: u64,
     context: ContextWindow,
     run_attempt: u32,
     turns: u32,
-    /// Of calling the model in this turn.
+    /// The attempt of calling the model in this turn.
     attempt: u32,
-    /// Of having something summed up in this turn.
+    /// The attempt of summarising in this turn.
     summing_attempt: u32,
     reported_messages: u32,
     usage: Usage,
     effects: Effects,
-    /// The digests of writing calls that began, and of which nobody knows what came of them.
+    /// The digests of writing calls that began and whose effect is unknown.
     uncertain: Vec<Sha256Digest>,
     rules: Rulebook,
     /// What a person allowed for the rest of the run.
     grants: Vec<(GrantScope, ApprovalId)>,
-    /// Calls that were numbered.
+    /// How many calls were numbered.
     calls: u32,
     state: TurnState,
 }
@@ -107,9 +106,9 @@ pub(super) struct Turn {
 enum TurnState {
     Fresh,
     Calling(ModelReply),
-    /// A part of the conversation is being summed up.
+    /// A part of the conversation is being summarised.
     Summing(ModelReply, ContextPart),
-    /// Before the model is called again; or, with a part, before that is to be summed up again.
+    /// Before the next attempt of a model call; or, with a part, of its summary.
     Waiting(Option<ContextPart>),
     Working(CallQueue),
     Finished,
@@ -143,7 +142,7 @@ impl Turn {
         }
     }
 
-    /// Takes an event and says what to do. `awake` is the time since the run started.
+    /// Takes an event and returns the effects. `awake` is the awake time since the run started.
     pub(super) fn on(&mut self, event: TurnEvent, awake: Duration) -> Vec<TurnEffect> {
         self.usage.active_seconds = awake.as_secs_f64();
         let state = std::mem::replace(&mut self.state, TurnState::Finished);
@@ -152,7 +151,7 @@ impl Turn {
             TurnEvent::Stop | TurnEvent::Deadline | TurnEvent::ModelClosed,
         ) = (&state, &event)
         {
-            // What was cut off was read and written all the same.
+            // The cut-off part was read and written all the same.
             self.count(reply);
         }
         match (state, event) {
@@ -178,7 +177,7 @@ impl Turn {
         }
     }
 
-    /// The outcome after a part of the agent panicked, in whatever state that was. Ends the turn.
+    /// The outcome after a part of the agent panicked, in any state. Ends the turn.
     pub(super) fn broken(&mut self, awake: Duration) -> Outcome {
         self.usage.active_seconds = awake.as_secs_f64();
         self.state = TurnState::Finished;
@@ -224,14 +223,14 @@ impl Turn {
     }
 }
 
-/// Ends. The state is `Finished` while an event is taken, so here it only has to stay that.
+/// Ends the run. The state is `Finished` while an event is handled, so here it stays that.
 impl Turn {
     fn finish(&mut self, outcome: Outcome) -> Vec<TurnEffect> {
         self.state = TurnState::Finished;
         vec![TurnEffect::Finish(outcome)]
     }
 
-    /// Ends from outside, in whatever state: an open request is taken back first.
+    /// Ends from outside, in any state: an open request is withdrawn first.
     fn end_of(&mut self, state: &TurnState, outcome: Outcome) -> Vec<TurnEffect> {
         let open = match state {
             TurnState::Working(work) => work.open_request(),

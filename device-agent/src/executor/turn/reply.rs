@@ -1,4 +1,4 @@
-//! What the model says, up to the answer or the calls that its turn comes to.
+//! The model's reply, up to the answer or the tool calls at the end of its turn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use super::calls::CallQueue;
 use super::{OUTPUT_LIMIT_TEXT, Turn, TurnEffect, TurnState, context};
 use crate::executor::outcome;
 
-/// Bytes of a message that are reported; the protocol's own limit.
+/// The size limit of a reported message, in bytes; the protocol's own limit.
 pub(super) const MAX_MESSAGE_BYTES: usize = 60_000;
-/// Bytes of text kept of one turn: no result can be larger.
+/// How many bytes of one turn's text are kept: no result can be larger.
 const MAX_TEXT_BYTES: usize = 1024 * 1024;
-/// Tool calls that one turn may ask for. No sane turn comes near it.
+/// How many tools one turn may call. Real turns stay far below.
 pub(super) const MAX_TOOL_CALLS: usize = 64;
-/// Calls of the model for one turn, when it fails in a way that may pass.
+/// How many attempts one turn may make when model calls fail temporarily.
 pub(super) const MAX_MODEL_ATTEMPTS: u32 = 6;
-/// Bytes of the assistant's own words that a request shows.
+/// How many bytes of the assistant's text a request shows.
 const MAX_REASON_BYTES: usize = 4_000;
-/// The pause before the second attempt. Each further pause is twice as long.
+/// The pause before the second attempt; doubled for each further one.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(250);
 
-/// What the model has said in the call under way.
+/// The model's reply so far in the current call.
 #[derive(Default)]
 pub(super) struct ModelReply {
     pub(super) text: String,
-    /// Characters of the text.
+    /// The length of the text, in characters.
     pub(super) length: u64,
     pub(super) cut: bool,
     pub(super) calls: Vec<ToolCall>,
@@ -36,7 +36,7 @@ pub(super) struct ModelReply {
 }
 
 impl ModelReply {
-    /// Bytes of text and calls.
+    /// The size of text and calls, in bytes.
     pub(super) fn written(&self) -> usize {
         self.text.len() + self.calls.iter().map(|call| call.arguments.to_string().len()).sum::<usize>()
     }
@@ -74,7 +74,7 @@ impl Turn {
         Vec::new()
     }
 
-    /// As much of a piece as the finished message will report.
+    /// The part of a piece that the finished message will report too.
     fn say(&self, reply: &ModelReply, piece: &str) -> Vec<TurnEffect> {
         let text = outcome::cut(piece, MAX_MESSAGE_BYTES.saturating_sub(reply.text.len()));
         if text.is_empty() {
@@ -119,7 +119,7 @@ impl Turn {
         effects.extend(if reason == StopReason::Refused {
             self.fail_because(RunErrorCode::ModelError, "The model declined to answer.", false)
         } else if self.left() == Some(0) && (!calls.is_empty() || text.trim().is_empty()) {
-            // Whatever the calls would do, nobody could make an answer of it any more.
+            // The calls' results could no longer become an answer.
             self.fail_because(RunErrorCode::ModelError, OUTPUT_LIMIT_TEXT, false)
         } else if !calls.is_empty() {
             let why = match outcome::cut(&text, MAX_REASON_BYTES) {
@@ -153,13 +153,13 @@ impl Turn {
     }
 }
 
-/// The failure of a stream that is over too early.
+/// The failure of a stream that ended too early.
 pub(super) fn broken_off() -> ModelError {
     ModelError::new(ErrorKind::Protocol, "The model's answer broke off before its end.").as_retryable()
 }
 
-/// How long to wait before the next attempt, after so many; `None`: there is none. The run's own time bounds what a
-/// provider may ask for.
+/// The pause before the next attempt; `None`: no attempt is left. The run's own time bounds the pause that a provider
+/// asks for.
 pub(super) fn pause(error: &ModelError, attempts: u32) -> Option<Duration> {
     let again = error.retryable && attempts < MAX_MODEL_ATTEMPTS;
     again.then(|| (INITIAL_BACKOFF * 2_u32.pow(attempts - 1)).max(error.retry_after.unwrap_or_default()))

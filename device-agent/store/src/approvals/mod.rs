@@ -1,4 +1,4 @@
-//! Requests for approval, and their one answer each.
+//! Approval requests, and the one decision that ends each.
 //!
 //! ```text
 //! waiting ──► approved | approved_for_run | denied      a person, on this device's private socket
@@ -6,10 +6,10 @@
 //!         ──► withdrawn                                 the run ended first
 //! ```
 //!
-//! Each step is one statement that names `waiting` and holds the time inside it, so that of two at once one has
-//! happened and the other learns that it came too late. The time is the computer's clock, because people see it. Set
-//! forward, it makes a request expire early: a no, never a yes. Set back, it would make it live longer: whoever waits
-//! for the answer ends that by a clock that nobody sets (see [`super::ledger`]).
+//! Each step is one statement with `waiting` and the time in its condition: of two concurrent decisions, one takes
+//! effect and the other reports that it came too late. The time is the computer's clock, because people see it. A clock
+//! set forward lets a request expire early: that is a denial, never an approval. A clock set back would keep it open
+//! longer: the waiting execution ends that by a monotonic clock (see [`super::ledger`]).
 
 use deskgate_definition::tool::Plan;
 use deskgate_protocol::Timestamp;
@@ -22,28 +22,28 @@ use serde_json::Value;
 use super::time::{NOW, text_time};
 use super::{Error, Store, audit};
 
-/// Requests that are listed at once.
+/// At most this many requests in one list.
 const MAX_LISTED_REQUESTS: u32 = 500;
 
-/// Requests that wait. This and the next text name the condition as the index does, which makes it apply.
+/// The waiting requests. This and the next text repeat the index's condition literally, so that SQLite uses the index.
 pub(super) const WAITING_SQL: &str = "SELECT approval_id FROM approval WHERE state = 'waiting'";
 pub(super) const WAITING_OF_RUN_SQL: &str = "SELECT approval_id FROM approval WHERE state = 'waiting' AND run_id = ?1";
 
-/// Where a request stands.
+/// The state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalState {
-    /// Nobody decided yet.
+    /// A decision is outstanding.
     Waiting,
     /// A person allowed this call.
     Approved,
     /// A person allowed this call, and further ones of its scope in this run.
     ApprovedForRun,
-    /// A person refused.
+    /// A person denied the call.
     Denied,
-    /// Nobody decided in time.
+    /// The time for a decision is over.
     Expired,
-    /// The run ended, or was cut off, before anybody decided.
+    /// The run ended, or was cut off, before a decision.
     Withdrawn,
 }
 
@@ -57,7 +57,7 @@ impl ApprovalState {
         (Self::Withdrawn, "withdrawn"),
     ];
 
-    /// As it is stored and shown.
+    /// The word for the state in the database and in output.
     pub fn as_str(self) -> &'static str {
         Self::ALL.iter().find(|(state, _)| *state == self).map_or("waiting", |(_, text)| text)
     }
@@ -68,7 +68,7 @@ impl ApprovalState {
     }
 }
 
-/// What a person decides.
+/// A person's decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "decision", rename_all = "snake_case")]
 pub enum Decision {
@@ -76,9 +76,9 @@ pub enum Decision {
     Once,
     /// This call, and further ones of its scope for the rest of the run.
     ForRun,
-    /// It may not.
+    /// This call may not run.
     Deny {
-        /// What the assistant is told, as the owner's words.
+        /// The owner's words for the assistant.
         reason: Option<String>,
     },
 }
@@ -93,64 +93,64 @@ impl Decision {
     }
 }
 
-/// What became of a decision.
+/// The result of submitting a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecisionOutcome {
-    /// It counts.
+    /// The decision took effect.
     Counts,
-    /// Another came first, or time did.
+    /// The request had ended before: by another decision, or by time.
     TooLate(ApprovalState),
     /// There is no such request.
     Unknown,
 }
 
-/// A request as a person sees it.
+/// An approval request as a person sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Approval {
-    /// Which.
+    /// The request's identifier.
     pub approval_id: ApprovalId,
     /// The run whose call it is about.
     pub run_id: RunId,
-    /// Which attempt of it.
+    /// The run's attempt.
     pub attempt: u32,
     /// The service that the run was submitted to ...
     pub endpoint_id: EndpointId,
     /// ... and its name.
     pub service: String,
-    /// For whom the application submitted it; absent once the run is settled.
+    /// The subject for whom the application submitted it; absent once the run is settled.
     #[serde(default)]
     pub subject: Option<String>,
-    /// Which call of the run.
+    /// The call's identifier within the run.
     pub call_id: String,
     /// The tool.
     pub tool: String,
-    /// What kind of effect it can have.
+    /// What kind of effect the call can have.
     pub kind: ToolKind,
-    /// What the decision is bound to.
+    /// The digest that the decision is bound to.
     pub digest: String,
-    /// Exactly what the tool gets; absent once the run is settled.
+    /// The exact arguments for the tool; absent once the run is settled.
     pub arguments: Option<Value>,
-    /// What it would do; absent likewise.
+    /// The call's plan; absent likewise.
     pub plan: Option<Plan>,
-    /// What the assistant said before it, which nobody verified.
+    /// The assistant's text before the call, not verified.
     pub why: String,
-    /// It was approved before, and what it would do has changed since.
+    /// Whether the call was approved before and its plan has changed since.
     pub again: bool,
-    /// When it was asked.
+    /// When the request was made.
     pub asked_at: Timestamp,
-    /// When nobody's decision counts any more.
+    /// When the request expires.
     pub expires_at: Timestamp,
-    /// Where it stands.
+    /// The request's state.
     pub state: ApprovalState,
-    /// When it was answered.
+    /// When it was decided.
     pub decided_at: Option<Timestamp>,
-    /// Who answered: a local user, `expiry`, or `agent`.
+    /// Who decided: a local user, `expiry`, or `agent`.
     pub decided_by: Option<String>,
-    /// What the assistant was told with a no.
+    /// The reason that the assistant got with a denial.
     pub reason: Option<String>,
 }
 
-/// The handle of those who show requests and pass decisions on.
+/// The handle for showing requests and submitting decisions.
 #[derive(Clone, Debug)]
 pub struct Approvals {
     store: Store,
@@ -161,13 +161,13 @@ impl Approvals {
         Self { store }
     }
 
-    /// Requests, those that expire first at the top; with `all` the newest answered ones behind them.
+    /// Waiting requests, the next to expire first; with `all`, answered ones follow, the newest first.
     pub async fn list(&self, all: bool) -> Result<Vec<Approval>, Error> {
         self.store
             .lazily(move |tx| {
                 let mut found = read_all(tx, &waiting(), MAX_LISTED_REQUESTS)?;
                 if all {
-                    // Each run waits for one at most, so that there is room for answered ones.
+                    // Each run waits for at most one request, so answered ones fit too.
                     found.extend(read_all(tx, &answered(), MAX_LISTED_REQUESTS.saturating_sub(found.len() as u32))?);
                 }
                 Ok(found)
@@ -180,7 +180,10 @@ impl Approvals {
         self.store.lazily(move |tx| get(tx, approval_id)).await
     }
 
-    /// A person decides. `who`: the local user, for the audit. Counts once, and only in time.
+    /// Submits a person's decision. `who`: the local user, for the audit. Takes effect once, and only in time.
+    ///
+    /// # Errors
+    /// The database failed.
     pub async fn decide(
         &self,
         approval_id: ApprovalId,
@@ -198,7 +201,7 @@ impl Approvals {
                 let counts = end(tx, approval_id, decision.state(), &who, reason, ExpiryCondition::BeforeExpiry)?;
                 match (counts, state_of(tx, approval_id)?) {
                     (true, _) => Ok(DecisionOutcome::Counts),
-                    // Its time is over, and whoever waits for it has not noticed yet.
+                    // The request is past its time, and its execution has not noticed yet.
                     (false, Some(ApprovalState::Waiting)) => Ok(DecisionOutcome::TooLate(ApprovalState::Expired)),
                     (false, Some(state)) => Ok(DecisionOutcome::TooLate(state)),
                     (false, None) => Ok(DecisionOutcome::Unknown),
@@ -210,18 +213,18 @@ impl Approvals {
     }
 }
 
-/// What a step says about the time.
+/// The condition on the time for a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExpiryCondition {
     /// Only before it expires.
     BeforeExpiry,
     /// Only after it expired.
     AfterExpiry,
-    /// Whenever: the run is over, or a clock that nobody sets says that time is.
+    /// At any time: the run is over, or a monotonic clock has measured the expiry.
     Always,
 }
 
-/// The one step out of `waiting`; says whether it was taken.
+/// The one step out of `waiting`; true if it was taken.
 pub(super) fn end(
     tx: &Transaction<'_>,
     approval_id: ApprovalId,
@@ -271,7 +274,7 @@ pub(super) fn end(
     Ok(true)
 }
 
-/// Takes every waiting request back; of one run if one is named.
+/// Withdraws every waiting request; of one run if one is named.
 pub(super) fn withdraw_all(tx: &Transaction<'_>, run_id: Option<RunId>) -> Result<(), Error> {
     let mut statement = tx.prepare_cached(if run_id.is_some() { WAITING_OF_RUN_SQL } else { WAITING_SQL })?;
     let run_id = run_id.map(|id| id.to_string());
@@ -283,7 +286,7 @@ pub(super) fn withdraw_all(tx: &Transaction<'_>, run_id: Option<RunId>) -> Resul
     Ok(())
 }
 
-/// What a settled run's requests were about leaves the disk.
+/// Deletes the content of a settled run's requests.
 pub(super) fn forget_content(tx: &Transaction<'_>, run_id: RunId) -> Result<(), Error> {
     tx.prepare_cached("UPDATE approval SET arguments = NULL, plan = NULL, why = '', subject = NULL WHERE run_id = ?1")?
         .execute([run_id.to_string()])?;
@@ -304,12 +307,12 @@ pub(super) fn get(tx: &Transaction<'_>, approval_id: ApprovalId) -> Result<Optio
     rows.next()?.map(read).transpose()
 }
 
-/// Requests that wait, those that expire first at the top.
+/// The waiting requests, the next to expire first.
 pub(super) fn waiting() -> String {
     format!("{} WHERE state = 'waiting' ORDER BY expires_at, approval_id LIMIT ?1", select())
 }
 
-/// Requests that were answered, the newest answers at the top.
+/// The answered requests, the newest answer first.
 pub(super) fn answered() -> String {
     format!("{} WHERE state <> 'waiting' ORDER BY decided_at DESC, approval_id LIMIT ?1", select())
 }

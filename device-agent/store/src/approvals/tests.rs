@@ -1,4 +1,4 @@
-//! One answer each, whoever decides and whenever.
+//! Each request gets exactly one answer, from any source at any time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +32,8 @@ async fn disk() -> (tempfile::TempDir, Store, Ledger) {
 
 const LONG_EXPIRY: Duration = Duration::from_secs(3600);
 
-/// Two people and the end of its time at once, ten thousand times over: one answer each, and everybody who did not
-/// give it learns that.
+/// Two people and the expiry at once, ten thousand times: one answer each, and every other decision is reported as too
+/// late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_races_of_decisions_against_expiry_have_exactly_one_answer_each() {
     let (_home, store, ledger) = disk().await;

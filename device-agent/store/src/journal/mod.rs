@@ -1,4 +1,4 @@
-//! The journal: every run this device has taken and that the gateway has not settled yet.
+//! The journal: every run this device has taken, until the gateway has settled it.
 //!
 //! ```text
 //! take ──► taken ──start──► running ──finish──► finished ──forget──► (remembered)
@@ -9,11 +9,11 @@
 //!                               give_back ──┘
 //! ```
 //!
-//! What became of an `unknown` run nobody decides but its owner ([`reconcile`]). Only by their word is an attempt
-//! `interrupted` that had begun to write.
+//! Only its owner decides how an `unknown` run ended ([`reconcile`]). An attempt that had begun to write becomes
+//! `interrupted` only by the owner's decision.
 //!
-//! Beside the open entries it remembers the runs it got rid of, within bounds: a run that ended
-//! here and is offered again is answered with the outcome it had, never executed in silence.
+//! The journal also remembers settled runs, within bounds: a run that ended here and is offered again is answered with
+//! its outcome and never executed again.
 
 pub mod reconcile;
 mod withdrawn;
@@ -28,13 +28,13 @@ use serde::de::DeserializeOwned;
 use super::{Error, Store, approvals, intents, transcripts};
 use reconcile::Settlement;
 
-/// How often an execution may be cut off by a restart of the device before it is given up.
+/// How many restarts of the device may cut off an execution before it fails.
 pub const MAX_CUT_OFFS: u32 = 2;
-/// Settled runs that are remembered, newest first, ...
+/// At most this many settled runs are remembered, newest first, ...
 const MAX_REMEMBERED_RUNS: i64 = 1_000;
-/// ... and the bytes that their outcomes may take.
+/// ... with at most this many bytes of outcomes.
 const MAX_REMEMBERED_BYTES: i64 = 64 << 20;
-/// The bounds are enforced once in so many runs.
+/// The bounds are enforced once per this many runs.
 const TRIM_INTERVAL_RUNS: i64 = 32;
 
 /// The journal's handle.
@@ -43,28 +43,28 @@ pub struct Journal {
     store: Store,
 }
 
-/// What became of an offer.
+/// The result of taking an offer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TakeOutcome {
-    /// It is in the journal as taken, in place of an older attempt if there was one.
+    /// Recorded as taken; an older attempt was replaced.
     Fresh,
     /// The same attempt is in the journal already, or was settled with this ending.
     Ended(EndedAttempt),
-    /// This attempt, or a later one, is known already: the offer is an echo.
+    /// This attempt, or a later one, is known already: the offer is a duplicate.
     Stale,
 }
 
-/// What a confirmed start means.
+/// The result of a confirmed start.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StartOutcome {
     /// The entry is `running`: execute now.
     Execute,
-    /// The run ended here in an earlier attempt, was cut off too often, or was taken away after it had begun to write.
-    /// The entry is `finished` with this outcome as number 1; nothing is to be executed.
+    /// The run ended here in an earlier attempt, was cut off too often, or was revoked after it had begun to write. The
+    /// entry is `finished` with this outcome as number 1; it must not be executed.
     Ended(Outcome),
 }
 
-/// How an attempt ended, and what of it the gateway may not have.
+/// How an attempt ended, and the part that the gateway may not have yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndedAttempt {
     /// The number of the `finish`.
@@ -78,13 +78,13 @@ pub struct EndedAttempt {
 /// One open entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JournalEntry {
-    /// What was offered; it names run and attempt.
+    /// The offer; it names run and attempt.
     pub offer: Offer,
-    /// Where it stands.
+    /// The entry's state.
     pub status: InFlightStatus,
-    /// Present exactly when it is finished.
+    /// The ending; present exactly when the entry is finished.
     pub ended: Option<EndedAttempt>,
-    /// How its owner settled it, when it is unknown and the gateway has not answered yet.
+    /// The owner's settlement of an unknown run that the gateway has not answered yet.
     pub settled: Option<Settlement>,
 }
 
@@ -93,20 +93,23 @@ impl Journal {
         Self { store }
     }
 
-    /// Writes down that an offer is taken. Durable before `accept` is sent.
+    /// Records that an offer is taken. Durable before `accept` is sent.
+    ///
+    /// # Errors
+    /// The write failed.
     pub async fn take(&self, offer: &Offer) -> Result<TakeOutcome, Error> {
         let (run_id, attempt, json) = (offer.run_id, offer.attempt, text(offer));
         self.store.durably(move |tx| take(tx, run_id, attempt, &json)).await
     }
 
-    /// Writes down that execution begins. Durable before anything is executed. May be repeated
-    /// after an error, which does not say whether the write happened; so may [`Self::finish`].
+    /// Records that execution begins. Durable before anything is executed. May be repeated after an error, which leaves
+    /// open whether the write happened; so may [`Self::finish`].
     pub async fn start(&self, run_id: RunId, attempt: u32) -> Result<StartOutcome, Error> {
         self.store.durably(move |tx| start(tx, run_id, attempt)).await
     }
 
-    /// Writes down that an execution is over which only waited for a person when the agent was told to end: the next attempt
-    /// begins again, and nothing was cut off. Changes nothing if it had begun to write.
+    /// Records the end of an execution that only waited for a person when the agent was stopped: the next attempt
+    /// begins again, and it does not count as cut off. Changes nothing if it had begun to write.
     pub async fn give_back(&self, run_id: RunId, attempt: u32) -> Result<(), Error> {
         self.store
             .durably(move |tx| {
@@ -121,8 +124,8 @@ impl Journal {
             .await
     }
 
-    /// Writes down how an attempt ended, and its message in the transcript, with the events the gateway has not acknowledged.
-    /// Durable before `finish` is sent.
+    /// Records how an attempt ended, and its message in the transcript, with the events the gateway has not
+    /// acknowledged. Durable before `finish` is sent.
     pub async fn finish(
         &self,
         run_id: RunId,
@@ -146,8 +149,8 @@ impl Journal {
             .await
     }
 
-    /// Settles an entry: its finish is acknowledged, or the attempt was revoked. Not durable: an
-    /// entry that comes back after a power cut is sent again and settled again.
+    /// Settles an entry: its finish is acknowledged, or the attempt was revoked. Not durable: after a power cut the
+    /// entry is sent and settled again.
     pub async fn forget(&self, run_id: RunId, attempt: u32) -> Result<(), Error> {
         self.store.lazily(move |tx| forget(tx, run_id, attempt)).await
     }
@@ -164,7 +167,7 @@ impl Journal {
             .await
     }
 
-    /// Whether a settled run ended here, as far as is remembered.
+    /// Whether a settled run ended here, as far as it is remembered.
     pub async fn has_ended(&self, run_id: RunId) -> Result<bool, Error> {
         self.store
             .lazily(move |tx| {
@@ -174,7 +177,7 @@ impl Journal {
             .await
     }
 
-    /// Whether as much as an offer takes can be written and is on disk then. Leaves nothing behind.
+    /// Tests that as much as an offer needs can be written durably. Leaves no data behind.
     pub async fn probe(&self) -> Result<(), Error> {
         self.store
             .durably(|tx| {
@@ -187,7 +190,7 @@ impl Journal {
             .await
     }
 
-    /// Every open entry as the next `hello` reports it.
+    /// Every open entry, in the form that the next `hello` reports.
     pub async fn in_flight(&self) -> Result<Vec<InFlightRun>, Error> {
         let entries = self.store.lazily(entries).await?;
         Ok(entries
@@ -200,7 +203,8 @@ impl Journal {
             .collect())
     }
 
-    /// What the writing calls of a run changed, over all of its attempts. What cannot be read may have happened.
+    /// What the writing calls of a run changed, over all of its attempts. If that cannot be read, changes count as
+    /// possible.
     pub async fn effects(&self, run_id: RunId) -> Effects {
         let read = self.store.lazily(move |tx| intents::effects(tx, run_id)).await;
         read.unwrap_or_else(|error| {
@@ -209,12 +213,12 @@ impl Journal {
         })
     }
 
-    /// To be called once, before anything executes: what was running has been cut off by the end
-    /// of the process before this one. Where no writing call had begun it becomes `interrupted`; otherwise the turn
-    /// of the model is lost that knew what was done, and it becomes `unknown`. Returns every open entry.
+    /// Call once, before anything executes: the end of the previous process cut off every running entry. An entry
+    /// without a writing call becomes `interrupted`. With one it becomes `unknown`: the model turn that knew what was
+    /// done is lost. Returns every open entry.
     ///
-    /// An entry that was cut off [`MAX_CUT_OFFS`] times keeps a failure as its outcome, with which the
-    /// next attempt ends at its start instead of executing.
+    /// An entry that was cut off [`MAX_CUT_OFFS`] times keeps a failure as its outcome: the next attempt ends with it
+    /// at its start.
     pub async fn recover(&self) -> Result<Vec<JournalEntry>, Error> {
         self.store
             .durably(|tx| {
@@ -231,7 +235,7 @@ impl Journal {
                      WHERE status = 'running'",
                     params![MAX_CUT_OFFS, text(&cut_off_too_often(Effects::None)), text(&cut_off_too_often(Effects::Possible))],
                 )?;
-                // Nobody waits for their answers any more.
+                // No execution waits for their answers any more.
                 approvals::withdraw_all(tx, None)?;
                 entries(tx)
             })
@@ -239,8 +243,7 @@ impl Journal {
     }
 }
 
-/// The outcome of a run whose execution was cut off by every start of the device it saw.
-/// `effects`: of attempts before those.
+/// The outcome of a run that was cut off in each of its executions. `effects`: of the attempts before those.
 fn cut_off_too_often(effects: Effects) -> Outcome {
     let message = match effects {
         Effects::None => "The device stopped twice while it was executing this run. Nothing was changed.",
@@ -250,8 +253,8 @@ fn cut_off_too_often(effects: Effects) -> Outcome {
     Outcome::Failed { error: RunError { code, message, retryable: true, effects }, usage: Usage::default() }
 }
 
-/// The outcome that is remembered of a run whose attempt was taken away after it had begun to write: a next attempt
-/// ends with it. Nobody decided that it may write again.
+/// The remembered outcome of a run whose attempt was revoked after it had begun to write: a next attempt ends with it,
+/// because nobody has decided that it may write again.
 fn revoked_after_writing(effects: Effects) -> Outcome {
     let message =
         "The device had begun to change something in this run when the run was taken away from it.".to_owned();
@@ -259,7 +262,7 @@ fn revoked_after_writing(effects: Effects) -> Outcome {
     Outcome::Failed { error, usage: Usage::default() }
 }
 
-/// What is known of a run, whether its entry is open or settled.
+/// The journal's knowledge of a run, open or settled.
 struct KnownRun {
     attempt: u32,
     cut_off: u32,
@@ -290,7 +293,7 @@ fn take(tx: &Transaction<'_>, run_id: RunId, attempt: u32, offer: &str) -> Resul
                 return Ok(TakeOutcome::Ended(EndedAttempt { seq: number(seq, 0)?, outcome, events: Vec::new() }));
             }
             KnownRun { attempt: newest, .. } if newest >= attempt => return Ok(TakeOutcome::Stale),
-            // What an earlier attempt left behind decides about this one.
+            // The result of an earlier attempt applies to this one.
             older => (cut_off, outcome) = (older.cut_off, older.outcome),
         }
     }
@@ -333,7 +336,7 @@ fn start(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<StartOutco
 
 fn forget(tx: &Transaction<'_>, run_id: RunId, attempt: u32) -> Result<(), Error> {
     let key = params![run_id.to_string(), attempt];
-    // Its evidence goes with the entry. What may have been written without an end is therefore an end.
+    // Its evidence is deleted with the entry. A run that may have written therefore counts as ended.
     let torn = match intents::effects(tx, run_id)? {
         Effects::None => None,
         effects => Some(text(&revoked_after_writing(effects))),
@@ -372,7 +375,8 @@ fn entries(tx: &Transaction<'_>) -> Result<Vec<JournalEntry>, Error> {
     let mut entries = Vec::new();
     while let Some(row) = rows.next()? {
         let offer: Offer = read(&row.get::<_, String>(0)?, "an offer")?;
-        // What is known of a run lies under the one name; what is executed and reported goes by the other.
+        // A run's journal row is found by run and attempt; what is executed and reported comes from the offer. Both
+        // must agree.
         if (offer.run_id.to_string(), offer.attempt) != (row.get(6)?, row.get(7)?) {
             return Err(Error::damaged("an offer")("it is of another run or attempt than its entry".to_owned()));
         }
@@ -381,7 +385,7 @@ fn entries(tx: &Transaction<'_>) -> Result<Vec<JournalEntry>, Error> {
         let status = match status.as_str() {
             "taken" => InFlightStatus::Taken,
             "running" => InFlightStatus::Running,
-            // The gateway may not have heard yet that nobody knew of its end: told so first, it shows who decided.
+            // The gateway may not know yet that the run is unknown: reported first, it shows who decided.
             _ if runs_again => InFlightStatus::Unknown,
             "interrupted" => InFlightStatus::Interrupted,
             "unknown" => InFlightStatus::Unknown,
@@ -406,8 +410,8 @@ fn entries(tx: &Transaction<'_>) -> Result<Vec<JournalEntry>, Error> {
     Ok(entries)
 }
 
-/// Whether SQLite finds nothing wrong with what decides about runs: with an index that lost a row, a run that ended here
-/// would be taken as a new one.
+/// Whether SQLite's check passes for the tables that decide about runs: with an index that lost a row, a run that ended
+/// here would be taken as a new one.
 fn sound(tx: &Transaction<'_>) -> Result<(), Error> {
     for table in ["run_journal", "past_run", "intent"] {
         let found: String = tx.query_row(&format!("PRAGMA integrity_check({table})"), [], |row| row.get(0))?;
@@ -418,7 +422,7 @@ fn sound(tx: &Transaction<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The number of a `finish`, which so many events come before.
+/// The number of a `finish` that follows this many events.
 fn number(seq: i64, events: usize) -> Result<u64, Error> {
     let number = u64::try_from(seq).ok().filter(|number| *number > events as u64);
     number.ok_or_else(|| Error::damaged("the number of an end")(seq.to_string()))

@@ -1,12 +1,12 @@
-//! What the owner says of a run whose end nobody knows.
+//! The owner's settlement of a run whose end is unknown.
 //!
-//! | answer | what becomes of it |
+//! | answer | effect |
 //! |---|---|
-//! | it finished | it ends, and its caller learns that something was changed |
-//! | it did not | it ends, and its caller learns what calls before had changed |
+//! | it finished | the run ends; its caller learns that something was changed |
+//! | it did not | the run ends; its caller learns what earlier calls had changed |
 //! | run it again | the gateway offers its next attempt to this device |
 //!
-//! The first two keep an outcome, which is sent once the gateway has said which number it takes.
+//! The first two store an outcome, which is sent once the gateway has reported which number it takes.
 
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
@@ -23,16 +23,16 @@ use crate::{Error, audit};
 pub enum OwnerFinding {
     /// The call under way did what it was to do.
     Finished,
-    /// It did not.
+    /// The call under way did not happen.
     NotDone,
-    /// Whatever it did, the run is to be executed again.
+    /// The run is to be executed again, whatever the call did.
     RunAgain,
-    /// Nobody looked: the run was to be stopped.
+    /// The run was to be stopped, without a look at what it did.
     Stopped,
 }
 
 impl OwnerFinding {
-    /// As it is stored in the audit.
+    /// The word for it in the audit.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Finished => "finished",
@@ -43,7 +43,7 @@ impl OwnerFinding {
     }
 }
 
-/// What the owner's word comes to.
+/// What follows from the owner's finding.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Settlement {
     /// The run ends with this outcome.
@@ -53,13 +53,16 @@ pub enum Settlement {
 }
 
 impl Journal {
-    /// The writing calls of a run that is not settled, in the order in which they began: what an owner decides by.
+    /// The writing calls of a run that is not settled, in order of their start: the evidence for the owner's decision.
     pub async fn evidence(&self, run_id: RunId) -> Result<Vec<Intent>, Error> {
         self.store.lazily(move |tx| intents::list(tx, run_id)).await
     }
 
-    /// Writes down what the owner says of an unknown run. `who`: the local user. One that is to run again is
-    /// `interrupted` from now on. Fails when it is not unknown, or was settled.
+    /// Records the owner's finding about an unknown run. `who`: the local user. A run that is to run again becomes
+    /// `interrupted`.
+    ///
+    /// # Errors
+    /// The run is not unknown, or is settled already.
     pub async fn reconcile(
         &self,
         run_id: RunId,
@@ -107,7 +110,7 @@ fn reconcile(
     Ok(outcome.map_or(Settlement::RunsAgain, |outcome| Settlement::Ends(Box::new(outcome))))
 }
 
-/// The words are for the caller, who learns no tool and no path. `effects`: of the calls that count.
+/// The words are for the caller, and name no tool and no path. `effects`: of the calls that count.
 fn outcome_of(finding: OwnerFinding, effects: Effects) -> Option<Outcome> {
     let usage = Usage::default();
     let (message, effects) = match finding {

@@ -1,4 +1,4 @@
-//! What the journal promises, against a real file.
+//! The journal's guarantees, against a real file.
 
 use std::time::Instant;
 
@@ -52,7 +52,7 @@ impl TestDisk {
         Self(tempfile::tempdir().expect("temporary folder"))
     }
 
-    /// As a process finds it that starts after another one ended.
+    /// Opens the store as a restarted process does.
     async fn open(&self) -> Store {
         Store::open(self.0.path().join("deskgate.db")).await.expect("opens")
     }
@@ -147,7 +147,7 @@ async fn a_run_that_was_revoked_after_it_began_to_write_is_not_executed_by_a_new
         assert!(!journal.has_ended(offer.run_id).await.expect("readable"), "it had no end here");
         assert_eq!(journal.take(&offer).await.expect("known"), TakeOutcome::Stale);
         drop((journal, ledger, store));
-        // However often it is revoked and offered again, also behind a restart.
+        // The result is the same however often it is revoked and offered again, also after a restart.
         let mut offer = offer;
         for _ in 0..2 {
             offer = next(&offer);

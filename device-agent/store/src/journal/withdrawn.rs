@@ -1,6 +1,6 @@
-//! Answers that are taken out of what the journal remembers, because their conversation was forgotten or their time is over.
+//! Deletes answers from the journal because their conversation was forgotten or their retention time is over.
 //!
-//! That the run ended here stays known: offered again, it is answered and never executed.
+//! The journal keeps the fact that the run ended: offered again, it is answered and never executed.
 
 use deskgate_protocol::ids::RunId;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
@@ -9,11 +9,11 @@ use crate::settings::kept_seconds;
 use crate::withdrawal::{FORGOTTEN_TEXT, withdraw_answers};
 use crate::{Error, Journal, RetentionSettings};
 
-/// What stands in the place of an answer whose time was over.
+/// The replacement for an answer whose retention time is over.
 const EXPIRED_TEXT: &str = "[This answer was forgotten: its time was over.]";
 
 impl Journal {
-    /// Takes away the answers of runs that were settled longer ago than their owner keeps them.
+    /// Deletes the answers of runs that were settled before the retention time.
     pub async fn forget_old_answers(&self) -> Result<(), Error> {
         let kept = kept_seconds("journal", RetentionSettings::DEFAULT.journal);
         self.store
@@ -31,7 +31,7 @@ impl Journal {
             .await
     }
 
-    /// How many answers are remembered, and how many of them were settled longer ago than so many days.
+    /// How many answers are stored, and how many of them belong to runs settled more than `days` days ago.
     pub async fn answers_older_than(&self, days: u32) -> Result<(u64, u64), Error> {
         self.store
             .lazily(move |tx| {
@@ -49,7 +49,7 @@ impl Journal {
 /// Whether a row still holds an answer, as SQL.
 const HOLDS_ANSWER_SQL: &str = "outcome ->> '$.result.text' NOT IN (?1, ?2)";
 
-/// Takes away the answer of a run that was settled only after its conversation was forgotten.
+/// Deletes the answer of a run that was settled after its conversation was forgotten.
 pub(super) fn withdraw_late(tx: &Transaction<'_>, run_id: RunId) -> Result<(), Error> {
     let closed = tx
         .prepare_cached(

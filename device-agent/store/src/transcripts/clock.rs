@@ -1,8 +1,9 @@
-//! The time by which silence is measured, in seconds: it follows the computer's clock, and never runs faster than time.
+//! The time by which silence is measured, in seconds: it follows the computer's clock, and never runs faster than real
+//! time.
 //!
-//! A clock that is set wrong, and be it by years, must not make every conversation old at once. So what the clock
-//! says has passed counts only as far as it can have passed: since the last time, by a clock that nobody sets; and
-//! of the time before a start, which no such clock tells, [`MAX_UNOBSERVED_TIME`].
+//! A clock that is wrong, even by years, must not make every conversation old at once. The time that the computer's
+//! clock has advanced counts only as far as a monotonic clock confirms it; before a start, where no monotonic clock
+//! helps, at most [`MAX_UNOBSERVED_TIME`] counts.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::Error;
 
-/// The most that counts of the time in which nobody looked.
+/// At most this much of an unobserved time counts.
 pub(super) const MAX_UNOBSERVED_TIME: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(target_os = "linux")]
@@ -19,12 +20,12 @@ const MONOTONIC_CLOCK: ClockId = ClockId::Boottime;
 #[cfg(not(target_os = "linux"))]
 const MONOTONIC_CLOCK: ClockId = ClockId::Monotonic;
 
-/// A moment of the clock that nobody sets; on Linux it goes on during sleep.
+/// The monotonic clock; on Linux it goes on during sleep.
 pub(crate) fn moment() -> Duration {
     Duration::try_from(clock_gettime(MONOTONIC_CLOCK)).unwrap_or_default()
 }
 
-/// Moves the time on to what the computer's clock says, but by `most` at most, and never back.
+/// Advances the time to the computer's clock, but at most by `most`, and never back.
 pub(super) fn move_on(tx: &Transaction<'_>, most: Duration) -> Result<(), Error> {
     tx.execute(
         "UPDATE transcript_clock SET now = now + max(0, min(unixepoch() - wall, ?1)), wall = unixepoch()",

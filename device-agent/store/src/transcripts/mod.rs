@@ -1,12 +1,12 @@
-//! Transcripts: what was said in each generation of a conversation, for the messages that follow.
+//! Transcripts: the messages of each generation of a conversation, for the messages that follow.
 //!
-//! A message and what became of it are written down in the same commit as the end of its run. A reset
-//! closes a generation, and nothing is added to a closed one.
+//! A message and its answer are written in the same commit as the end of its run. A reset closes a generation, and a
+//! closed one never grows.
 //!
-//! What is kept is what the next message sees, and no more of other people's business than that: of a
-//! generation the newest `KEPT_BYTES`, of one message or answer `PART_BYTES` with a note in the place of
-//! the middle. A conversation in which nothing was said for as many days as its owner chose ([`RetentionSettings`]) is forgotten; the
-//! next message in it sees nothing of before.
+//! Only what the next message sees is kept, because it is other people's data: of a generation the newest
+//! `MAX_GENERATION_BYTES`, of one message or answer `MAX_PART_BYTES`, with a note in place of the middle. A
+//! conversation without messages for as many days as its owner chose ([`RetentionSettings`]) is forgotten; its next
+//! message starts anew.
 
 mod clock;
 pub(super) use clock::moment;
@@ -22,32 +22,31 @@ use super::settings::kept_seconds;
 use super::{Error, Store, withdrawal};
 use crate::RetentionSettings;
 
-/// Bytes of a generation that are kept and seen, as they are stored; the newest count, and the newest exchange
-/// always does.
+/// How many stored bytes of a generation are kept and seen: the newest, and always the newest exchange.
 const MAX_GENERATION_BYTES: i64 = 512 * 1024;
-/// Bytes of one message's text, of its further members, and of one answer.
+/// How many bytes of one message's text, of its further members, and of one answer are kept.
 const MAX_PART_BYTES: usize = 128 * 1024;
 
 /// The transcripts' handle.
 #[derive(Clone, Debug)]
 pub struct Transcripts {
     store: Store,
-    /// When this handle last moved the time on, as [`clock::moment`] tells it.
+    /// When this handle last advanced the time, by [`clock::moment`].
     moved_on: Option<Duration>,
 }
 
-/// One message and what was answered.
+/// One message and its answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TranscriptEntry {
     /// The message.
     pub input: Input,
-    /// The answer, or in brackets why there was none.
+    /// The answer, or in brackets why there is none.
     pub answer: String,
-    /// Where it stands.
+    /// Its position in the transcript.
     pub place: TranscriptPosition,
 }
 
-/// A place in a conversation's transcript.
+/// A position in a conversation's transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TranscriptPosition {
     n: i64,
@@ -58,13 +57,13 @@ impl Transcripts {
         Self { store, moved_on: None }
     }
 
-    /// What was said in a generation so far, oldest first.
+    /// The exchanges of a generation so far, oldest first.
     pub async fn of(&self, conversation: ConversationId, generation: u32) -> Result<Vec<TranscriptEntry>, Error> {
         self.store.lazily(move |tx| said(tx, conversation, generation)).await
     }
 
-    /// Puts one exchange in the place of everything that was said up to a place: a summary of it. What it sums up is
-    /// deleted. A conversation that was reset or forgotten meanwhile stays so.
+    /// Replaces every exchange up to a position by one exchange with their summary. A conversation that was reset or
+    /// forgotten meanwhile stays unchanged.
     pub async fn sum_up(&self, through: TranscriptPosition, input: Input, answer: String) -> Result<(), Error> {
         let input = write(input);
         self.store
@@ -83,8 +82,8 @@ impl Transcripts {
             .await
     }
 
-    /// Forgets conversations in which nothing was said for a long time. To be called now and then, and always on the
-    /// same handle: what passed between two calls counts as the time that it was.
+    /// Deletes conversations without messages for longer than the retention time. Call regularly and on the same
+    /// handle: the time between two calls counts in full.
     pub async fn forget_silent(&mut self) -> Result<(), Error> {
         let now = clock::moment();
         let most = self.moved_on.map_or(clock::MAX_UNOBSERVED_TIME, |last| now.saturating_sub(last));
@@ -98,12 +97,12 @@ impl Transcripts {
         Ok(())
     }
 
-    /// The same at this moment, without moving the time on: for whoever chose to keep less.
+    /// The same now, without advancing the time: for a person who has shortened the retention time.
     pub async fn forget_now(&self) -> Result<(), Error> {
         self.store.durably(forget_silent).await
     }
 
-    /// How many conversations are kept, and in how many of them nothing was said for so many days.
+    /// How many conversations are stored, and how many had no message for `days` days.
     pub async fn silent_for(&self, days: u32) -> Result<(u64, u64), Error> {
         self.store
             .lazily(move |tx| {
@@ -115,7 +114,7 @@ impl Transcripts {
             .await
     }
 
-    /// Forgets everything up to a generation, for good, also in the journal. May be repeated.
+    /// Deletes everything up to a generation, for good, also in the journal. May be repeated.
     pub async fn close(&self, conversation: ConversationId, generation: u32) -> Result<(), Error> {
         self.store
             .durably(move |tx| {
@@ -132,7 +131,7 @@ impl Transcripts {
     }
 }
 
-/// Writes down what became of a message, whose entry in the journal says which it was. A run that is none is left out.
+/// Records the result of a message, which its entry in the journal identifies. An unknown run is skipped.
 pub(super) fn note(tx: &Transaction<'_>, run_id: RunId, outcome: &Outcome) -> Result<(), Error> {
     let message = tx
         .prepare_cached(
@@ -161,7 +160,7 @@ pub(super) fn note(tx: &Transaction<'_>, run_id: RunId, outcome: &Outcome) -> Re
     trim(tx, &conversation, generation)
 }
 
-/// What no message will see any more is not kept.
+/// Deletes what no later message will see.
 fn trim(tx: &Transaction<'_>, conversation: &str, generation: u32) -> Result<(), Error> {
     tx.prepare_cached(
         "DELETE FROM transcript WHERE n IN (
@@ -175,7 +174,7 @@ fn trim(tx: &Transaction<'_>, conversation: &str, generation: u32) -> Result<(),
     Ok(())
 }
 
-/// How long silence may last, in seconds, as SQL.
+/// The retention time of a silent conversation, in seconds, as SQL.
 fn silence() -> String {
     kept_seconds("conversations", RetentionSettings::DEFAULT.conversations)
 }

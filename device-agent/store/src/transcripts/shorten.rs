@@ -1,11 +1,11 @@
-//! Shortens what is too long to be kept: the beginning and the end stay, with a note of what is missing.
+//! Shortens texts that are too long to keep: the beginning and the end stay, with a note about the gap.
 
 use std::borrow::Cow;
 
 use deskgate_protocol::run::Input;
 use serde_json::Value;
 
-/// A text of about `limit` bytes at most, plus the note.
+/// The text, shortened to about `limit` bytes plus the note.
 pub(super) fn text(text: &str, limit: usize) -> Cow<'_, str> {
     if text.len() <= limit {
         return Cow::Borrowed(text);
@@ -16,8 +16,8 @@ pub(super) fn text(text: &str, limit: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{begin}\n[{missing} bytes were left out here.]\n{end}"))
 }
 
-/// A message with about `limit` bytes of text at most, and as many of further members. Members that are too long are
-/// left out as a whole: half a table says something else than the table.
+/// A message with about `limit` bytes of text and as many of further members. Members that are too long are left out as
+/// a whole: half a table would be misleading.
 pub(super) fn input(mut input: Input, limit: usize) -> Input {
     input.text = text(&input.text, limit).into_owned();
     if Value::Object(input.more.clone()).to_string().len() > limit {
@@ -28,7 +28,7 @@ pub(super) fn input(mut input: Input, limit: usize) -> Input {
     input
 }
 
-/// The last place between two characters that is not behind `place`.
+/// The last character boundary at or before `place`.
 fn boundary(text: &str, place: usize) -> usize {
     (0..=place).rev().find(|place| text.is_char_boundary(*place)).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! What is seen of a conversation, what is kept of it, and when it is forgotten.
+//! What a message sees of a conversation, what is stored, and when it is forgotten.
 
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::Offer;
@@ -32,7 +32,7 @@ async fn finished(store: &Store, offer: &Offer, outcome: &Outcome) {
     let journal = store.journal();
     journal.take(offer).await.expect("taken");
     journal.start(offer.run_id, 1).await.expect("started");
-    // A write that failed without saying whether it happened is repeated.
+    // A write that failed with an unknown result is repeated.
     for _ in 0..2 {
         journal.finish(offer.run_id, 1, 1, outcome, &[]).await.expect("finished");
     }
@@ -65,7 +65,7 @@ async fn a_generation_sees_its_own_messages_in_their_order_until_it_is_closed() 
     assert_eq!(lines(&store, other, 1).await, ["elsewhere -> x"]);
 }
 
-/// Opens a store in a fresh folder, which lives as long as it is held.
+/// Opens a store in a fresh folder, which must be held as long as the store.
 async fn store() -> (Store, tempfile::TempDir) {
     let home = tempfile::tempdir().expect("temporary folder");
     (Store::open(home.path().join("deskgate.db")).await.expect("opens"), home)
@@ -207,7 +207,7 @@ async fn a_summary_stands_for_what_it_sums_up_until_the_generation_is_closed() {
     assert_eq!(store.transcripts_kept().await, 1);
 }
 
-/// As if the computer's clock were so far ahead of what it said the last time.
+/// Makes the computer's clock jump this many days ahead.
 async fn the_clock_jumps(store: &Store, days: i64) {
     let sql = "UPDATE transcript_clock SET wall = unixepoch() - ?1";
     store.lazily(move |tx| Ok(tx.execute(sql, [days * 24 * 3600])?)).await.expect("written");
@@ -264,7 +264,7 @@ async fn nothing_of_a_forgotten_conversation_stays_in_the_file_and_its_runs_stay
     store.lazily(move |tx| Ok(tx.execute(age, [silent.to_string()])?)).await.expect("written");
     store.transcripts().forget_silent().await.expect("forgotten");
     store.transcripts().close(reset, 1).await.expect("closed");
-    // Its end is acknowledged only now.
+    // Its finish is acknowledged only now.
     journal.forget(offers[3].0.run_id, 1).await.expect("settled");
 
     for (offer, outcome) in &offers {

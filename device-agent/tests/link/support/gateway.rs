@@ -21,7 +21,7 @@ pub struct FakeGateway {
     pub version: String,
     pub heartbeat_ms: u64,
     pub refuse: Option<SessionRefusal>,
-    /// What it announces as its host keys, and the keys that sign it.
+    /// The host keys that it announces, and the keys that sign them.
     pub host_keys: Vec<(PublicKey, SigningKey)>,
 }
 
@@ -37,7 +37,7 @@ impl FakeGateway {
         }
     }
 
-    /// Greets one device. `None`: it was not let in.
+    /// Greets one device. `None`: it was not accepted.
     pub async fn greet<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> Option<GatewaySide<S>> {
         let expected = format!("Bearer {}", self.token.reveal());
         #[allow(clippy::result_large_err)]
@@ -102,7 +102,7 @@ impl FakeGateway {
 pub struct GatewaySide<S>(pub WebSocketStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> GatewaySide<S> {
-    /// Whether it arrives is for the other side to say.
+    /// The other side verifies that the frame arrives.
     pub async fn send(&mut self, frame: &GatewayFrame) {
         let _ = self.0.send(Message::text(encode(frame).expect("encodes"))).await;
     }

@@ -1,4 +1,4 @@
-//! What the tests stand on: a small gateway, our tunnel on a real port, and a real sshd.
+//! Support for the tests: a small gateway, the gateway's own tunnel on a real port, and a real sshd.
 
 pub mod gateway;
 pub mod server;
@@ -14,7 +14,7 @@ use deskgate_protocol::secret::ControlToken;
 
 pub const CONTROL_SOCKET_PATH: &str = "/run/deskgate/control.sock";
 
-/// Waits for a state; a test that would wait for ever fails instead.
+/// Waits for a result; fails a test that would wait forever.
 pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(120), work).await.unwrap_or_else(|_| panic!("never happened: {what}"))
 }

@@ -1,4 +1,4 @@
-//! Our own tunnel on a loopback port.
+//! The gateway's own tunnel on a loopback port.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -96,7 +96,7 @@ impl SshServer {
         });
     }
 
-    /// Stops the tunnel and waits until it is over.
+    /// Stops the tunnel and waits until it has ended.
     pub async fn stop(mut self) {
         self.stop.cancel();
         soon("the tunnel ends", self.tasks.join_next()).await;

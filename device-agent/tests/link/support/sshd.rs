@@ -43,7 +43,7 @@ impl Sshd {
             path("authorized").display(),
         );
         fs::write(path("config"), config).expect("written");
-        // Started as root it insists on this folder.
+        // Started as root it needs this folder.
         let _ = fs::create_dir_all("/run/sshd");
         let child = spawn(folder.path(), &["host"]);
         let mut sshd =
@@ -53,7 +53,7 @@ impl Sshd {
         sshd
     }
 
-    /// Starts it anew with these host keys, of which it shows the first; makes those that are not there yet.
+    /// Restarts it with these host keys, of which it shows the first; creates missing ones.
     pub async fn show(&mut self, names: &[&str]) -> Vec<PublicKey> {
         let keys = names.iter().map(|name| key(&self.folder.path().join(name))).collect();
         self.child.kill().and_then(|()| self.child.wait()).expect("it ran");
@@ -99,7 +99,7 @@ impl Sshd {
     }
 }
 
-/// The public half of a key that is made if it is not there.
+/// The public half of a key, which is created if needed.
 fn key(path: &Path) -> PublicKey {
     if !path.exists() {
         let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path).status();
@@ -116,7 +116,7 @@ fn spawn(folder: &Path, host_keys: &[&str]) -> Child {
     command.spawn().expect("sshd starts")
 }
 
-/// Who runs this test: an unprivileged sshd lets in nobody else.
+/// The user who runs this test: an unprivileged sshd admits nobody else.
 fn user() -> String {
     let output = Command::new("id").arg("-un").output().expect("id runs");
     String::from_utf8(output.stdout).expect("text").trim().to_owned()

@@ -1,7 +1,7 @@
 //! Bash: runs a command in the working directory, in a sandbox.
 //!
-//! Every call is a fresh shell that begins in the working directory: nothing of the shell before it is left, neither its
-//! folder nor its variables. What it has started ends with it, so there is no background mode.
+//! Every call starts a fresh shell in the working directory: the folder and variables of earlier shells are gone. Every
+//! process that a command has started ends with it, so there is no background mode.
 
 mod words;
 
@@ -21,11 +21,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::sandbox::{CommandEnd, KillReason, Sandbox, SandboxError};
 
-/// Milliseconds that a command may take when the call does not say.
+/// The timeout of a command that the call does not set, in milliseconds.
 const DEFAULT_TIMEOUT_MS: u64 = 120_000;
-/// The most milliseconds that a call may ask for.
+/// The longest timeout that a call may set, in milliseconds.
 const MAX_TIMEOUT_MS: u64 = 600_000;
-/// The longest command, in bytes: half of what the system takes as one argument.
+/// The size limit of a command, in bytes: half of what the system accepts as one argument.
 const MAX_COMMAND_BYTES: usize = 64 * 1024;
 
 pub(super) struct BashTool {
@@ -38,7 +38,7 @@ pub(super) struct BashTool {
 struct BashArguments {
     command: String,
     timeout: Option<u64>,
-    // For whoever reads along; it changes nothing.
+    // For people; without effect.
     #[serde(rename = "description")]
     _description: Option<String>,
 }
@@ -110,8 +110,8 @@ impl Tool for BashTool {
             crate::blocking::parse(ToolName::Bash.as_str(), arguments.clone()).and_then(|arguments: BashArguments| {
                 arguments.check()?;
                 let words = words::split(&arguments.command);
-                // It may reach any file, so no place would be true: no rule with a path lets it run, and "for the rest
-                // of the run" says that it is about every command.
+                // It may reach any file, so no single path would be true: no rule with a path allows it, and "for the
+                // rest of the run" means every command.
                 Ok(Plan { place: None, shown: PlanPreview::Command { command: arguments.command, words } })
             });
         std::future::ready(plan.map_err(ToolOutput::error)).boxed()
@@ -126,7 +126,7 @@ impl Tool for BashTool {
             };
             match sandbox.run(&arguments.command, time, stop) {
                 Ok((output, ending)) => Ok(told(output.text(), ending, time)),
-                // The run may go on with its other tools, or make room, or try again.
+                // The run may continue with its other tools, free space, or try again.
                 Err(not_now @ (SandboxError::DiskFull | SandboxError::Busy)) => {
                     Ok(ToolOutput::error(format!("Nothing was run: {not_now}.")))
                 }
@@ -139,8 +139,8 @@ impl Tool for BashTool {
     }
 }
 
-/// What the command printed, and how it ended if that is worth a word. Never an error of the tool: the command has begun,
-/// and whatever its status, it may have changed something.
+/// The output of the command, and how it ended where that matters. Never a tool error: the command has begun, and
+/// whatever its status, it may have changed something.
 fn told(mut text: String, ending: CommandEnd, time: Duration) -> ToolOutput {
     text.truncate(text.trim_end_matches('\n').len());
     let notice = match ending {
@@ -164,7 +164,7 @@ fn told(mut text: String, ending: CommandEnd, time: Duration) -> ToolOutput {
     ToolOutput::ok(text)
 }
 
-/// A shell reports a signal as a number above 128.
+/// A shell reports a signal as a status above 128.
 fn status_in_words(status: ExitStatus) -> String {
     let signal = status.signal().or_else(|| status.code().filter(|code| *code > 128).map(|code| code - 128));
     let name = match signal {

@@ -1,6 +1,5 @@
-//! A command's words, as a person reads them before they decide: what a shell would see as words, without running
-//! anything. Operators are words of their own. What only a run can tell (variables, patterns, substitutions) stays as
-//! it is written.
+//! Splits a command into words for a person to read before deciding, as a shell would, without running anything.
+//! Operators are words of their own. What only a run can resolve (variables, patterns, substitutions) stays as written.
 
 /// The words of a command, in order.
 pub(super) fn split(command: &str) -> Vec<String> {
@@ -11,7 +10,7 @@ pub(super) fn split(command: &str) -> Vec<String> {
 
 struct WordSplitter<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
-    /// The word under way; one of quotes only is there and empty.
+    /// The unfinished word; a word of quotes only is present and empty.
     word: Option<String>,
     found: Vec<String>,
 }
@@ -68,7 +67,7 @@ impl WordSplitter<'_> {
         }
     }
 
-    /// Up to its bracket, as it is written; brackets in quotes in it count too.
+    /// Up to its closing bracket, as written; brackets in quotes inside it count too.
     fn substitution(&mut self, first: char) {
         self.add(first);
         let mut depth = 0;
@@ -95,7 +94,7 @@ impl WordSplitter<'_> {
         }
     }
 
-    /// Nothing of it runs, but a person should see it.
+    /// A comment does not run, but a person should see it.
     fn comment(&mut self) {
         self.add('#');
         while let Some(character) = self.rest.next_if(|character| *character != '\n') {
@@ -104,7 +103,7 @@ impl WordSplitter<'_> {
         self.end();
     }
 
-    /// The longest that begins here. A number before `<` or `>` belongs to it.
+    /// The longest operator that begins here. A number before `<` or `>` belongs to it.
     fn operator(&mut self, first: char) {
         let mut operator = String::from(first);
         let of_descriptor = matches!(first, '<' | '>')

@@ -1,9 +1,8 @@
-//! What a file keeps when its content is replaced by a new file's: owner, mode, access control list, `user.*`.
+//! Preserves a file's attributes when a new file replaces it: owner, mode, access control list, `user.*`.
 //!
-//! An access control list or a `user.*` attribute that cannot be kept is a reason to leave the file alone: without its
-//! list a mode may give more than it did. `security.*` (capabilities, labels) and `trusted.*` are not copied: a content
-//! that somebody else wrote has no claim to capabilities, as for the kernel itself, and a label is the directory's
-//! affair.
+//! If an access control list or a `user.*` attribute cannot be preserved, the file is left unchanged: without its list,
+//! a mode may grant more than before. `security.*` (capabilities, labels) and `trusted.*` are not copied: as in the
+//! kernel, changed content loses its capabilities, and labels come from the directory.
 
 use std::fs::{File, Permissions};
 use std::os::fd::AsFd;
@@ -16,10 +15,10 @@ use rustix::io::Errno;
 use super::access::AccessError;
 
 const ACL_ATTRIBUTE: &str = "system.posix_acl_access";
-/// Bytes of a list of names, and of a value, as in the kernel.
+/// The size limit of a list of names, and of a value, in bytes, as in the kernel.
 const MAX_ATTRIBUTE_BYTES: usize = 64 * 1024;
 
-/// A file as it was when it was read to be changed.
+/// A file as it was when read for a change.
 #[derive(Debug)]
 pub(crate) struct OriginalFile {
     pub(crate) file: File,
@@ -27,8 +26,8 @@ pub(crate) struct OriginalFile {
     pub(crate) text: String,
 }
 
-/// Gives a new file what the original has. Owner before mode: giving a file away takes rights from its mode. Without
-/// the owner those rights are not given.
+/// Copies the original's attributes to a new file. Owner before mode: changing the owner clears rights in the mode. If
+/// the owner cannot be set, those rights are not granted.
 pub(crate) fn copy(original: &OriginalFile, file: &File) -> Result<(), AccessError> {
     let theirs = &original.metadata;
     let names = names(&original.file)?;
@@ -50,14 +49,14 @@ pub(crate) fn copy(original: &OriginalFile, file: &File) -> Result<(), AccessErr
     file.set_permissions(Permissions::from_mode(theirs.mode() & kept)).map_err(AccessError::from_writing)
 }
 
-/// The names of a file's attributes; none where the file system has none.
+/// The names of a file's attributes; empty if the file system has none.
 fn names(file: &File) -> Result<Vec<String>, AccessError> {
     let mut list = Vec::with_capacity(MAX_ATTRIBUTE_BYTES);
     match flistxattr(file, spare_capacity(&mut list)) {
         Err(errno) if has_none(errno) => {}
         listed => drop(listed.map_err(AccessError::reading)?),
     }
-    // What is not text is none of the names that are looked for, unless it is a user's: then it cannot be kept.
+    // Names that are not text are none of the expected ones, except `user.*` names: those cannot be preserved.
     let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
     names.map(|name| String::from_utf8(name.to_vec()).map_err(|_| AccessError::Attribute)).collect()
 }
@@ -76,7 +75,7 @@ fn strip(file: impl AsFd) -> Result<(), AccessError> {
     }
 }
 
-/// Whether a file system has no attributes, or none of a kind.
+/// Whether the error means that the file system lacks attributes, or this kind.
 fn has_none(errno: Errno) -> bool {
     matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS)
 }

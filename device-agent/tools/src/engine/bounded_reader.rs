@@ -1,24 +1,24 @@
-//! A file as it is searched: in pieces, so that a stop is heard between them, and of each line no more than a bound.
+//! Reads a file for a search: in chunks, so that a stop takes effect between them, and with a bound on each line.
 //!
-//! A pattern is tried on a whole line at once, and a hostile one is slow: the bound keeps a file that is one endless line
-//! from keeping a thread busy long after a stop. What is left out of a line is as if it were not there; the lines after
-//! it keep their numbers.
+//! A pattern is matched against a whole line at once, and a hostile one is slow. The bound prevents a file with one
+//! endless line from occupying a thread long after a stop. The rest of a longer line is skipped; the lines after it
+//! keep their numbers.
 
 use std::fs::File;
 use std::io::{self, Read};
 
 use tokio_util::sync::CancellationToken;
 
-/// Bytes read, and searched, at once.
+/// Bytes read and searched at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The reader of one file.
 pub(crate) struct BoundedReader<'a> {
     file: File,
     stop: &'a CancellationToken,
-    /// Bytes of a line that are read.
+    /// How many bytes of a line are read.
     limit: usize,
-    /// Bytes of the line that has no end yet.
+    /// Bytes so far of the unfinished line.
     line: usize,
     is_cut: bool,
 }
@@ -28,12 +28,12 @@ impl<'a> BoundedReader<'a> {
         Self { file, stop, limit, line: 0, is_cut: false }
     }
 
-    /// Whether something was left out of a line.
+    /// Whether a part of a line was skipped.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Moves what is kept to the beginning of the piece, and says how much that is.
+    /// Moves the kept bytes to the beginning of the chunk, and returns their number.
     fn keep(&mut self, piece: &mut [u8]) -> usize {
         if piece.len() <= self.limit.saturating_sub(self.line) {
             self.line = match piece.iter().rposition(|byte| *byte == b'\n') {
@@ -67,7 +67,7 @@ impl Read for BoundedReader<'_> {
             }
             let read = self.file.read(&mut buffer[..room])?;
             let kept = self.keep(&mut buffer[..read]);
-            // A piece of which nothing is kept is not the end.
+            // A chunk without kept bytes is not the end.
             if read == 0 || kept > 0 {
                 return Ok(kept);
             }

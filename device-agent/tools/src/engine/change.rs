@@ -1,4 +1,4 @@
-//! A change of one file that Edit or Write prepares: looked at first, then made or left.
+//! A change of one file for Edit or Write: prepared first, then made or dropped.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -19,9 +19,9 @@ use super::{diff, guard, replace};
 
 /// Why a change was not prepared.
 pub(crate) enum ChangeError {
-    /// By the file system, or by what is left alone.
+    /// Refused by the file system, or because the path is protected.
     Access(AccessError),
-    /// By a rule of the tool, in words for the model.
+    /// Refused by a rule of the tool, in words for the model.
     Rule(String),
 }
 
@@ -36,7 +36,7 @@ impl ChangeError {
         Self::Rule(text.into())
     }
 
-    /// As an answer. Only a working directory that is gone is more than that.
+    /// As a result for the model. Only a removed working directory stays an error.
     pub(crate) fn into_output(self) -> Result<ToolOutput, AccessError> {
         match self {
             Self::Access(error) => Err(error),
@@ -45,17 +45,17 @@ impl ChangeError {
     }
 }
 
-/// A file that may be changed, with its text; or the place of one that may be created.
+/// A file that may be changed, with its text; or a path where one may be created.
 pub(crate) struct ChangeTarget<'a> {
     spot: ResolvedPath<'a>,
     original: Option<OriginalFile>,
 }
 
 impl<'a> ChangeTarget<'a> {
-    /// Finds it, with every rule that holds for changing a file.
+    /// Resolves the path and applies every rule for changing a file.
     pub(crate) fn find(workspace: &'a Workspace, known: &SeenFiles, file_path: &str) -> Result<Self, ChangeError> {
         let plain = workspace.relative_without_links(file_path)?;
-        // Such an end asks for a directory.
+        // Such an ending names a directory.
         let asks_for_directory = matches!(file_path.rsplit('/').next(), Some("" | "." | ".."));
         if asks_for_directory || plain.as_os_str().is_empty() {
             return Err(AccessError::NotAFile(FileKind::Directory).into());
@@ -76,12 +76,12 @@ impl<'a> ChangeTarget<'a> {
         Ok(Self { spot, original: Some(original) })
     }
 
-    /// What the file says now; `None`: there is none.
+    /// The file's current text; `None`: there is no file.
     pub(crate) fn text(&self) -> Option<&str> {
         self.original.as_ref().map(|original| original.text.as_str())
     }
 
-    /// With this content it would be the change. `done`: what the file was then, in a few words.
+    /// The change to this content. `done`: what happened to the file, in a few words.
     pub(crate) fn with_content(self, after: String, done: impl Into<String>) -> Result<FileChange<'a>, ChangeError> {
         if after.len() > MAX_CHANGED_FILE_BYTES {
             let limit = MAX_CHANGED_FILE_BYTES / (1024 * 1024);
@@ -114,7 +114,7 @@ fn read(spot: &ResolvedPath<'_>) -> Result<OriginalFile, ChangeError> {
     }
 }
 
-/// A change that can be shown and made.
+/// A change that can be previewed and made.
 pub(crate) struct FileChange<'a> {
     target: ChangeTarget<'a>,
     after: String,
@@ -122,17 +122,17 @@ pub(crate) struct FileChange<'a> {
 }
 
 impl FileChange<'_> {
-    /// What the file says before.
+    /// The file's content before the change.
     pub(crate) fn before(&self) -> ContentDigest {
         self.target.original.as_ref().map(|original| Sha256Digest::of(original.text.as_bytes()))
     }
 
-    /// What the file was when the change is made, in a few words.
+    /// What happened to the file, in a few words, once the change is made.
     pub(crate) fn done(&self) -> &str {
         &self.done
     }
 
-    /// What a person sees of it.
+    /// The preview for a person.
     pub(crate) fn plan(&self) -> Plan {
         let path = self.target.spot.path();
         let diff = diff::unified(&path, self.target.text(), &self.after);
@@ -141,7 +141,7 @@ impl FileChange<'_> {
         Plan { place, shown: PlanPreview::Change { before: self.before(), after, diff } }
     }
 
-    /// Makes it. `planned`: what the change was made from that a person has seen, if one has.
+    /// Makes the change. `planned`: the content that the previewed change was based on, if there was a preview.
     pub(crate) fn make(self, known: &SeenFiles, planned: Option<ContentDigest>) -> Result<PathBuf, ChangeError> {
         if planned.is_some_and(|planned| planned != self.before()) {
             return Err(ChangeError::rule(
@@ -162,13 +162,13 @@ impl FileChange<'_> {
     }
 }
 
-/// Creates a file and the directories that it needs. When the file cannot be made, they are removed again.
+/// Creates a file and the directories that it needs. If creating the file fails, they are removed again.
 fn create(spot: &ResolvedPath<'_>, bytes: &[u8]) -> Result<(), AccessError> {
     let Some((name, directories)) = spot.missing().split_last() else { return Err(AccessError::Changed) };
     let mut made = CreatedDirectories { first: spot, below: Vec::new() };
     directories.iter().try_for_each(|directory| made.directory(directory))?;
     replace::create(made.last(), name, bytes)?;
-    // Each of two calls at once may have been allowed to make one of the last two parts.
+    // Two concurrent calls may each have been allowed to add one of the last two parts.
     if guard::completed_repository(spot) {
         let _ = rustix::fs::unlinkat(made.last(), name, AtFlags::empty());
         return Err(AccessError::Repository);
@@ -177,7 +177,7 @@ fn create(spot: &ResolvedPath<'_>, bytes: &[u8]) -> Result<(), AccessError> {
     Ok(())
 }
 
-/// Directories made for a file that is not there yet.
+/// Directories created for a new file.
 struct CreatedDirectories<'a> {
     first: &'a ResolvedPath<'a>,
     below: Vec<CreatedDirectory>,
@@ -205,7 +205,7 @@ impl CreatedDirectories<'_> {
 
 impl Drop for CreatedDirectories<'_> {
     fn drop(&mut self) {
-        // Only empty directories can be removed like this: whatever others put there stays.
+        // Only empty directories can be removed like this: files that others put there stay.
         while let Some(made) = self.below.pop().filter(|made| !made.kept) {
             let _ = rustix::fs::unlinkat(self.last(), &made.name, AtFlags::REMOVEDIR);
         }

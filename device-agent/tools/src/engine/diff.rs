@@ -1,4 +1,4 @@
-//! The difference that a change makes, as a person reads it before deciding.
+//! The difference that a change makes, for a person's decision.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use similar::TextDiff;
 
 use super::display;
 
-/// Bytes that a difference may have, its notice included.
+/// The size limit of a difference with its notice, in bytes.
 const MAX_DIFF_BYTES: usize = 64 * 1024;
-/// Kept free for the notice.
+/// Bytes reserved for the notice.
 const NOTICE_RESERVE_BYTES: usize = 256;
-/// After this time the difference may be longer than it had to be; it is right in any case.
+/// After this time the difference may be longer than needed, but stays correct.
 const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
-/// Unchanged lines around each change.
+/// How many unchanged lines are shown around each change.
 const CONTEXT_LINES: usize = 3;
 
-/// The unified format. Characters that would hide something are written out. Says so where lines are missing.
+/// The unified format. Characters that would hide something are escaped. A notice marks a cut.
 pub(crate) fn unified(path: &Path, before: Option<&str>, after: &str) -> String {
     let name = display::name(path);
     let old = before.map_or("/dev/null".to_owned(), |_| format!("a/{name}"));
     let (before, after) = same_ends(before.unwrap_or_default(), after);
-    // Only a line feed ends a line here: a carriage return in the middle is something to be seen.
+    // Only a line feed ends a line here: a carriage return in the middle should be visible.
     let lines = |text| str::split_inclusive(text, '\n').collect::<Vec<_>>();
     let (before, after) = (lines(&before), lines(&after));
     let differ = TextDiff::configure().timeout(DIFF_TIMEOUT).newline_terminated(true).diff_slices(&before, &after);
@@ -40,7 +40,7 @@ pub(crate) fn unified(path: &Path, before: Option<&str>, after: &str) -> String 
     text
 }
 
-/// Without carriage returns where every line of both has one: they would only be noise then.
+/// Without carriage returns if every line of both has one: they would only be noise.
 fn same_ends<'a>(before: &'a str, after: &'a str) -> (std::borrow::Cow<'a, str>, std::borrow::Cow<'a, str>) {
     let all = |text: &str| text.matches('\n').count() == text.matches("\r\n").count();
     if before.contains('\r') && all(before) && all(after) {
@@ -65,7 +65,7 @@ mod tests {
     fn nothing_is_hidden_by_characters_that_a_terminal_acts_on() {
         let text = unified(Path::new("a"), Some("x\n"), "\u{1b}[2Kx\u{202e}\r\ty\n");
         assert!(text.contains("+\\u{1b}[2Kx\\u{202e}\\r\ty\n"), "{text}");
-        // The same ends on both sides are no news; another kind of ends is.
+        // The same line ends on both sides are left out; different ones are shown.
         assert!(!unified(Path::new("a"), Some("x\r\ny\r\n"), "x\r\nz\r\n").contains("\\r"));
         assert!(unified(Path::new("a"), Some("x\r\n"), "x\n").contains("-x\\r\n+x\n"));
     }

@@ -1,9 +1,9 @@
-//! How file names are shown to a model: one line each, whatever bytes they contain.
+//! File names as a model sees them: one line each, whatever bytes they contain.
 
 use std::path::Path;
 
-/// A path as text. Control characters are escaped, so that no name can pretend to be two lines;
-/// bytes that are not UTF-8 become the replacement character. Such a name cannot be given back.
+/// A path as text. Control characters are escaped, so that no name can look like two lines; bytes that are not UTF-8
+/// become the replacement character. Such a name cannot be converted back.
 pub(crate) fn name(path: &Path) -> String {
     let mut text = String::new();
     for character in path.to_string_lossy().chars() {
@@ -16,8 +16,8 @@ pub(crate) fn name(path: &Path) -> String {
     text
 }
 
-/// A line of a file as a person may trust it: characters that a terminal acts on, or that change the order of
-/// others, are written out. Tabs stay.
+/// A line of a file for a person: characters that a terminal interprets, or that reorder others, are escaped. Tabs
+/// stay.
 pub(crate) fn visible(line: &str) -> String {
     let mut text = String::with_capacity(line.len());
     for c in line.chars() {
@@ -31,7 +31,7 @@ pub(crate) fn visible(line: &str) -> String {
     text
 }
 
-/// At most `limit` characters of a line, with a mark where something is missing.
+/// At most `limit` characters of a line, with a mark where it was cut.
 pub(crate) fn line(text: &str, limit: usize) -> std::borrow::Cow<'_, str> {
     match text.char_indices().nth(limit) {
         Some((end, _)) => format!("{}… [line cut]", &text[..end]).into(),

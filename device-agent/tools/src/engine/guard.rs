@@ -1,9 +1,9 @@
-//! What tools leave alone although it is inside: the agent's own folder, version control's, and what the
-//! service protects.
+//! Paths inside the working directory that tools must not touch: the agent's own folder, version control's, and those
+//! that the service protects.
 //!
-//! The agent's folder is known by the identity (device and inode) of its directories, so another name, another mount
-//! and a link lead to the same refusal. Version control's internals are known by name, folded as the file
-//! systems that fold do it, by identity where such a file system gives another name for them, and by their look.
+//! The agent's folder is recognised by the identity (device and inode) of its directories, so another name, another
+//! mount and a link lead to the same refusal. Version control's folders are recognised by name, folded as some file
+//! systems do; by identity, where such a file system has another name for them; and by their content.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -19,21 +19,21 @@ use super::access::AccessError;
 use super::resolved_path::ResolvedPath;
 use super::workspace::{WorkspaceError, WorkspaceOptions};
 
-/// What version control systems keep their state in.
+/// The folders in which version control systems keep their state.
 pub(crate) const VCS_DIRECTORIES: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
-/// How deep the agent's folder is looked through for directories and for files with a second name.
+/// How many levels of the agent's folder are searched for directories and for files with a second name.
 const OWN_FOLDER_DEPTH: usize = 2;
 /// More levels than a path can have.
 const MAX_PATH_LEVELS: usize = 4096;
 
 type FileIdentity = (u64, u64);
 
-/// What is left alone below one working directory.
+/// The protected paths below one working directory.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkspaceGuard {
     own: HashSet<FileIdentity>,
     protected: ProtectedPaths,
-    /// Whether the working directory itself is version control's.
+    /// Whether the working directory itself belongs to version control.
     within_internals: bool,
 }
 
@@ -50,12 +50,12 @@ impl WorkspaceGuard {
         Ok(Self { own, protected, within_internals })
     }
 
-    /// Whether a directory is the agent's.
+    /// Whether a directory belongs to the agent.
     pub(crate) fn is_own_directory(&self, stat: &Stat) -> bool {
         self.own.contains(&(stat.st_dev, stat.st_ino))
     }
 
-    /// Whether a file that was found here is the agent's by another name. Its directory is none of the agent's.
+    /// Whether a file outside the agent's directories is one of the agent's files by another name.
     pub(crate) fn is_own_file(&self, metadata: &Metadata) -> bool {
         metadata.nlink() > 1 && self.own.contains(&(metadata.dev(), metadata.ino()))
     }
@@ -65,12 +65,12 @@ impl WorkspaceGuard {
         self.protected.covers_all_of(path, is_folder)
     }
 
-    /// Whether the working directory itself is version control's.
+    /// Whether the working directory itself belongs to version control.
     pub(crate) fn is_within_internals(&self) -> bool {
         self.within_internals
     }
 
-    /// Whether a tool may change what is at a spot that was reached without links.
+    /// Checks that a tool may change the file at a resolved path that was reached without links.
     pub(crate) fn check_change(&self, spot: &ResolvedPath<'_>) -> Result<(), AccessError> {
         let path = spot.path();
         let by_identity = |(before, _, handle): (BorrowedFd<'_>, &OsStr, BorrowedFd<'_>)| {
@@ -85,7 +85,7 @@ impl WorkspaceGuard {
         {
             return Err(AccessError::VersionControl);
         }
-        // Only the first missing name comes into a directory that may have the other parts.
+        // Only the first missing name is created in a directory that may have the other parts.
         if spot.missing().first().is_some_and(|name| looks_internal(spot.directory(), Some(name))) {
             return Err(AccessError::Repository);
         }
@@ -93,7 +93,7 @@ impl WorkspaceGuard {
     }
 }
 
-/// Whether what was made at a spot completed a repository, with what another call made at the same moment.
+/// Whether what was created at a path completed a repository, together with a concurrent call.
 pub(crate) fn completed_repository(spot: &ResolvedPath<'_>) -> bool {
     looks_internal(spot.directory(), None)
 }
@@ -102,13 +102,13 @@ pub(crate) fn completed_repository(spot: &ResolvedPath<'_>) -> bool {
 fn collect(folder: &Path, depth: usize, own: &mut HashSet<FileIdentity>) -> std::io::Result<()> {
     let metadata = match folder.metadata() {
         Ok(metadata) => metadata,
-        // Nothing to protect yet.
+        // There is nothing to protect yet.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
     own.insert((metadata.dev(), metadata.ino()));
     let listed = match std::fs::read_dir(folder) {
-        // A run that ends beside this one takes its temporary folder away.
+        // A run that ends at the same time removes its temporary folder.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         listed => listed?,
     };
@@ -119,14 +119,14 @@ fn collect(folder: &Path, depth: usize, own: &mut HashSet<FileIdentity>) -> std:
             Ok(found) if found.is_dir() || found.nlink() > 1 => {
                 own.insert((found.dev(), found.ino()));
             }
-            // Gone since it was listed, or a file that has only this name.
+            // Removed since it was listed, or a file with only this name.
             _ => {}
         }
     }
     Ok(())
 }
 
-/// Whether a directory, or one that it lies in, is among these.
+/// Whether a directory, or one above it, is among these.
 fn lies_in(directory: &OwnedFd, these: &HashSet<FileIdentity>) -> Result<bool, WorkspaceError> {
     let mut here = directory.try_clone().map_err(WorkspaceError::Io)?;
     let mut last = None;
@@ -145,7 +145,7 @@ fn lies_in(directory: &OwnedFd, these: &HashSet<FileIdentity>) -> Result<bool, W
     Ok(false)
 }
 
-/// Whether a name is one of version control's, or may be taken for one by a file system that folds names.
+/// Whether a name is one of version control's, or equals one on a file system that folds names.
 fn is_internal(name: &OsStr) -> bool {
     let folded = folded(name);
     let short = folded.split_once('~').is_some_and(|(stem, number)| {
@@ -154,8 +154,8 @@ fn is_internal(name: &OsStr) -> bool {
     short || VCS_DIRECTORIES.contains(&folded.as_str())
 }
 
-/// A name as file systems compare it that fold names: case, characters without width, the ends that Windows drops,
-/// and its streams.
+/// A name as folding file systems compare it: case, zero-width characters, the endings that Windows drops, and its
+/// streams.
 fn folded(name: &OsStr) -> String {
     let text = name.to_string_lossy();
     let visible = text.chars().filter(|c| !is_ignorable(*c));
@@ -171,7 +171,7 @@ fn is_ignorable(c: char) -> bool {
         || matches!(c, '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether the file system gives one of version control's names to this entry of a directory.
+/// Whether the file system resolves one of version control's names to this directory entry.
 fn has_internal_name(directory: BorrowedFd<'_>, entry: &Stat) -> bool {
     VCS_DIRECTORIES.iter().any(|name| {
         statat(directory, *name, AtFlags::SYMLINK_NOFOLLOW)
@@ -179,8 +179,8 @@ fn has_internal_name(directory: BorrowedFd<'_>, entry: &Stat) -> bool {
     })
 }
 
-/// Whether a directory is a Git repository's inside under any name, by what Git itself looks for; or would be with
-/// this name more. Of what kind the parts are does not count: Git follows links to them.
+/// Whether a directory is the inside of a Git repository under any name, by the parts that Git looks for; or would
+/// become one with this additional name. The parts may be of any kind: Git follows links to them.
 fn looks_internal(directory: BorrowedFd<'_>, coming: Option<&OsStr>) -> bool {
     let coming = coming.map(folded);
     let has = |name: &str| {

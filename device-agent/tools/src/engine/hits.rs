@@ -1,7 +1,7 @@
-//! The lines that a search found, in the order of their files, whoever found them first.
+//! The matching lines of a search, in the order of their files, whichever thread found them first.
 //!
-//! No more is kept than can be shown: once that much is there, whatever comes after the last of it is neither kept
-//! nor, as far as the searchers ask, searched for.
+//! At most as many lines are kept as can be shown. Once there are enough, later files are neither kept nor, if the
+//! search threads ask first, searched.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub(crate) struct FileLines {
 }
 
 impl FileLines {
-    /// Adds a line; `false` when more could not be shown.
+    /// Adds a line; `false` once no more can be shown.
     pub(crate) fn push(&mut self, line: String, head: usize) -> bool {
         self.bytes += line.len() + 1;
         self.lines.push(line);
@@ -26,11 +26,11 @@ impl FileLines {
     }
 }
 
-/// What all searchers of one call found.
+/// The results of all threads of one call.
 #[derive(Debug)]
 pub(crate) struct LineHits {
     head: usize,
-    /// Whether as much is there as can be shown.
+    /// Whether as much is kept as can be shown.
     full: AtomicBool,
     found: Mutex<CollectedLines>,
 }
@@ -48,12 +48,12 @@ fn is_full(lines: usize, bytes: usize, head: usize) -> bool {
 }
 
 impl LineHits {
-    /// For at most `head` lines.
+    /// Keeps at most `head` lines.
     pub(crate) fn new(head: usize) -> Self {
         Self { head, full: AtomicBool::new(false), found: Mutex::default() }
     }
 
-    /// Lines to show at most.
+    /// How many lines are shown at most.
     pub(crate) fn head(&self) -> usize {
         self.head
     }
@@ -64,7 +64,7 @@ impl LineHits {
             || self.lock().files.last_key_value().is_some_and(|(last, _)| path < last.as_path())
     }
 
-    /// Takes the lines of one file.
+    /// Adds the lines of one file.
     pub(crate) fn add(&self, path: &Path, found: FileLines) {
         if found.lines.is_empty() {
             return;
@@ -85,7 +85,7 @@ impl LineHits {
         self.full.store(is_full(kept.lines, kept.bytes, self.head), Ordering::Relaxed);
     }
 
-    /// What can be shown, and whether that is not everything.
+    /// The lines to show, and whether there were more.
     pub(crate) fn finish(self) -> (OutputBuffer, bool) {
         let mut output = OutputBuffer::default();
         let kept = self.found.into_inner().unwrap_or_else(PoisonError::into_inner);

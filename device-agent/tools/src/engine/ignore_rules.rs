@@ -12,7 +12,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::workspace::{LinkPolicy, Workspace, open_in};
 
-/// Bytes read of one ignore file.
+/// How many bytes of one ignore file are read.
 const MAX_IGNORE_FILE_BYTES: u64 = 1024 * 1024;
 /// Later lines win, so `.ignore` overrules `.gitignore`.
 const IGNORE_FILE_NAMES: [&str; 2] = [".gitignore", ".ignore"];
@@ -25,7 +25,7 @@ pub(crate) struct IgnoreRules {
 }
 
 impl IgnoreRules {
-    /// The rules that hold in `base` because of the directories above it.
+    /// The rules that apply in `base` because of the directories above it.
     pub(crate) fn above(workspace: &Workspace, base: &Path) -> Option<Arc<Self>> {
         let mut ancestors: Vec<_> = base.ancestors().skip(1).collect();
         ancestors.reverse();
@@ -35,7 +35,7 @@ impl IgnoreRules {
         })
     }
 
-    /// The rules that hold in a directory, which has these ignore files.
+    /// The rules that apply in a directory with these ignore files.
     pub(crate) fn of(
         workspace: &Workspace,
         handle: BorrowedFd<'_>,
@@ -57,7 +57,7 @@ impl IgnoreRules {
             }
             let builder = builder.get_or_insert_with(|| GitignoreBuilder::new("."));
             for line in String::from_utf8_lossy(&bytes).trim_start_matches('\u{feff}').lines() {
-                // A line that is no pattern is skipped and the others count, as git does it.
+                // An invalid line is skipped and the others count, as in git.
                 let _ = builder.add_line(None, line);
             }
         }
@@ -69,7 +69,7 @@ impl IgnoreRules {
         }
     }
 
-    /// Whether the nearest rule that speaks of `path` says to ignore it.
+    /// Whether the nearest rule that matches `path` ignores it.
     pub(crate) fn skip(nearest: Option<&Arc<Self>>, path: &Path, is_directory: bool) -> bool {
         let mut next = nearest;
         while let Some(ignores) = next {

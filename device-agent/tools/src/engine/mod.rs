@@ -1,11 +1,11 @@
-//! Files by handle, whatever tool asks: the confinement that all tools stand on.
+//! File access by handle: the confinement under all tools.
 //!
 //! | file | part |
 //! |---|---|
-//! | [`workspace`], `spot`, `access` | from a path to a handle that the kernel resolved, or why not |
-//! | `guard` | what is left alone although it is inside |
-//! | `walk`, `ignores`, `pieces`, `hits` | looking through many files |
-//! | `known`, `change`, `replace`, `temporary`, `attributes` | from what a run has read to a file that was replaced whole |
+//! | [`workspace`], `resolved_path`, `access` | from a path to a handle that the kernel resolved, or why not |
+//! | `guard` | the paths that tools must not touch |
+//! | `walk`, `ignore_rules`, `bounded_reader`, `hits` | searching many files |
+//! | `seen_files`, `change`, `replace`, `temporary`, `attributes` | from a file that was read to its atomic replacement |
 //! | `text`, `display`, `output`, `diff`, `nearest` | text for models and for people |
 
 pub mod access;

@@ -1,6 +1,6 @@
 //! Names that a person or a model may have meant.
 
-/// Up to three of `names` that are like `wanted`, best first.
+/// Up to three of `names` that resemble `wanted`, best first.
 pub(crate) fn similar(wanted: &str, names: impl Iterator<Item = String>) -> Vec<String> {
     let wanted = wanted.to_lowercase();
     let mut scored: Vec<_> =
@@ -9,7 +9,7 @@ pub(crate) fn similar(wanted: &str, names: impl Iterator<Item = String>) -> Vec<
     scored.into_iter().take(3).map(|(_, name)| name).collect()
 }
 
-/// How far two lower-case names are apart; `None` when they have nothing to do with each other.
+/// The distance of two lower-case names; `None` if they have nothing in common.
 fn distance(wanted: &str, name: &str) -> Option<usize> {
     let stem = |name: &str| name.rsplit_once('.').map_or(name.to_owned(), |(stem, _)| stem.to_owned());
     if wanted.is_empty() || name.len() > 255 || wanted.len() > 255 {

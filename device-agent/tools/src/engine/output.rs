@@ -1,13 +1,13 @@
-//! Text for a model that never grows beyond its limit, and says what is missing.
+//! Text for a model that never exceeds its limit, with notices about what is missing.
 
-/// Bytes that one tool result may have, notices included.
+/// The size limit of one tool result with its notices, in bytes.
 pub(crate) const MAX_OUTPUT_BYTES: usize = 64 * 1024;
-/// Kept free for the notices at the end.
+/// Bytes reserved for the notices at the end.
 const NOTICE_RESERVE_BYTES: usize = 1024;
-/// Characters that one line of a file may have.
+/// How many characters one line of a file may have.
 pub(crate) const MAX_LINE_CHARS: usize = 2000;
 
-/// Lines, then notices.
+/// A result: lines, then notices.
 #[derive(Debug, Default)]
 pub(crate) struct OutputBuffer {
     text: String,
@@ -15,7 +15,7 @@ pub(crate) struct OutputBuffer {
 }
 
 impl OutputBuffer {
-    /// Adds a line if there is room for it; `false` when there is not.
+    /// Adds a line if it fits; `false` if it does not.
     #[must_use]
     pub(crate) fn push(&mut self, line: &str) -> bool {
         let fits = self.text.len() + line.len() < MAX_OUTPUT_BYTES - NOTICE_RESERVE_BYTES;
@@ -32,8 +32,7 @@ impl OutputBuffer {
         self.lines
     }
 
-    /// The whole text. Notices stand in brackets after an empty line, so they cannot be taken for
-    /// contents.
+    /// The whole text. Notices stand in brackets after an empty line, so that they cannot be taken for contents.
     pub(crate) fn finish(mut self, notices: &[String]) -> String {
         for notice in notices {
             let start = self.text.len();

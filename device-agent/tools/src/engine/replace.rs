@@ -1,10 +1,10 @@
-//! Puts a file in its place in one step: others see the old content or the new one, and never half of either.
+//! Replaces a file in one step: other processes see the old content or the new one, never half of either.
 //!
-//! The new content is written to a temporary file in the same directory and synced; only then it gets its
-//! name. A full disk is therefore noticed before anything changed. See `temporary.rs`.
+//! The new content is written to a temporary file in the same directory and synced; only then it gets its name. A full
+//! disk is therefore noticed before anything changed. See `temporary.rs`.
 //!
-//! A file that exists is compared, content and identity, just before it is replaced. What another program does in the
-//! few microseconds between that and the rename is lost; a file that appears where there was none is never lost.
+//! An existing file is compared, content and identity, just before it is replaced. A write by another program in the
+//! few microseconds until the rename is lost; a file that appears where there was none is never lost.
 
 use std::ffi::OsStr;
 use std::io::{Read, Seek, Write};
@@ -17,7 +17,7 @@ use super::access::AccessError;
 use super::attributes::{self, OriginalFile};
 use super::temporary::TemporaryFile;
 
-/// Replaces a file, which keeps its mode and what else `attributes.rs` names.
+/// Replaces a file. The new one keeps its mode and the attributes that `attributes.rs` names.
 pub(crate) fn replace(
     directory: BorrowedFd<'_>,
     name: &OsStr,
@@ -35,9 +35,9 @@ pub(crate) fn replace(
     temporary.replace(name).map_err(AccessError::writing)
 }
 
-/// Creates a file where there is none; whoever was faster keeps what they made.
+/// Creates a file where there is none; a file that another process created first stays.
 pub(crate) fn create(directory: BorrowedFd<'_>, name: &OsStr, bytes: &[u8]) -> Result<(), AccessError> {
-    // The account's umask decides, as for every new file.
+    // The umask decides, as for every new file.
     let temporary = TemporaryFile::filled(directory, Mode::from_raw_mode(0o666), |mut file| {
         file.write_all(bytes).map_err(AccessError::from_writing)?;
         file.sync_all().map_err(AccessError::from_writing)
@@ -45,7 +45,7 @@ pub(crate) fn create(directory: BorrowedFd<'_>, name: &OsStr, bytes: &[u8]) -> R
     temporary.create(name).map_err(AccessError::writing)
 }
 
-/// Whether the name still leads to this file, and the file says what it said.
+/// Whether the name still leads to this file, and its content is unchanged.
 fn is_unchanged(directory: BorrowedFd<'_>, name: &OsStr, original: &mut OriginalFile) -> Result<bool, AccessError> {
     original.file.rewind()?;
     let mut now = Vec::with_capacity(original.text.len() + 1);

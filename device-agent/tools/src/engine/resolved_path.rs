@@ -1,9 +1,9 @@
-//! Where a path leads, found one name at a time, by handle.
+//! Resolves a path one name at a time, by handle.
 //!
-//! Each step opens one name in the directory that the step before opened, and never follows a link:
-//! a symbolic link is read from its own handle, and its target is walked in the same way. `..` goes back to
-//! the handle that was come from, and there is none before the working directory's own. Every directory on the way is
-//! known by identity, so what the agent keeps for itself is recognised whatever it is called here.
+//! Each step opens one name in the directory that the previous step opened, and never follows a link: a symbolic link
+//! is read from its own handle, and its target is resolved in the same way. `..` returns to the previous handle, and
+//! stops at the working directory. Every directory on the way is identified by device and inode, so the agent's own
+//! files are recognised under any name.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -18,28 +18,28 @@ use rustix::io::Errno;
 use super::access::{AccessError, FileKind};
 use super::workspace::{LinkPolicy, Workspace, open_below, open_in};
 
-/// Symbolic links that one path may go through, as in the kernel.
+/// How many symbolic links one path may go through, as in the kernel.
 const MAX_SYMLINKS: usize = 40;
-/// Bytes of a path, as in the kernel.
+/// The size limit of a path, in bytes, as in the kernel.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// A place in the working directory, whether something is there or not.
+/// A path in the working directory, resolved to handles, whether or not a file exists there.
 #[derive(Debug)]
 pub struct ResolvedPath<'a> {
     workspace: &'a Workspace,
-    /// The directories on the way, each with its name in the one before.
+    /// The directories on the way, each with its name in the previous one.
     way: Vec<(OsString, OwnedFd)>,
     end: PathEnd,
 }
 
-/// What stands at the end of the way.
+/// What exists at the end of the path.
 #[derive(Debug)]
 enum PathEnd {
     /// The last directory itself.
     Directory,
-    /// Something else, by this name in the last directory.
+    /// Another file, by its name in the last directory.
     Other(OsString),
-    /// Nothing: these names would have to be made in the last directory, one in the other.
+    /// A path that does not exist: these names are missing in the last directory, each inside the previous one.
     Nothing(Vec<OsString>),
 }
 
@@ -60,7 +60,7 @@ impl<'a> ResolvedPath<'a> {
                 }
                 _ => {}
             }
-            // NOFOLLOW with PATH gives the handle of a link itself, which this flag does not refuse.
+            // NOFOLLOW with PATH opens a link itself instead of refusing it.
             let here = match open_below(spot.directory(), Path::new(&name), OFlags::PATH | OFlags::NOFOLLOW) {
                 Ok(handle) => handle,
                 Err(Errno::NOENT) => {
@@ -104,7 +104,7 @@ impl<'a> ResolvedPath<'a> {
         }
     }
 
-    /// The path from the working directory, free of links, `.` and `..`; empty for the directory itself.
+    /// The path from the working directory, without links, `.` and `..`; empty for the directory itself.
     pub fn path(&self) -> PathBuf {
         let mut path: PathBuf = self.way.iter().map(|(name, _)| name).collect();
         match &self.end {
@@ -120,18 +120,18 @@ impl<'a> ResolvedPath<'a> {
         self.workspace.root()
     }
 
-    /// The last directory on the way that is there.
+    /// The last existing directory on the way.
     pub(crate) fn directory(&self) -> BorrowedFd<'_> {
         self.way.last().map_or(self.root(), |(_, handle)| handle.as_fd())
     }
 
-    /// The directories on the way, from the working directory on: each with its name in the one before.
+    /// The directories on the way, from the working directory on: each with its name in the previous one.
     pub(crate) fn way(&self) -> impl Iterator<Item = (BorrowedFd<'_>, &OsStr, BorrowedFd<'_>)> {
         let befores = std::iter::once(self.root()).chain(self.way.iter().map(|(_, handle)| handle.as_fd()));
         befores.zip(&self.way).map(|(before, (name, handle))| (before, name.as_os_str(), handle.as_fd()))
     }
 
-    /// The names that are not there yet: directories, and the file's at the end.
+    /// The missing names: directories, and the file's at the end.
     pub(crate) fn missing(&self) -> &[OsString] {
         match &self.end {
             PathEnd::Nothing(names) => names,
@@ -139,7 +139,7 @@ impl<'a> ResolvedPath<'a> {
         }
     }
 
-    /// The name of what is there, in the last directory; `None` for a directory, and where nothing is.
+    /// The file's name in the last directory; `None` for a directory, and for a missing file.
     pub(crate) fn name(&self) -> Option<&OsStr> {
         match &self.end {
             PathEnd::Other(name) => Some(name),
@@ -147,7 +147,7 @@ impl<'a> ResolvedPath<'a> {
         }
     }
 
-    /// Opens the regular file that is there, for reading.
+    /// Opens the regular file at the path for reading.
     pub(crate) fn open_file(&self) -> Result<(File, Metadata), AccessError> {
         match &self.end {
             PathEnd::Directory if self.workspace.is_gone() => Err(AccessError::Gone),
@@ -157,7 +157,7 @@ impl<'a> ResolvedPath<'a> {
         }
     }
 
-    /// Opens the directory that is there, for listing.
+    /// Opens the directory at the path for listing.
     pub(crate) fn open_directory(&self) -> Result<OwnedFd, AccessError> {
         match &self.end {
             PathEnd::Directory => open_below(self.directory(), Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY)
@@ -168,7 +168,7 @@ impl<'a> ResolvedPath<'a> {
     }
 }
 
-/// The names in a path. An empty one, as at the end of `a/`, asks for a directory like `.` does.
+/// The names in a path. An empty one, as at the end of `a/`, means a directory like `.` does.
 fn names(path: &OsStr) -> impl DoubleEndedIterator<Item = OsString> + '_ {
     let name = |name: &[u8]| OsStr::from_bytes(if name.is_empty() { b"." } else { name }).to_owned();
     path.as_bytes().split(|byte| *byte == b'/').map(name)

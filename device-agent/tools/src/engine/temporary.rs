@@ -1,9 +1,9 @@
-//! A new file on its way to its name: written whole and synced, and never left behind.
+//! A new file before it gets its name: written completely and synced, and never left behind.
 //!
-//! It is written without any name where the file system has such files, and gets a temporary one, beside the name that
-//! it shall have, only when it is complete. Elsewhere it has its temporary name from the beginning. In both ways it is
-//! locked as long as it has that name, so what is not locked was left by a kill: the next change in the same directory
-//! removes it. Only plain files whose names are exactly of this form are removed, and nothing behind them is.
+//! Where the file system supports unnamed files, it is written without a name, and gets a temporary one, beside its
+//! final name, only when it is complete. Elsewhere it has its temporary name from the start. In both cases it is locked
+//! while it has that name. An unlocked one was left by a kill, and the next change in the same directory removes it.
+//! Only plain files whose names have exactly this form are removed, and no link is followed.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -20,32 +20,32 @@ use super::workspace::open_below;
 
 const NAME_PREFIX: &str = ".deskgate-";
 const NAME_SUFFIX: &str = ".tmp";
-/// Hexadecimal digits between the two.
+/// How many hexadecimal digits the name has between the two.
 const NAME_DIGITS: usize = 16;
-/// Names looked at for what was left behind: a bound for the time that one change takes in a folder of any size.
+/// How many names are searched for leftovers: a bound on the time of one change in folders of any size.
 const MAX_NAMES_SCANNED: usize = 50_000;
-/// How often another temporary file is made when somebody holds or takes away the one that was made.
+/// How often a new temporary file is tried when another process locks or removes it.
 const MAX_CREATE_ATTEMPTS: usize = 8;
 
-/// A whole file under a temporary name; it is removed again unless it gets another one.
+/// A complete file under a temporary name; it is removed again unless it gets another one.
 #[derive(Debug)]
 pub(crate) struct TemporaryFile<'a> {
     directory: BorrowedFd<'a>,
     name: String,
-    /// Keeps the lock.
+    /// Holds the lock.
     file: File,
     placed: bool,
 }
 
 impl<'a> TemporaryFile<'a> {
-    /// A file that `fill` made complete. It may be called a second time, for a second file.
+    /// A file that `fill` has written completely. `fill` may be called a second time, for a second file.
     pub(crate) fn filled(
         directory: BorrowedFd<'a>,
         mode: Mode,
         fill: impl Fn(&File) -> Result<(), AccessError>,
     ) -> Result<Self, AccessError> {
         sweep(directory);
-        // Whatever it was that kept the first way from being gone to its end: the second shows whether it matters.
+        // The reason why the first way failed does not matter: the second way fails too if it does.
         Self::without_a_name(directory, mode, &fill).or_else(|_| Self::with_a_name(directory, mode, &fill))
     }
 
@@ -59,7 +59,7 @@ impl<'a> TemporaryFile<'a> {
         lock(&file);
         fill(&file)?;
         let name = random_name();
-        // By the link in /proc anybody may name their own file; by its handle only newer kernels allow it.
+        // Any user may link their own file through /proc; by its handle only newer kernels allow it.
         let handle = format!("/proc/self/fd/{}", file.as_raw_fd());
         linkat(CWD, handle, directory, &name, AtFlags::SYMLINK_FOLLOW).map_err(AccessError::writing)?;
         Ok(Self { directory, name, file, placed: false })
@@ -75,7 +75,7 @@ impl<'a> TemporaryFile<'a> {
             let name = random_name();
             let file = rustix::fs::openat(directory, &name, flags, mode).map_err(AccessError::writing)?.into();
             let temporary = Self { directory, name, file, placed: false };
-            // Before it was locked it looked like one that was left behind.
+            // Before it was locked it looked like a leftover.
             if lock(&temporary.file) && temporary.file.metadata()?.nlink() > 0 {
                 fill(&temporary.file)?;
                 return Ok(temporary);
@@ -84,7 +84,7 @@ impl<'a> TemporaryFile<'a> {
         Err(AccessError::Busy)
     }
 
-    /// Gives it the name of a file, which is lost.
+    /// Gives it the name of an existing file, which it replaces.
     pub(crate) fn replace(mut self, name: &OsStr) -> Result<(), Errno> {
         renameat(self.directory, &self.name, self.directory, name)?;
         self.placed = true;
@@ -92,13 +92,13 @@ impl<'a> TemporaryFile<'a> {
         Ok(())
     }
 
-    /// Gives it a name that nothing has; whoever was faster keeps it.
+    /// Gives it an unused name; a file that another process created first stays.
     pub(crate) fn create(mut self, name: &OsStr) -> Result<(), Errno> {
         match rustix::fs::renameat_with(self.directory, &self.name, self.directory, name, RenameFlags::NOREPLACE) {
             Ok(()) => self.placed = true,
             Err(errno) if is_unsupported(errno) => {
                 match linkat(self.directory, &self.name, self.directory, name, AtFlags::empty()) {
-                    // A second name for the same file was as strict, and the first one goes.
+                    // The second name is as exclusive, and the first one is removed.
                     Ok(()) => {}
                     Err(errno) if is_unsupported(errno) => return self.create_by_reserving(name),
                     Err(errno) => return Err(errno),
@@ -110,8 +110,8 @@ impl<'a> TemporaryFile<'a> {
         Ok(())
     }
 
-    /// For file systems with neither: takes the name with an empty file, which nobody has touched when it is replaced.
-    /// Others may see it empty for a moment.
+    /// For file systems without either operation: reserves the name with an empty file, and checks that it is untouched
+    /// when it is replaced. Other processes may see it empty for a moment.
     fn create_by_reserving(self, name: &OsStr) -> Result<(), Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = self.directory;
@@ -160,26 +160,26 @@ fn is_ours(name: &OsStr) -> bool {
     })
 }
 
-/// `false`: somebody else holds it. Where there are no locks, nobody finds a file unlocked either.
+/// `false`: another process holds the lock. Without lock support, no process finds a file unlocked either.
 fn lock(file: &File) -> bool {
     flock(file, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK)
 }
 
-/// Removes what a kill left in a directory. A failure leaves it for the next time.
+/// Removes what a kill left in a directory. After a failure it stays for the next time.
 fn sweep(directory: BorrowedFd<'_>) {
     let names = open_below(directory, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY)
         .map_err(AccessError::reading)
         .and_then(walk::list);
     let Ok(names) = names else { return };
     for name in names.take(MAX_NAMES_SCANNED).filter(|name| is_ours(name)) {
-        // The lock is held until the name is gone: whoever made the file a moment ago sees one or the other.
+        // The lock is held until the name is gone: the process that just created the file sees one or the other.
         if let Some(_locked) = left_behind(directory, &name) {
             let _ = rustix::fs::unlinkat(directory, &name, AtFlags::empty());
         }
     }
 }
 
-/// A plain file that nobody has locked, locked now.
+/// Locks a plain file that no process has locked.
 fn left_behind(directory: BorrowedFd<'_>, name: &OsStr) -> Option<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
     let file = File::from(open_below(directory, Path::new(name), flags).ok()?);
@@ -187,7 +187,7 @@ fn left_behind(directory: BorrowedFd<'_>, name: &OsStr) -> Option<File> {
     (is_plain && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()).then_some(file)
 }
 
-/// Whether a file system has no such operation. PERM is the kernel's word for one without hard links.
+/// Whether the file system lacks this operation. The kernel returns PERM for one without hard links.
 fn is_unsupported(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM)
 }

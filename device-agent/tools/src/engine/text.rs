@@ -1,30 +1,30 @@
-//! Text as models see it, and as it stands in the file: models send line feeds and no byte-order mark.
+//! Text as models see it and as the file has it: models send line feeds and no byte-order mark.
 //!
-//! A file keeps its byte-order mark and the line ends of every line that is not replaced; what is put in
-//! gets the line ends of what it replaces.
+//! A file keeps its byte-order mark and the line ends of every line that is not replaced; new text gets the line ends
+//! of the text it replaces.
 
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
-/// The text of a file, with its line ends as a model sees them.
+/// The text of a file, with line ends as a model sees them.
 #[derive(Debug)]
 pub(crate) struct FileText<'a> {
     original: &'a str,
-    /// Bytes of the byte-order mark.
+    /// The length of the byte-order mark.
     mark: usize,
-    /// With line feeds only.
+    /// The text with line feeds only.
     plain: String,
-    /// Where in `plain` a line feed had a carriage return before it, ascending.
+    /// The positions in `plain` of line feeds after a carriage return, ascending.
     returns: Vec<usize>,
 }
 
 /// Why a replacement was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplaceError {
-    /// The text is not there.
+    /// The text is not in the file.
     Absent,
-    /// It is there so often, and one place was asked for.
+    /// The text occurs this often, and one occurrence was asked for.
     Several(usize),
-    /// The result would be larger than so many bytes.
+    /// The result would be larger than this many bytes.
     TooLarge(usize),
 }
 
@@ -44,8 +44,8 @@ impl<'a> FileText<'a> {
         Self { original, mark: original.len() - body.len(), plain, returns }
     }
 
-    /// Replaces one place, or all, and says how many and in which line the first one is. What would have more than
-    /// `limit` bytes is not made.
+    /// Replaces one occurrence, or all; returns their number and the line of the first one. Refuses a result of more
+    /// than `limit` bytes.
     pub(crate) fn replace(
         &self,
         old: &str,
@@ -64,7 +64,7 @@ impl<'a> FileText<'a> {
         if !all && found > 1 {
             return Err(ReplaceError::Several(found));
         }
-        // Line ends count once: with carriage returns the result may become half as large again, never more.
+        // Line ends count once: carriage returns add at most half of the size.
         if places.len().saturating_mul(new.len()) > limit {
             return Err(ReplaceError::TooLarge(limit));
         }
@@ -81,7 +81,7 @@ impl<'a> FileText<'a> {
         Ok((text, places.len(), line))
     }
 
-    /// The whole content exchanged for another one that a model wrote.
+    /// The file with its whole content replaced by the model's.
     pub(crate) fn exchange(&self, new: &str) -> String {
         // A model that writes carriage returns means them.
         let ends = if new.contains('\r') { new.to_owned() } else { with_ends(new, self.has_returns(0, 0)) };
@@ -89,7 +89,7 @@ impl<'a> FileText<'a> {
         if marked { format!("{BYTE_ORDER_MARK}{ends}") } else { ends }
     }
 
-    /// How often it is there, counting places that overlap: each of them could be the one that was meant.
+    /// The number of occurrences, overlapping ones included: each could be the one that was meant.
     fn count(&self, old: &str) -> usize {
         let step = old.chars().next().map_or(1, char::len_utf8);
         let (mut count, mut from) = (0, 0);
@@ -100,13 +100,13 @@ impl<'a> FileText<'a> {
         count
     }
 
-    /// A part of the plain text as it stands in the file.
+    /// A part of the plain text as it is in the file.
     fn slice(&self, from: usize, to: usize) -> &'a str {
         let place = |at: usize| self.mark + at + self.returns.partition_point(|other| *other < at);
         &self.original[place(from)..place(to)]
     }
 
-    /// Whether lines in this part end with a carriage return; where the part has no line end, most of the file.
+    /// Whether lines in this part end with a carriage return; if the part has no line end, most of the file decides.
     fn has_returns(&self, from: usize, to: usize) -> bool {
         let ends = self.plain[from..to].matches('\n').count();
         let returns =
@@ -118,7 +118,7 @@ impl<'a> FileText<'a> {
     }
 }
 
-/// What a model sent, as the plain text would have it.
+/// The model's text with line feeds only.
 fn plain(sent: &str) -> String {
     sent.strip_prefix(BYTE_ORDER_MARK).unwrap_or(sent).replace("\r\n", "\n")
 }
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn what_is_not_replaced_keeps_every_byte_and_what_is_gets_the_ends_of_its_place() {
         assert_eq!(replaced("\u{feff}a\r\nb\r\nc\r\n", "a\nb", "1\n2\n3"), "\u{feff}1\r\n2\r\n3\r\nc\r\n");
-        // Both kinds of ends, a lone carriage return, and an end that is not there.
+        // Both kinds of line ends, a lone carriage return, and a missing line end.
         assert_eq!(replaced("a\r\nb\nc\rd\r\ne", "b\nc", "x\ny"), "a\r\nx\ny\rd\r\ne");
         assert_eq!(replaced("a\r\nb\nc", "a\nb", "q"), "q\nc");
         assert_eq!(replaced("a\r\nb\r\n", "\nb", "\nB"), "a\r\nB\r\n");

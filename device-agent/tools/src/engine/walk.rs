@@ -1,9 +1,8 @@
 //! Walks the working directory by handle, as ripgrep would: hidden and ignored names are skipped.
 //!
 //! Every directory and every ignore file is opened from the working directory's own handle, every file from its
-//! directory's, and no symbolic link is followed anywhere on the way. A directory that becomes a link during the walk
-//! is therefore skipped, not entered. As many threads as the computer runs at once share the work, so files come in
-//! no order; who needs one sorts what was found.
+//! directory's, and no symbolic link is followed. A directory that becomes a link during the walk is therefore skipped.
+//! One thread for each processor shares the work, so files come in no order; callers that need one sort the results.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, OsStr, OsString};
@@ -21,24 +20,24 @@ use super::ignore_rules::IgnoreRules;
 use super::workspace::{LinkPolicy, Workspace, open_below, open_in};
 use crate::engine::access::AccessError;
 
-/// Names looked at in one walk: a bound for time and memory in folders of any size.
+/// At most this many names are visited in one walk: a bound on time and memory in folders of any size.
 const MAX_ENTRIES: usize = 1_000_000;
-/// Files of one directory that one thread visits in a row; the rest is work for others.
+/// How many files of one directory one thread visits in a row; the rest is queued for others.
 const FILES_PER_TASK: usize = 256;
-/// More threads only wait for each other.
+/// More threads would only wait for each other.
 const MAX_WALK_THREADS: usize = 8;
 
-/// What a walk could not do.
+/// What a walk had to leave out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WalkSummary {
-    /// Directories that could not be listed.
+    /// How many directories could not be listed.
     pub(crate) unreadable: usize,
     /// Whether it ended at its limit of names.
     pub(crate) cut: bool,
 }
 
 impl WalkSummary {
-    /// What the model has to know about the walk.
+    /// The notices about the walk, for the model.
     pub(crate) fn notices(self) -> Vec<String> {
         let mut notices = Vec::new();
         if self.unreadable > 0 {
@@ -51,17 +50,17 @@ impl WalkSummary {
     }
 }
 
-/// A regular file that a walk came to.
+/// A regular file that a walk found.
 pub(crate) struct FoundFile<'a> {
     workspace: &'a Workspace,
     directory: BorrowedFd<'a>,
     name: &'a OsStr,
-    /// From the working directory.
+    /// Relative to the working directory.
     pub(crate) path: &'a Path,
 }
 
 impl FoundFile<'_> {
-    /// Opens it. It may have become something else since it was listed.
+    /// Opens the file. It may have become something else since it was listed.
     pub(crate) fn open(&self) -> Result<(File, Metadata), AccessError> {
         open_in(self.workspace, self.directory, Path::new(self.name))
     }
@@ -74,20 +73,20 @@ impl FoundFile<'_> {
     }
 }
 
-/// What one thread of a walk does with the files it comes to.
+/// What one thread of a walk does with the files.
 pub(crate) trait FileVisitor: Send {
-    /// Whether this path is still of interest, which is asked of directories and of files.
+    /// Whether this path, of a directory or a file, is still of interest.
     fn wants(&self, _path: &Path) -> bool {
         true
     }
 
-    /// A file. An error ends the whole walk.
+    /// Visits a file. An error ends the whole walk.
     fn visit(&mut self, found: &FoundFile<'_>) -> Result<(), AccessError>;
 }
 
-/// Visits every regular file under `base`, which is relative to the working directory and free of
-/// `.` and `..`. `hidden` says whether names with a leading dot count; `.git` never does. Each thread
-/// works with a visitor of its own; all of them are given back.
+/// Visits every regular file under `base`, which is relative to the working directory and free of `.` and `..`.
+/// `hidden` includes names with a leading dot, but never `.git`. Each thread has its own visitor; all visitors are
+/// returned.
 pub(crate) fn walk<V: FileVisitor>(
     workspace: &Workspace,
     base: &Path,
@@ -106,7 +105,7 @@ pub(crate) fn walk<V: FileVisitor>(
         let (ours, others) = visitors.split_at_mut(1);
         let walk = &walk;
         for other in others {
-            // Where there may be no more threads, those that are there do the work.
+            // If no more threads can be started, the existing ones do the work.
             let _ = std::thread::Builder::new().spawn_scoped(scope, move || walk.work(other));
         }
         ours.iter_mut().for_each(|visitor| walk.work(visitor));
@@ -130,7 +129,7 @@ struct Walk<'a> {
     more: Condvar,
 }
 
-/// What the threads share. The last work that was added is done first, so few directories wait.
+/// The state that the threads share. The newest task is done first, so few directories wait.
 #[derive(Default)]
 struct WalkQueue {
     pending: VecDeque<WalkTask>,
@@ -142,7 +141,7 @@ struct WalkQueue {
 enum WalkTask {
     Directory {
         path: PathBuf,
-        /// Open already, for the first one only: handles are few.
+        /// Opened already, for the first one only: handles are scarce.
         handle: Option<OwnedFd>,
         above: Option<Arc<IgnoreRules>>,
     },
@@ -152,7 +151,7 @@ enum WalkTask {
 
 impl Walk<'_> {
     fn lock(&self) -> std::sync::MutexGuard<'_, WalkQueue> {
-        // A panic of one thread is passed on by the scope; the others may end as usual.
+        // The scope passes on the panic of a thread; the others may end normally.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -169,7 +168,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Waits until there is work, or until there will be none.
+    /// Waits for a task; `None` when the walk is done.
     fn next(&self) -> Option<WalkTask> {
         let mut shared = self.lock();
         loop {
@@ -207,7 +206,7 @@ impl Walk<'_> {
                 self.lock().walked.unreadable += 1;
                 return Ok(());
             }
-            // It was removed, turned into a link since it was listed, or is the agent's own.
+            // The directory was removed, became a link since it was listed, or is the agent's own.
             Err(_) if !self.workspace.is_gone() => return Ok(()),
             Err(_) => return Err(AccessError::Gone),
         };
@@ -235,7 +234,7 @@ impl Walk<'_> {
         self.files(&handle, first, visitor)
     }
 
-    /// From the working directory's handle, through no link. The directories on the way were looked at before.
+    /// Opened from the working directory's handle, through no link. The directories on the way were checked before.
     fn open(&self, path: &Path) -> Result<OwnedFd, AccessError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let handle = open_below(self.workspace.root(), path, flags).map_err(AccessError::reading)?;
@@ -289,7 +288,7 @@ impl Walk<'_> {
     }
 }
 
-/// A thread at work; others wait for what it may add.
+/// A busy thread; others wait for the tasks it may add.
 struct BusyGuard<'a, 'b>(&'a Walk<'b>);
 
 impl Drop for BusyGuard<'_, '_> {
@@ -316,7 +315,7 @@ pub(crate) fn list(handle: OwnedFd) -> Result<impl Iterator<Item = OsString>, Ac
     Ok(names.filter(|name| name != "." && name != ".."))
 }
 
-/// Some file systems do not say in the listing what an entry is.
+/// Some file systems do not give an entry's type in the listing.
 fn kind_of(directory: &OwnedFd, name: &CStr, listed: FileType) -> FileType {
     if listed != FileType::Unknown {
         return listed;

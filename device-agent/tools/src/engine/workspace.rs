@@ -1,17 +1,17 @@
 //! Confinement: every access starts at one directory handle and is resolved by the kernel.
 //!
-//! The working directory is opened once for a run. Each path after that is resolved from this handle,
-//! one name at a time, by `openat2` with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`: see `spot.rs`.
-//! So the kernel itself refuses to leave, and a swap between check and use finds no gap: what was checked
-//! is the handle that is used. Strings are compared for one thing only, to turn an absolute path that a
-//! model sent into a relative one; what that path may reach is still decided by handle.
+//! The working directory is opened once for a run. Each path is resolved from this handle, one name at a time, by
+//! `openat2` with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`: see `resolved_path.rs`. So the kernel itself refuses to
+//! leave the directory, and a swap between check and use has no effect: the checked handle is the one that is used.
+//! Strings are compared for one purpose only: to turn an absolute path from a model into a relative one. What that path
+//! may reach is still decided by handle.
 //!
-//! What this does not promise:
+//! Limits of this:
 //! - An absolute symbolic link is refused even if it points inside: it starts at `/`, which is outside.
-//! - A hard link to a file elsewhere cannot be told from the file itself and is readable. Whoever
-//!   could make it had that file already. Tools that change a file look at its link count first.
-//! - A directory that somebody moves out of the working directory at the very moment in which a file in it is
-//!   replaced takes the new file along. Whoever can do this can write there without our help.
+//! - A hard link to a file elsewhere cannot be distinguished from the file itself and is readable. The user who made it
+//!   had that file already. Tools that change a file check its link count first.
+//! - A directory that another process moves out of the working directory at the moment in which a file in it is
+//!   replaced takes the new file along. That process could write there anyway.
 
 use std::fs::{File, Metadata};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,33 +27,33 @@ pub use super::access::{AccessError, FileKind};
 use super::guard::WorkspaceGuard;
 use super::resolved_path::ResolvedPath;
 
-/// How often an access is tried again when a signal came in the middle of it.
+/// How often an access is tried again after a signal interrupted it.
 const MAX_OPEN_ATTEMPTS: usize = 64;
 
-/// Why a working directory cannot be used at all.
+/// Why a working directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkspaceError {
-    /// Nothing is there.
+    /// The path does not exist.
     #[error("the working directory does not exist")]
     Missing,
-    /// A file or something else is there.
+    /// The path is not a directory.
     #[error("the working directory is not a directory")]
     NotADirectory,
-    /// The agent's account may not list it.
+    /// The agent's user may not list it.
     #[error("the working directory is not readable for the account that the agent runs as")]
     NotReadable,
-    /// It is where the agent keeps its keys.
+    /// It is the folder in which the agent keeps its keys.
     #[error("the working directory is the agent's own folder, or lies in it")]
     Own,
-    /// The service protects places in words that are no patterns.
+    /// The service's protected patterns are not valid.
     #[error("the protected places: {0}")]
     Protected(String),
-    /// The kernel cannot confine accesses; we never work unconfined.
+    /// The kernel cannot confine accesses; tools never work unconfined.
     #[error(
         "this kernel cannot confine file access: `openat2` is needed (Linux 5.6 or newer, not blocked by a sandbox)"
     )]
     Unsupported,
-    /// Anything else.
+    /// Any other error of the system.
     #[error("the working directory cannot be opened: {0}")]
     Io(std::io::Error),
 }
@@ -71,21 +71,21 @@ impl From<Errno> for WorkspaceError {
     }
 }
 
-/// Whether symbolic links are followed as long as they stay inside.
+/// Whether symbolic links are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkPolicy {
     /// Relative links that stay inside are followed.
     Inside,
-    /// None is followed.
+    /// No link is followed.
     Refused,
 }
 
-/// Where tools work, and what they leave alone there.
+/// The working directory of a run's tools, and what they must not touch there.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkspaceOptions<'a> {
     /// The working directory.
     pub directory: &'a Path,
-    /// The agent's own folder: neither read nor changed, wherever it is and by whatever way it is reached.
+    /// The agent's own folder: neither read nor changed, wherever it is and by whatever path it is reached.
     pub own_folder: &'a Path,
     /// What the service's owner protects from change; see [`deskgate_definition::ProtectedPaths`].
     pub protected: &'a [String],
@@ -103,7 +103,10 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// Opens a working directory and proves that it can be listed and that the kernel confines.
+    /// Opens a working directory, and verifies that it can be listed and that the kernel confines accesses.
+    ///
+    /// # Errors
+    /// Why the directory cannot be used.
     pub fn open(ground: WorkspaceOptions<'_>) -> Result<Self, WorkspaceError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(ground.directory, flags, Mode::empty())?;
@@ -112,23 +115,23 @@ impl Workspace {
         Ok(Self { root, path: ground.directory.to_owned(), guard, hidden: HiddenPaths::default() })
     }
 
-    /// The same directory for a tool that never sees some places of it, by whatever way they are reached.
+    /// The same directory for a tool from which some paths are hidden, however they are reached.
     pub fn with_hidden(&self, hidden: HiddenPaths) -> Result<Self, WorkspaceError> {
         let root = self.root.try_clone().map_err(WorkspaceError::Io)?;
         Ok(Self { root, path: self.path.clone(), guard: self.guard.clone(), hidden })
     }
 
-    /// Whether a place, relative to the directory and free of links, is one of those.
+    /// Whether a path, relative to the directory and free of links, is hidden.
     pub(crate) fn hides(&self, place: &Path) -> bool {
         self.hidden.covers(place)
     }
 
-    /// The path that the directory was opened by. For display only.
+    /// The path by which the directory was opened. For display only.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory itself.
+    /// The handle of the directory.
     pub fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
@@ -137,8 +140,8 @@ impl Workspace {
         &self.guard
     }
 
-    /// Turns a path that a model sent into one to resolve from the working directory. This decides
-    /// nothing about where the path may lead, except that an absolute path elsewhere is outside.
+    /// Turns a model's path into one relative to the working directory. This does not decide where the path may lead,
+    /// except that an absolute path elsewhere is refused.
     pub fn relative(&self, given: &str) -> Result<PathBuf, AccessError> {
         if given.contains('\0') {
             return Err(AccessError::Nul);
@@ -146,7 +149,7 @@ impl Workspace {
         let path = Path::new(given);
         let below = if path.is_absolute() {
             let below = path.strip_prefix(&self.path).map_err(|_| AccessError::Outside)?;
-            // What asks for a directory goes on asking for one.
+            // A path that names a directory must still name one.
             if given.ends_with('/') { below.join(".") } else { below.to_owned() }
         } else {
             path.to_owned()
@@ -154,8 +157,8 @@ impl Workspace {
         Ok(if below.as_os_str().is_empty() { PathBuf::from(".") } else { below })
     }
 
-    /// Like [`Self::relative`], for a place that is reached without any symbolic link: `.` and `..` are
-    /// resolved in the text, which is exact then.
+    /// Like [`Self::relative`], for a path without any symbolic link: `.` and `..` are resolved in the text, which is
+    /// exact then.
     pub fn relative_without_links(&self, given: &str) -> Result<PathBuf, AccessError> {
         let mut plain = PathBuf::new();
         for component in self.relative(given)?.components() {
@@ -169,31 +172,39 @@ impl Workspace {
         Ok(plain)
     }
 
-    /// Follows a path to the place that it names now.
+    /// Resolves a path as it is now.
+    ///
+    /// # Errors
+    /// Why the path was refused.
     pub fn find(&self, relative: &Path, links: LinkPolicy) -> Result<ResolvedPath<'_>, AccessError> {
         let spot = ResolvedPath::find(self, relative, links)?;
         if !self.hidden.is_empty() && self.hides(&spot.path()) { Err(AccessError::Hidden) } else { Ok(spot) }
     }
 
-    /// Opens a regular file for reading. A pipe, a device or a socket is refused without waiting
-    /// for its other end.
+    /// Opens a regular file for reading. A pipe, a device or a socket is refused without waiting for its other end.
+    ///
+    /// # Errors
+    /// Why the access was refused or failed.
     pub fn open_file(&self, relative: &Path, links: LinkPolicy) -> Result<(File, Metadata), AccessError> {
         self.find(relative, links)?.open_file()
     }
 
     /// Opens a directory for listing.
+    ///
+    /// # Errors
+    /// Why the access was refused or failed.
     pub fn open_directory(&self, relative: &Path, links: LinkPolicy) -> Result<OwnedFd, AccessError> {
         self.find(relative, links)?.open_directory()
     }
 
     /// Whether the working directory was removed.
     pub fn is_gone(&self) -> bool {
-        // A removed directory has no name left; its handle still works and finds nothing.
+        // A removed directory has no name left; its handle still works and finds no files.
         rustix::fs::fstat(&self.root).is_ok_and(|stat| stat.st_nlink == 0)
     }
 }
 
-/// The one place where a path meets the kernel: beneath a directory, and through no link of any kind.
+/// The only place where a path is passed to the kernel: resolved beneath a directory, through no link of any kind.
 pub(crate) fn open_below(directory: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     let mut attempt = 1;
@@ -211,7 +222,7 @@ pub(crate) fn open_in(
     directory: impl AsFd,
     name: &Path,
 ) -> Result<(File, Metadata), AccessError> {
-    // NONBLOCK: opening a pipe would wait for a writer. It means nothing for regular files.
+    // NONBLOCK: opening a pipe would wait for a writer. It has no effect on regular files.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(open_below(directory, name, flags).map_err(AccessError::reading)?);
     let metadata = file.metadata()?;

@@ -1,8 +1,8 @@
-//! What bubblewrap is told: the file system, namespaces and environment that a command sees.
+//! Bubblewrap's arguments: the file system, namespaces and environment of a command.
 //!
-//! The order matters: a later mount lies over an earlier one. Bubblewrap follows links on the way to where it mounts, and
-//! a command could put one there for the next sandbox, or move a folder away with what is protected in it. But nobody
-//! renames or removes what something is mounted on. So every folder on the way to a mount is mounted onto itself.
+//! The order matters: a later mount covers an earlier one. Bubblewrap follows links on the way to a mount point, and a
+//! command could put one there for the next sandbox, or move a folder away with its protected content. But a mount
+//! point cannot be renamed or removed. So every folder on the way to a mount is mounted onto itself.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,10 +12,10 @@ use deskgate_definition::Network;
 
 use super::protected::ProtectedPlace;
 
-/// Folders of programs and libraries. Where one is a link into another, as on merged systems, it stays a link.
+/// Folders of programs and libraries. A link between them, as on merged systems, stays a link.
 const SYSTEM_FOLDERS: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
-/// What programs need of `/etc`, and nobody has to hide. Everything else there is not visible: shadow files, host keys,
+/// The entries of `/etc` that programs need and that hold no secrets. The rest is not visible: shadow files, host keys,
 /// private keys, passwords of services.
 #[rustfmt::skip]
 const ETC_ENTRIES: [&str; 34] = [
@@ -26,10 +26,10 @@ const ETC_ENTRIES: [&str; 34] = [
     "services", "ssl/certs", "ssl/openssl.cnf", "terminfo",
 ];
 
-/// Beginnings of further names there: settings of language versions.
+/// Prefixes of further names there: settings of language versions.
 const ETC_PREFIXES: [&str; 2] = ["java-", "python3"];
 
-/// The environment of a command, all of it.
+/// The complete environment of a command.
 const COMMAND_ENVIRONMENT: [(&str, &str); 8] = [
     ("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"),
     ("HOME", "/tmp"),
@@ -41,33 +41,33 @@ const COMMAND_ENVIRONMENT: [(&str, &str); 8] = [
     ("TERM", "dumb"),
 ];
 
-/// Where a command sees the private temporary folder.
+/// The path at which a command sees the private temporary folder.
 pub(super) const TMP_PATH: &str = "/tmp";
 
-/// The user and group that a command sees itself as, whoever the agent runs as.
+/// The user and group that a command sees as its own, whichever user runs the agent.
 const SANDBOX_UID: &str = "1000";
 
-/// The bytes that programs may put into `/dev/shm`, which is memory.
+/// The size limit of `/dev/shm`, which is memory, in bytes.
 const SHM_BYTES: &str = "67108864";
 
 /// The first descriptor that bubblewrap gets; the others follow.
 pub(super) const FIRST_DESCRIPTOR: usize = 3;
 
-/// The arguments, with the handles they speak of, in the order of their numbers.
+/// The arguments, with the handles they refer to, in the order of their numbers.
 pub(super) struct BwrapArguments<'a> {
     pub(super) list: Vec<OsString>,
     pub(super) handles: Vec<BorrowedFd<'a>>,
 }
 
-/// What a sandbox is made of.
+/// The parts of a sandbox.
 pub(super) struct SandboxParts<'a> {
-    /// The path that the working directory has, outside and inside.
+    /// The path of the working directory, outside and inside.
     pub(super) at: &'a Path,
     pub(super) working_directory: BorrowedFd<'a>,
     pub(super) tmp: BorrowedFd<'a>,
-    /// The folders in `tmp` on the way to the working directory, each before those in it.
+    /// The folders in `tmp` on the way to the working directory, outer ones first.
     pub(super) way: &'a [ProtectedPlace],
-    /// The folders in the working directory on the way to what is protected, each before those in it.
+    /// The folders in the working directory on the way to protected paths, outer ones first.
     pub(super) folders: &'a [ProtectedPlace],
     pub(super) protected: [&'a [ProtectedPlace]; 2],
     pub(super) filter: BorrowedFd<'a>,
@@ -75,7 +75,7 @@ pub(super) struct SandboxParts<'a> {
 }
 
 impl<'a> BwrapArguments<'a> {
-    /// Everything up to the command.
+    /// All arguments before the command.
     pub(super) fn new(parts: &SandboxParts<'a>) -> Self {
         let mut arguments = Self { list: Vec::new(), handles: Vec::new() };
         arguments.namespaces(parts.network);
@@ -85,7 +85,7 @@ impl<'a> BwrapArguments<'a> {
         arguments.mount("--bind-fd", parts.working_directory, parts.at);
         arguments.mount_all("--bind-fd", parts.folders, parts.at);
         arguments.mount_all("--ro-bind-fd", parts.protected.into_iter().flatten(), parts.at);
-        // Last, so that what lies on it can be mounted: the root itself is memory without a bound.
+        // Last, because mounting needs it writable: the root itself is memory without a bound.
         arguments.add(["--remount-ro", "/"]);
         arguments.add([OsStr::new("--chdir"), parts.at.as_os_str()]);
         let filter = arguments.descriptor(parts.filter);
@@ -124,7 +124,7 @@ impl<'a> BwrapArguments<'a> {
         for path in settings() {
             self.add(["--ro-bind-try", &path, &path]);
         }
-        // Read-only: an agent that runs as root owns the kernel's settings there, whatever its commands may not do.
+        // Read-only: for an agent that runs as root, the kernel's settings there would be writable.
         self.add(["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]);
         self.add(["--size", SHM_BYTES, "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]);
     }
@@ -157,8 +157,8 @@ fn settings() -> Vec<String> {
     ETC_ENTRIES.into_iter().map(str::to_owned).chain(versions).map(|name| format!("/etc/{name}")).collect()
 }
 
-/// Whether a working directory can have its own path inside: it must not hide what a command needs, nor lie where
-/// the kernel shows its own things.
+/// Whether a working directory can be mounted at its own path inside: it must not cover what a command needs, nor be on
+/// a file system of the kernel.
 pub(super) fn has_a_place(working_directory: &Path) -> bool {
     let covers = |part: &&str| Path::new(part).starts_with(working_directory);
     let lies_in = |part: &&str| working_directory.starts_with(part);

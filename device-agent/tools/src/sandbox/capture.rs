@@ -1,11 +1,11 @@
-//! What a command prints, in bounded memory: the beginning and the end are kept.
+//! Captures a command's output in bounded memory: the beginning and the end are kept.
 
 use std::collections::VecDeque;
 
-/// Bytes that are kept of the beginning, and as many of the end.
+/// How many bytes of the beginning, and of the end, are kept.
 const KEPT_BYTES_PER_END: usize = 31 * 1024;
 
-/// Bytes in the order they came.
+/// The output in order of arrival.
 #[derive(Debug, Default)]
 pub struct Capture {
     head: Vec<u8>,
@@ -14,7 +14,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Takes more.
+    /// Adds output.
     pub(super) fn take(&mut self, bytes: &[u8]) {
         let (head, rest) = bytes.split_at(bytes.len().min(KEPT_BYTES_PER_END - self.head.len()));
         self.head.extend_from_slice(head);
@@ -24,8 +24,8 @@ impl Capture {
         self.left_out += over as u64;
     }
 
-    /// Text that is safe to show: UTF-8, with a question mark for each byte that is none and for each control
-    /// character that would move a cursor. Says how much was left out.
+    /// Text that is safe to show: UTF-8, with a question mark for each invalid byte and for each control character that
+    /// would move a cursor. A notice gives the size of a gap.
     pub fn text(mut self) -> String {
         let mut text = safe(&self.head);
         if self.left_out > 0 {

@@ -1,15 +1,15 @@
-//! A control group for one command: the kernel's own bounds for a whole tree of processes.
+//! A control group for one command: the kernel's own bounds for a whole process tree.
 //!
-//! Made where this user may make one: below the agent's own group or one of those above it, in the unified
-//! hierarchy, when it hands out the controllers `pids` and `memory` (a desktop's systemd does); else in the old
-//! hierarchy of `pids`, which only root may change.
+//! Created where this user may create one: below the agent's own group or one above it, in the unified hierarchy, if it
+//! delegates the controllers `pids` and `memory` (a desktop's systemd does); else in the old hierarchy of `pids`, which
+//! only root may change.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::limits::CommandLimits;
 
-/// A group of its own, removed when it is dropped. By then its processes must have ended.
+/// A group of its own, removed on drop. By then its processes must have ended.
 #[derive(Debug)]
 pub(super) struct ControlGroup {
     folder: PathBuf,
@@ -18,7 +18,7 @@ pub(super) struct ControlGroup {
 }
 
 impl ControlGroup {
-    /// A new, empty group with these limits; `None` where none can be made.
+    /// A new, empty group with these limits; `None` if it cannot be created.
     pub(super) fn make(limits: &CommandLimits) -> Option<Self> {
         let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -40,13 +40,13 @@ impl ControlGroup {
         set("pids.max", limits.processes).ok()?;
         if memory {
             set("memory.max", limits.memory).ok()?;
-            // Not every kernel counts what was swapped out; then it has no such file.
+            // A kernel without swap accounting has no such file.
             let _ = set("memory.swap.max", 0);
         }
         Some(group)
     }
 
-    /// Moves a process into the group. What it starts from then on is born there.
+    /// Moves a process into the group. Its later children start in the group.
     pub(super) fn take(&self, pid: i32) -> std::io::Result<()> {
         std::fs::write(self.folder.join("cgroup.procs"), pid.to_string())
     }
@@ -60,7 +60,7 @@ impl Drop for ControlGroup {
 
 const GROUP_NAME_PREFIX: &str = "deskgate-";
 
-/// Groups of agents that were killed. The system removes no group that has a process.
+/// Removes the groups of killed agents. The system refuses for a group with a process.
 fn remove_left(parent: &Path) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -91,7 +91,7 @@ fn is_pids(list: &str) -> bool {
     list.split(',').any(|word| word == "pids")
 }
 
-/// Where a hierarchy is mounted, and the folder of a group in it. See proc_pid_mountinfo(5).
+/// The mount point of a hierarchy, and the folder of a group in it. See proc_pid_mountinfo(5).
 fn place(group: &str, mounts: &str, fits: impl Fn(&str, &str) -> bool) -> Option<(PathBuf, PathBuf)> {
     mounts.lines().find_map(|line| {
         let (front, back) = line.split_once(" - ")?;

@@ -1,4 +1,4 @@
-//! One command from its beginning to the end of everything it has started.
+//! Supervises one command, from its start to the end of every process it has started.
 
 use std::io::{ErrorKind, PipeReader, Read};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -18,39 +18,39 @@ use super::tree;
 
 /// How long a stop may go unnoticed.
 const STOP_POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// How often memory and disk are looked at.
+/// How often memory and disk are checked.
 const LIMIT_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Killed processes end at once, unless a file system hangs.
+/// How long killed processes may take to end; they end at once, unless a file system hangs.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandEnd {
-    /// By itself, or by a signal that it got inside.
+    /// By itself, or by a signal from inside.
     Finished(ExitStatus),
-    /// We ended it.
+    /// The agent ended it.
     Ended(KillReason),
 }
 
-/// Why we ended a command.
+/// Why the agent ended a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KillReason {
     /// The run was stopped.
     Stopped,
     /// Its time was over.
     Time,
-    /// Its processes had too much memory together.
+    /// Its processes together used too much memory.
     Memory,
     /// A disk it writes to was nearly full.
     Disk,
 }
 
-/// What holds a command to its limits.
+/// The limits of a command.
 pub(super) struct CommandBounds<'a> {
     pub(super) limits: &'a CommandLimits,
     pub(super) until: Instant,
     pub(super) stop: &'a CancellationToken,
-    /// Whether memory must be looked at, because no control group bounds it.
+    /// Whether memory must be polled, because no control group bounds it.
     pub(super) watch_memory: bool,
     /// Folders on the disks that it writes to.
     pub(super) disks: [BorrowedFd<'a>; 2],
@@ -70,7 +70,7 @@ impl CommandBounds<'_> {
     }
 }
 
-/// Sees a command through. When this returns, nothing that it started is there any more.
+/// Supervises a command. When this returns, every process that it started has ended.
 pub(super) fn supervise(
     launched: LaunchedSandbox,
     bounds: &CommandBounds<'_>,
@@ -81,10 +81,10 @@ pub(super) fn supervise(
     Ok((std::mem::take(&mut sandbox.capture), ending?))
 }
 
-/// A running sandbox; it ends with this value, whatever happens.
+/// A running sandbox; dropping it ends the sandbox.
 struct RunningSandbox {
     launched: LaunchedSandbox,
-    /// Of bubblewrap, to wait for its end.
+    /// A handle of bubblewrap, to wait for its end.
     handle: OwnedFd,
     capture: Capture,
 }
@@ -116,7 +116,7 @@ impl RunningSandbox {
                     let look = looked.elapsed() >= LIMIT_CHECK_INTERVAL;
                     looked = if look { Instant::now() } else { looked };
                     if let Some(reason) = bounds.broken(self.root(), look) {
-                        // What eats memory or disk gets no time to eat more.
+                        // A command that exhausts memory or disk gets no grace time.
                         if matches!(reason, KillReason::Memory | KillReason::Disk) {
                             return Ok(CommandEnd::Ended(reason));
                         }
@@ -133,7 +133,7 @@ impl RunningSandbox {
     fn wait(&self, open: bool) -> std::io::Result<()> {
         let end = PollFd::new(&self.handle, PollFlags::IN);
         let more = PollFd::new(&self.launched.output, PollFlags::IN);
-        // A pipe that everybody closed would be ready for ever.
+        // A pipe that every writer has closed would be ready forever.
         let mut both = [end, more];
         let watched = if open { &mut both[..] } else { &mut both[..1] };
         match poll(watched, Some(&STOP_POLL_INTERVAL)) {
@@ -142,13 +142,13 @@ impl RunningSandbox {
         }
     }
 
-    /// Takes what is there, a bounded part of it, so that a flood does not keep from looking at the clock. Whether
-    /// more may come.
+    /// Reads the available output, at most a bounded part, so that a flood does not delay the time checks. Returns
+    /// whether more may come.
     fn read(&mut self) -> std::io::Result<bool> {
         read(&mut self.launched.output, &mut self.capture)
     }
 
-    /// Kills what is left and waits until it is gone, and takes the last of the output.
+    /// Kills the remaining processes, waits for their end, and reads the last output.
     fn end(&mut self) -> std::io::Result<()> {
         let _ = pidfd_send_signal(&self.launched.first, Signal::KILL);
         let _ = self.launched.bwrap.kill();
@@ -158,7 +158,7 @@ impl RunningSandbox {
         if gone.is_ok_and(|ready| ready == 0) {
             tracing::warn!("processes of a command do not end after they were killed: a file system may hang");
         }
-        // Nobody writes any more: at most what the pipe holds is left.
+        // All writers have ended: at most the content of the pipe is left.
         self.read()?;
         Ok(())
     }
@@ -172,7 +172,7 @@ impl Drop for RunningSandbox {
     }
 }
 
-/// As much as a pipe holds by default.
+/// The default size of a pipe.
 const PIPE_BYTES: usize = 64 * 1024;
 
 fn read(output: &mut PipeReader, capture: &mut Capture) -> std::io::Result<bool> {

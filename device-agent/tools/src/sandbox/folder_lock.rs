@@ -1,7 +1,7 @@
-//! One command at a time in a folder, and in folders that lie in each other.
+//! A lock that lets one command at a time work in a folder and in the folders above and below it.
 //!
-//! Bubblewrap follows links where it mounts. No command of the sandbox that is being made runs yet; one of another run could,
-//! in the same files, and exchange a folder for a link at that very moment.
+//! Bubblewrap follows links where it mounts. The new sandbox's own commands do not run yet, but one of another run in
+//! the same files could replace a folder by a link at that moment.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,17 +18,17 @@ const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// A folder and all above it: the device and inode of each.
 type FolderChain = Vec<(u64, u64)>;
 
-/// Where commands work at this moment.
+/// The folders in which commands work now.
 static LOCKED_FOLDERS: Mutex<Vec<FolderChain>> = Mutex::new(Vec::new());
 static FOLDER_RELEASED: Condvar = Condvar::new();
 
-/// The turn of one command. It ends with this value.
+/// The lock of one command. Dropping it releases it.
 pub(super) struct FolderLock {
     way: FolderChain,
 }
 
 impl FolderLock {
-    /// Waits until no command works in the folder, in one above or in one below. `None`: it was stopped before.
+    /// Waits until no command works in the folder, in one above or in one below. `None`: it was stopped first.
     pub(super) fn take(
         folder: BorrowedFd<'_>,
         time: Duration,

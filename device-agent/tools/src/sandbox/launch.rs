@@ -1,12 +1,12 @@
-//! Starting a sandbox, up to the moment in which its command may begin.
+//! Starts a sandbox, up to the moment in which its command may begin.
 //!
-//! Two shells have a few lines each to say, and the command is in neither of them:
+//! Two shells run a few lines each; neither contains the command:
 //!
-//! - Outside, one closes every descriptor that the agent might have inherited, and opens those that bubblewrap gets, out
-//!   of the agent's own: a handle, and never again a path. Then it becomes bubblewrap.
-//! - Inside, one says that the sandbox stands and waits for a line. Until that comes the agent moves everything into
-//!   the control group, and bubblewrap has asked the kernel to be killed with the agent; if the agent dies
-//!   before, the line never comes. Then it becomes the command.
+//! - The outer one closes every descriptor that the agent might have inherited, and opens those for bubblewrap from the
+//!   agent's own: a handle, never a path. Then it becomes bubblewrap.
+//! - The inner one reports that the sandbox is ready and waits for a line. Meanwhile the agent moves everything into
+//!   the control group, and bubblewrap has asked the kernel to be killed with the agent; if the agent dies before, the
+//!   line never comes. Then it becomes the command.
 
 use std::io::{PipeReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -21,7 +21,7 @@ use super::limits::CommandLimits;
 use super::program::SandboxPrograms;
 use super::{SandboxError, tree};
 
-/// How long a sandbox may take to stand. It takes some 20 ms.
+/// How long a sandbox may take to be ready. It takes some 20 ms.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
 const OUTER_SCRIPT: &str = r#"
@@ -44,15 +44,15 @@ const INNER_SCRIPT: &str = "echo ready; read -r go || exit 125; exec \"$@\" </de
 
 /// A sandbox in which a command may begin or has begun.
 pub(super) struct LaunchedSandbox {
-    /// Bubblewrap, outside. It ends with the command's status, and the sandbox with it.
+    /// The bubblewrap process, outside. It ends with the command's status, and the sandbox with it.
     pub(super) bwrap: Child,
     /// The first process inside. When it ends, every other one has ended.
     pub(super) first: OwnedFd,
-    /// What is printed inside, both streams in their order.
+    /// The output of both streams, in order.
     pub(super) output: PipeReader,
 }
 
-/// Makes a sandbox and lets `command` begin in it.
+/// Creates a sandbox and starts `command` in it.
 pub(super) fn launch(
     programs: &SandboxPrograms,
     arguments: BwrapArguments<'_>,
@@ -89,7 +89,7 @@ fn begin(bwrap: &mut Child, output: &mut PipeReader, group: Option<&ControlGroup
     let inside = tree::descendants(root);
     let first = inside.first().copied().and_then(tree::hold).ok_or(SandboxError::NotFound)?;
     if let Some(group) = group {
-        // Each of them waits, and starts nothing meanwhile.
+        // Each of them waits, and starts no process meanwhile.
         inside.iter().map(|process| process.pid).chain([root]).try_for_each(|pid| group.take(pid))?;
     }
     let mut go = bwrap.stdin.take().ok_or(SandboxError::NotFound)?;
@@ -97,7 +97,7 @@ fn begin(bwrap: &mut Child, output: &mut PipeReader, group: Option<&ControlGroup
     Ok(first)
 }
 
-/// Waits for the line that says so. Anything else is a complaint of bubblewrap's or of a shell's.
+/// Waits for the line that reports readiness. Any other text is an error of bubblewrap's or of a shell's.
 fn until_ready(output: &mut PipeReader) -> Result<(), SandboxError> {
     let until = Instant::now() + READY_TIMEOUT;
     let mut said = Vec::new();

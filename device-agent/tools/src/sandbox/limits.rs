@@ -1,13 +1,13 @@
-//! What one command may take of the machine, and what keeps it to that.
+//! The resource limits of one command, and their enforcement.
 //!
-//! | limit | kept by |
+//! | limit | enforced by |
 //! |---|---|
 //! | memory of one process | the kernel: `RLIMIT_DATA` |
-//! | memory of all processes together | a control group where one can be made; otherwise looked at while it runs |
-//! | number of processes and threads | a control group, and `RLIMIT_NPROC` for everybody but root |
+//! | memory of all processes together | a control group where one can be created; otherwise polling |
+//! | number of processes and threads | a control group, and `RLIMIT_NPROC` except for root |
 //! | size of one file, open files, no core files | the kernel: `RLIMIT_FSIZE`, `RLIMIT_NOFILE`, `RLIMIT_CORE` |
-//! | the disk | free space is looked at while it runs |
-//! | time | the call's own |
+//! | the disk | polling the free space |
+//! | time | the call's own timeout |
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -21,18 +21,18 @@ pub struct CommandLimits {
     pub memory: u64,
     /// Processes and threads at the same time.
     pub processes: u64,
-    /// Files that one process has open.
+    /// Open files of one process.
     pub open_files: u64,
-    /// One file that it writes.
+    /// The size of one file that it writes.
     pub file_size: u64,
-    /// What stays free on the disks that it writes to. Below that it is ended.
+    /// Free space that must remain on the disks that it writes to. Below that it is ended.
     pub free_space: u64,
-    /// How long it may end by itself after it was asked to.
+    /// How long it may take to end by itself after the request to end.
     pub grace: Duration,
 }
 
 impl Default for CommandLimits {
-    /// Enough to build and test what people have on a desktop.
+    /// Enough to build and test common desktop projects.
     fn default() -> Self {
         Self {
             memory: 4 << 30,
@@ -46,8 +46,8 @@ impl Default for CommandLimits {
 }
 
 impl CommandLimits {
-    /// For `prlimit`, inside of the sandbox: a limit on processes that is set before the user namespace is made
-    /// would count what the person at the desktop runs.
+    /// For `prlimit`, inside the sandbox: a limit on processes set before the user namespace exists would count the
+    /// desktop user's own processes.
     pub(super) fn options(&self) -> [String; 5] {
         let both = |name: &str, value: u64| format!("--{name}={value}:{value}");
         [
@@ -59,7 +59,7 @@ impl CommandLimits {
         ]
     }
 
-    /// Whether one of these disks has less free space than is to stay.
+    /// Whether one of these disks has too little free space.
     pub(super) fn disk_is_full(&self, disks: &[BorrowedFd<'_>]) -> bool {
         let free = |disk: &BorrowedFd<'_>| fstatvfs(disk).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
         disks.iter().any(|disk| free(disk).is_ok_and(|free| free < self.free_space))

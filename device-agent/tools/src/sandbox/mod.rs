@@ -1,22 +1,22 @@
-//! Runs commands so that they change the working directory and a private temporary folder, and nothing else.
+//! The sandbox of commands: they can change the working directory and a private temporary folder only.
 //!
 //! | file | part |
 //! |---|---|
-//! | `program` | finds bubblewrap and the other programs, where only the system's administrator can put them |
+//! | `program` | finds bubblewrap and the other programs, where only the administrator can put them |
 //! | `arguments` | the file system, namespaces and environment of a command |
 //! | `seccomp` | the system calls it may not make |
-//! | `protected` | places in the working directory that it may not change |
+//! | `protected` | paths in the working directory that it may not change |
 //! | `scratch` | the private temporary folder of a run |
-//! | `turn` | one command at a time in a folder |
-//! | `limits`, `cgroup` | what it may take, and the kernel's bound for all its processes together |
+//! | `folder_lock` | one command at a time in a folder |
+//! | `limits`, `cgroup` | its resource limits, and the kernel's bound for all its processes together |
 //! | `launch` | starts it, by handles and never by paths |
-//! | `call` | sees it through: output, time, stop, and the end of every process |
+//! | `command` | supervises it: output, time, stop, and the end of every process |
 //! | `tree` | the processes below one |
-//! | `capture` | what it prints, bounded |
-//! | `probe` | tries to get out of it |
+//! | `capture` | its output, bounded |
+//! | `probe` | tries to escape from it |
 //!
-//! Trust: a command is content from outside, whoever wrote it. Failure: whatever layer is missing, nothing runs;
-//! there is no weaker sandbox to fall back to. docs/sandbox.md says what is promised, and what is not.
+//! Trust: a command is external content, whoever wrote it. Failure: if any layer is missing, commands do not run; there
+//! is no weaker fallback. docs/sandbox.md describes what is guaranteed and what is not.
 
 mod arguments;
 mod capture;
@@ -57,60 +57,60 @@ use scratch::ScratchFolder;
 pub use scratch::remove_left;
 pub use seccomp::FilterError;
 
-/// Why no command can run here.
+/// Why commands cannot run here.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// A program is not there.
+    /// A program is missing.
     #[error("{name} is not installed (looked for in /usr/bin and /bin)")]
     Missing {
-        /// Which.
+        /// The program's name.
         name: &'static str,
-        /// The package that usually has it.
+        /// The package that usually contains it.
         package: &'static str,
     },
-    /// A program that others than root could have written.
+    /// A program that users other than root could have written.
     #[error("{0} could have been changed by others than root")]
     Untrusted(PathBuf),
-    /// Bubblewrap did not make a sandbox; in its own words.
+    /// Bubblewrap did not create a sandbox; in its own words.
     #[error("no sandbox could be started: {0}")]
     Refused(String),
-    /// It stood and was gone again.
+    /// The sandbox started and was gone again.
     #[error("the sandbox ended before a command could begin in it")]
     NotFound,
     /// The agent's own folder and the working directory lie in each other.
     #[error("the working directory and the agent's own folder lie in each other")]
     OwnFolder,
-    /// The working directory would lie over a part of the sandbox.
+    /// The working directory would cover a part of the sandbox.
     #[error("{0} cannot be a working directory for commands: a sandbox has something of its own there")]
     NoPlace(PathBuf),
-    /// A protected place cannot be protected.
+    /// A protected path cannot be protected.
     #[error("{} in the working directory must be protected and cannot be: {}", display::name(.0), .1)]
     Protected(PathBuf, String),
-    /// What is in a folder that a command could open cannot be known.
+    /// A folder that a command could open cannot be listed.
     #[error("{} in the working directory cannot be looked through for what must be protected: {}", display::name(.0), .1)]
     Unlisted(PathBuf, String),
-    /// More places than can be protected.
+    /// There are more protected paths than the limit.
     #[error(
         "the working directory holds more than {0} places that had to be protected: repositories, files that the \
          service protects, and the folders above them"
     )]
     ManyPlaces(usize),
-    /// Commands must not change what is version control's, and here everything is.
+    /// The working directory itself belongs to version control, which commands must not change.
     #[error("the working directory is a part of version control's own files")]
     VersionControl,
-    /// Root is above the limits that a user has.
+    /// The agent runs as root, which has no process limit.
     #[error("the agent runs as root, and here only a control group could limit the number of processes then")]
     NoProcessLimit,
     /// A disk is nearly full.
     #[error("a disk that commands write to is nearly full")]
     DiskFull,
-    /// Another command has its turn.
+    /// Another command holds the folder.
     #[error("another command works in this folder, in one around it or in one inside")]
     Busy,
-    /// The filter of system calls.
+    /// The filter of system calls cannot be made.
     #[error(transparent)]
     Filter(#[from] FilterError),
-    /// Anything else, in the system's words.
+    /// Any other error, in the system's words.
     #[error("the sandbox cannot be prepared: {0}")]
     Io(#[from] std::io::Error),
 }
@@ -146,7 +146,7 @@ impl SandboxError {
     }
 }
 
-/// The sandbox of one run. Its commands share the private temporary folder and nothing else.
+/// The sandbox of one run. Its commands share the private temporary folder only.
 pub struct Sandbox {
     programs: SandboxPrograms,
     workspace: Arc<Workspace>,
@@ -158,8 +158,11 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Prepares it and proves that a command can begin and end in it. `own` is the agent's own folder, where temporary
-    /// folders are made and which no command may see. Blocks, for some 30 ms.
+    /// Prepares it and verifies that a command can begin and end in it. `own` is the agent's own folder, which holds
+    /// the temporary folders and is hidden from commands. Blocks, for some 30 ms.
+    ///
+    /// # Errors
+    /// Why commands cannot run here.
     pub fn open(
         workspace: Arc<Workspace>,
         own: &Path,
@@ -178,13 +181,13 @@ impl Sandbox {
         let in_tmp = workspace.path().strip_prefix(arguments::TMP_PATH).ok();
         let scratch = ScratchFolder::make(&own.join("scratch"), in_tmp)?;
         let filter = seccomp::filter(network)?;
-        // A nearly full disk refuses commands that write, and not the run.
+        // A nearly full disk refuses commands that write, but not the run.
         let ready = CommandLimits { free_space: 0, ..limits };
         let sandbox = Self { programs, workspace, scratch, filter, below_top, network, limits: ready };
-        // What cannot be protected is said now, not at the first command.
+        // Fails now, not at the first command, if a path cannot be protected.
         drop((TopPlaces::hold(&sandbox.workspace)?, NestedPlaces::hold(&sandbox.workspace, &sandbox.below_top)?));
-        // This one changes nothing. Without protected places nothing is mounted in the command's own files, so it waits
-        // for no turn.
+        // This command changes no file. Without protected paths, bubblewrap mounts nothing in the command's own files,
+        // so it needs no folder lock.
         match sandbox.perform(
             &[],
             &NestedPlaces::default(),
@@ -197,11 +200,14 @@ impl Sandbox {
         }
     }
 
-    /// Runs a command in a fresh shell in the working directory. When this returns, nothing that the command
-    /// started is left. Blocks as long as that takes, at most `time` and [`CommandLimits::grace`], and before that at most `time`
-    /// until no other command works in the folder.
+    /// Runs a command in a fresh shell in the working directory. When this returns, every process that it started has
+    /// ended. Blocks at most `time` and [`CommandLimits::grace`], and before that at most `time` until no other command
+    /// works in the folder.
     ///
-    /// The kernel kills the sandbox when the calling *thread* ends, so that nothing survives the agent.
+    /// The kernel kills the sandbox when the calling *thread* ends, so that no process outlives the agent.
+    ///
+    /// # Errors
+    /// The command was not started, or could not be supervised.
     pub fn run(
         &self,
         command: &str,
@@ -219,7 +225,7 @@ impl Sandbox {
         self.perform(&top.places, &below, command, time, stop)
     }
 
-    /// Runs a command with these places protected, whoever else works in the folder.
+    /// Runs a command with these paths protected, without the folder lock.
     fn perform(
         &self,
         top: &[ProtectedPlace],
@@ -260,11 +266,11 @@ impl Sandbox {
     }
 }
 
-/// How long the first, empty command may take.
+/// The timeout of the first, empty command.
 const FIRST_COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The agent's folder and the working directory must not lie in each other: a command that owns a folder above the
-/// agent's own can move it, whatever lies over it at that moment.
+/// agent's own can move it, whatever is mounted over it.
 fn apart(own: &Path, working_directory: &Path) -> Result<(), SandboxError> {
     let (own, works) = (own.canonicalize()?, working_directory.canonicalize()?);
     match own.starts_with(&works) || works.starts_with(&own) {

@@ -1,4 +1,4 @@
-//! The self-test: a command that tries to get out, by every way that a shell has. Each attempt must fail.
+//! The self-test: a command that tries to escape, by every way that a shell has. Each attempt must fail.
 
 use std::ffi::OsStr;
 use std::net::TcpListener;
@@ -14,26 +14,26 @@ use tokio_util::sync::CancellationToken;
 use super::{CommandLimits, Sandbox, SandboxError};
 use crate::engine::workspace::{Workspace, WorkspaceError, WorkspaceOptions};
 
-/// How long all attempts together may take.
+/// The timeout of all attempts together.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The last line: without it the attempts were not all made.
+/// The last line of output: without it not all attempts were made.
 const DONE_LINE: &str = "every attempt was made";
-/// What stands in the file outside.
+/// The content of the file outside.
 const CANARY_TEXT: &str = "a command must not read this";
 
 /// Why commands must not run in a working directory.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// There is nothing to work in.
+    /// The working directory cannot be used.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
-    /// There is no sandbox.
+    /// The sandbox cannot be created.
     #[error(transparent)]
     Unavailable(#[from] SandboxError),
-    /// There is one, and it has a hole.
+    /// The sandbox has a hole.
     #[error("the sandbox does not confine here: a command could {}", .0.join(", "))]
     Escaped(Vec<String>),
-    /// The attempts did not come to their end.
+    /// Some attempts were not made.
     #[error("the attempts to get out of the sandbox did not come to their end: {0}")]
     Unfinished(String),
 }
@@ -51,8 +51,11 @@ impl ProbeError {
     }
 }
 
-/// Makes a sandbox as a run does and tries to get out of it. `Ok` is the number of attempts that failed. Blocks for
+/// Creates a sandbox as a run does and tries to escape from it. `Ok` is the number of attempts that failed. Blocks for
 /// some 200 ms.
+///
+/// # Errors
+/// The sandbox cannot be created, or an attempt succeeded.
 pub fn probe(ground: WorkspaceOptions<'_>) -> Result<usize, ProbeError> {
     let WorkspaceOptions { own_folder: own, network, .. } = ground;
     let workspace = Workspace::open(ground)?;
@@ -74,7 +77,7 @@ pub fn probe(ground: WorkspaceOptions<'_>) -> Result<usize, ProbeError> {
 
 const ESCAPED_PREFIX: &str = "escaped: ";
 
-/// What a command would do, and the shell's way to do it: it succeeds exactly when the sandbox has that hole.
+/// The escape in words, and a shell condition that is true exactly when the sandbox has that hole.
 type EscapeAttempt = (&'static str, String);
 
 fn script(attempts: &[EscapeAttempt]) -> String {
@@ -86,7 +89,7 @@ fn script(attempts: &[EscapeAttempt]) -> String {
     script + "echo '" + DONE_LINE + "'"
 }
 
-/// Things of the agent's that no command may reach, for the time of the test.
+/// Resources of the agent that no command may reach, created for the test.
 struct ProbeTargets {
     folder: std::path::PathBuf,
     tcp: TcpListener,
@@ -104,7 +107,7 @@ impl ProbeTargets {
         Ok(Self {
             tcp: TcpListener::bind(("127.0.0.1", 0))?,
             _abstract: UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?,
-            // A socket's path may have some hundred bytes only.
+            // A socket's path is limited to some hundred bytes.
             _path: UnixListener::bind(std::env::temp_dir().join(&name))?,
             name,
             folder,
@@ -155,7 +158,7 @@ impl ProbeTargets {
         attempts
     }
 
-    /// To be in the agent's namespace is to see its processes, mounts and so on.
+    /// A command in one of the agent's namespaces would see its processes, mounts and so on.
     fn namespaces(&self, network: Network) -> impl Iterator<Item = EscapeAttempt> {
         let kinds = [
             ("user", "be in the agent's user namespace"),
@@ -180,7 +183,7 @@ impl Drop for ProbeTargets {
     }
 }
 
-/// As one word for a shell, whatever stands in it.
+/// The text quoted as one word for a shell.
 fn quoted(word: impl AsRef<OsStr>) -> String {
     format!("'{}'", word.as_ref().to_string_lossy().replace('\'', r"'\''"))
 }

@@ -1,26 +1,26 @@
-//! The programs that make a sandbox, from places that only the system's administrator can change.
+//! Finds the programs that create a sandbox, in folders that only the administrator can change.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::SandboxError;
 
-/// Where programs are looked for; never on the agent's own path, which its user may have changed.
+/// The folders that are searched; never the agent's own `PATH`, which its user may have changed.
 const PROGRAM_FOLDERS: [&str; 2] = ["/usr/bin", "/bin"];
 
-/// What a sandbox is made with.
+/// The programs that create a sandbox.
 #[derive(Clone, Debug)]
 pub(super) struct SandboxPrograms {
     /// Makes the namespaces and mounts.
     pub(super) bwrap: PathBuf,
     /// Sets the limits, inside.
     pub(super) prlimit: PathBuf,
-    /// Runs the command, and our own few lines before it.
+    /// Runs the command, and the launch script before it.
     pub(super) shell: PathBuf,
 }
 
 impl SandboxPrograms {
-    /// Finds them, or says which is missing or not to be trusted.
+    /// Finds them, or returns which is missing or not trusted.
     pub(super) fn find() -> Result<Self, SandboxError> {
         Ok(Self {
             bwrap: find("bwrap", "bubblewrap")?,
@@ -39,7 +39,7 @@ fn find(name: &'static str, package: &'static str) -> Result<PathBuf, SandboxErr
     }
 }
 
-/// The file itself, wherever links lead, and each folder above it.
+/// Whether only root can change the file that the path resolves to, and each folder above it.
 fn only_root_changes(path: &Path) -> bool {
     let Ok(real) = path.canonicalize() else { return false };
     real.ancestors().all(|part| part.metadata().is_ok_and(|found| found.uid() == 0 && found.mode() & 0o022 == 0))

@@ -1,10 +1,9 @@
-//! Places in the working directory that commands may read and not change: what other programs execute or trust.
+//! Paths in the working directory that commands may read but not change: files that other programs execute or trust.
 //!
-//! The folders of version control hold hooks and settings that run programs as the owner, outside of any
-//! sandbox, the next time the owner works there. They are shown read-only: at the top of the working directory also
-//! when they are missing (an empty folder stands in their place while commands run), below it where they exist
-//! when the run begins. So is what the service's owner protects, where it exists. What must be protected and cannot be is a
-//! reason to run nothing.
+//! The folders of version control hold hooks and settings that run programs as the owner, outside of any sandbox, the
+//! next time the owner works there. They are mounted read-only: at the top of the working directory also when they are
+//! missing (an empty folder stands in for them while commands run), below it where they exist when the run begins. The
+//! same holds for existing paths that the service's owner protects. If a path cannot be protected, no command runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -20,19 +19,19 @@ use super::SandboxError;
 use crate::engine::guard::VCS_DIRECTORIES;
 use crate::engine::workspace::{Workspace, open_below};
 
-/// The most protected places with the folders above them: each takes a descriptor and a mount in every call.
+/// The limit of protected paths with the folders above them: each needs a descriptor and a mount in every call.
 const MAX_PLACES: usize = 512;
 
-/// A place that is shown read-only: its path in the working directory, and itself.
+/// A path that is mounted read-only, and its handle.
 pub(super) type ProtectedPlace = (PathBuf, OwnedFd);
 
 /// The working directory's device and inode, and a name in it.
 type StandInKey = (u64, u64, &'static str);
 
-/// The empty folders in the place of missing ones, and how many calls need each: the last takes it away.
+/// The empty folders that stand in for missing ones, and how many calls need each: the last call removes it.
 static STAND_INS: Mutex<BTreeMap<StandInKey, usize>> = Mutex::new(BTreeMap::new());
 
-/// The places at the top of the working directory. They stand as long as this is held.
+/// The protected paths at the top of the working directory. Stand-ins exist as long as this is held.
 pub(super) struct TopPlaces {
     workspace: Arc<Workspace>,
     stand_ins: Vec<StandInKey>,
@@ -40,7 +39,7 @@ pub(super) struct TopPlaces {
 }
 
 impl TopPlaces {
-    /// Opens what is there, and an empty folder where something is missing.
+    /// Opens the existing paths, and creates an empty folder for each missing one.
     pub(super) fn hold(workspace: &Arc<Workspace>) -> Result<Self, SandboxError> {
         let mut top = Self { workspace: Arc::clone(workspace), stand_ins: Vec::new(), places: Vec::new() };
         let stat = rustix::fs::fstat(workspace.root()).map_err(std::io::Error::from)?;
@@ -53,7 +52,8 @@ impl TopPlaces {
                     Some(count) => *count += 1,
                     None => continue,
                 },
-                // Where the agent's user may make nothing, a command may neither; the owner of a folder could let itself.
+                // Where the agent's user may not create anything, a command may not either; but the owner of a folder
+                // could change its mode.
                 Err(Errno::ROFS) => continue,
                 Err(Errno::ACCESS | Errno::PERM) if stat.st_uid != rustix::process::geteuid().as_raw() => continue,
                 Err(Errno::ACCESS | Errno::PERM) => {
@@ -86,13 +86,14 @@ impl Drop for TopPlaces {
                 continue;
             }
             held.remove(key);
-            // It was read-only for commands. If the owner has made something of it, it is not empty and stays.
+            // It was read-only for commands. If the owner has put something into it, it is not empty and stays.
             let _ = rustix::fs::unlinkat(self.workspace.root(), key.2, AtFlags::REMOVEDIR);
         }
     }
 }
 
-/// The places below the top, and those at the top that the service's owner protects. Symbolic links are passed over.
+/// The protected paths below the top, and those at the top that the service's owner protects. Symbolic links are
+/// skipped.
 pub(super) fn below_top(workspace: &Workspace) -> Result<Vec<PathBuf>, SandboxError> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::from(".")];
@@ -124,12 +125,12 @@ pub(super) fn below_top(workspace: &Workspace) -> Result<Vec<PathBuf>, SandboxEr
     Ok(found)
 }
 
-/// What a folder holds. A command could let itself into one that is the agent's user's own and cannot be listed.
+/// The entries of a folder. A folder of the agent's user that cannot be listed is an error: a command could open it.
 fn entries(workspace: &Workspace, folder: &Path) -> Result<Vec<DirEntry>, SandboxError> {
     let listed = open_below(workspace.root(), folder, OFlags::RDONLY | OFlags::DIRECTORY);
     match listed.and_then(Dir::new).and_then(|entries| entries.collect()) {
         Ok(entries) => Ok(entries),
-        // It is none, or none any more.
+        // It is no folder, or has been removed.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(Vec::new()),
         Err(Errno::ACCESS | Errno::PERM) if is_somebody_elses(workspace, folder) => Ok(Vec::new()),
         Err(errno) => Err(SandboxError::Unlisted(folder.to_owned(), why(errno))),
@@ -141,8 +142,8 @@ fn is_somebody_elses(workspace: &Workspace, folder: &Path) -> bool {
     stat.is_ok_and(|stat| stat.st_uid != rustix::process::geteuid().as_raw())
 }
 
-/// Opens a place as bubblewrap gets it: to read. Only folders and files can be shown read-only; the rest is told as
-/// [`Errno::NXIO`], which a socket answers by itself.
+/// Opens a path for bubblewrap, for reading. Only folders and files can be mounted read-only; others give
+/// [`Errno::NXIO`], which a socket gives by itself.
 fn open(workspace: &Workspace, place: &Path) -> Result<OwnedFd, Errno> {
     // NONBLOCK: opening a pipe would wait for a writer.
     let handle = open_below(workspace.root(), place, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
@@ -152,7 +153,7 @@ fn open(workspace: &Workspace, place: &Path) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// As the end of a sentence.
+/// The reason as the end of a sentence.
 fn why(errno: Errno) -> String {
     match errno {
         Errno::LOOP => "it is a symbolic link".to_owned(),
@@ -162,17 +163,17 @@ fn why(errno: Errno) -> String {
     }
 }
 
-/// What is protected below the top, held for one call.
+/// The protected paths below the top, held for one call.
 #[derive(Default)]
 pub(super) struct NestedPlaces {
     pub(super) places: Vec<ProtectedPlace>,
-    /// The folders above the places, each before those in it. They are the command's, and stay where they are.
+    /// The folders above the paths, outer ones first. Commands may write in them, but cannot move them.
     pub(super) folders: Vec<ProtectedPlace>,
 }
 
 impl NestedPlaces {
-    /// Opens what stands at these paths now. What was taken away needs no protection; what cannot be opened, for whatever
-    /// other reason, might.
+    /// Opens these paths as they are now. A removed path needs no protection; any other error counts, because the path
+    /// might.
     pub(super) fn hold(workspace: &Workspace, paths: &[PathBuf]) -> Result<Self, SandboxError> {
         let mut held = Self::default();
         for path in paths {
@@ -191,7 +192,7 @@ impl NestedPlaces {
     }
 }
 
-/// The folders above these places, without the top, each before those in it.
+/// The folders above these paths, without the top, outer ones first.
 fn above<'a>(places: impl Iterator<Item = &'a Path>) -> BTreeSet<&'a Path> {
     let folders = places.flat_map(|place| place.ancestors().skip(1));
     folders.filter(|folder| !folder.as_os_str().is_empty()).collect()
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(left.collect::<Vec<_>>(), [".hg"]);
     }
 
-    /// What is in the way at a place, and what is said of it.
+    /// The error for a path at which `make` puts an obstacle.
     fn refused(at: &str, make: impl Fn(&Path)) -> String {
         let place = tempfile::tempdir().expect("a folder");
         let inner = place.path().join(at);

@@ -1,7 +1,7 @@
 //! The private temporary folder of a run, which its commands share and see as `/tmp`.
 //!
-//! It stands in the agent's own folder, on a disk: what commands leave there counts as disk, not as memory. What
-//! stands in it was made by strangers, so it is removed without a recursion that a deep tree could exhaust.
+//! It is in the agent's own folder, on a disk: files of commands use disk, not memory. Commands could build a deep tree
+//! in it, so it is removed without recursion.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,17 +13,17 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
 use super::protected::ProtectedPlace;
 
-/// A folder that is removed with all that stands in it when it is dropped.
+/// A folder that is removed with its content on drop.
 #[derive(Debug)]
 pub(super) struct ScratchFolder {
-    /// Never shown to a command; `tmp` in it is.
+    /// Never visible to a command; only `tmp` in it is.
     folder: PathBuf,
     tmp: OwnedFd,
     way: Vec<ProtectedPlace>,
 }
 
 impl ScratchFolder {
-    /// A fresh one below `all`, which is made if it is not there, with a place at `inner` for something to be mounted.
+    /// A fresh folder below `all`, which is created if needed, with a mount point at `inner`.
     pub(super) fn make(all: &Path, inner: Option<&Path>) -> io::Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let make =
@@ -41,12 +41,12 @@ impl ScratchFolder {
         Ok(scratch)
     }
 
-    /// The folders above the place for something to be mounted, each before those in it.
+    /// The folders above the mount point, outer ones first.
     pub(super) fn way(&self) -> &[ProtectedPlace] {
         &self.way
     }
 
-    /// What commands see.
+    /// The folder that commands see.
     pub(super) fn handle(&self) -> BorrowedFd<'_> {
         self.tmp.as_fd()
     }
@@ -60,7 +60,7 @@ impl Drop for ScratchFolder {
     }
 }
 
-/// Makes a folder with all that are above it, and opens those.
+/// Creates a folder with all those above it, and opens them.
 fn way(tmp: BorrowedFd<'_>, inner: &Path) -> io::Result<Vec<ProtectedPlace>> {
     let mut way: Vec<ProtectedPlace> = Vec::new();
     for path in inner.ancestors().collect::<Vec<_>>().into_iter().rev().skip(1) {
@@ -74,7 +74,7 @@ fn way(tmp: BorrowedFd<'_>, inner: &Path) -> io::Result<Vec<ProtectedPlace>> {
     Ok(way)
 }
 
-/// Removes what runs of an agent that was killed have left below `all`.
+/// Removes what the runs of killed agents have left below `all`.
 pub fn remove_left(all: &Path) -> io::Result<()> {
     match std::fs::read_dir(all) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -85,8 +85,7 @@ pub fn remove_left(all: &Path) -> io::Result<()> {
 
 const OPEN_FOLDER_FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Takes the folder apart from the top: the folders in each of its folders become its own, so that none is
-/// deeper than two.
+/// Flattens the folder from the top: the folders in each of its folders are moved up, so that none is deeper than two.
 fn remove(folder: &Path) -> io::Result<()> {
     let top = rustix::fs::open(folder, OFlags::RDONLY | OPEN_FOLDER_FLAGS, Mode::empty())?;
     let mut moved = 0_u64;
@@ -116,7 +115,7 @@ fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// A folder, also one whose mode forbids it to its owner. Nobody else works here any more.
+/// Opens a folder, even if its mode forbids that to its owner. No other process works here any more.
 fn open(parent: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<OwnedFd> {
     rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
     Ok(rustix::fs::openat(parent, name, OFlags::RDONLY | OPEN_FOLDER_FLAGS, Mode::empty())?)
@@ -128,7 +127,7 @@ fn entries(folder: BorrowedFd<'_>) -> io::Result<Vec<(std::ffi::CString, FileTyp
         let entry = entry?;
         let name = entry.file_name();
         if name != c"." && name != c".." {
-            // Not every file system says it in the list.
+            // Not every file system gives the type in the listing.
             let kind = match entry.file_type() {
                 FileType::Unknown => {
                     let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;

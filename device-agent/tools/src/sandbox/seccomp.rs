@@ -1,8 +1,8 @@
-//! The filter of system calls: what no command has a use for, and what has led out of namespaces before.
+//! The filter of system calls: those that no command needs, and those that have led out of namespaces before.
 //!
-//! The namespaces confine; this takes away the parts of the kernel that are needed to attack them. A denied
-//! call answers "not permitted". The filter belongs to the machine's own calls: those of another architecture,
-//! and the x32 ones, end the process.
+//! The namespaces confine; this removes the parts of the kernel that attacks on them need. A denied call answers "not
+//! permitted". The filter is for the machine's own calls: those of another architecture, and the x32 ones, end the
+//! process.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,18 +14,18 @@ use seccompiler::SeccompCmpArgLen::Dword;
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
 use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, sock_filter};
 
-/// Why there is no filter.
+/// Why the filter cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    /// The crate cannot make one, above all not for this architecture.
+    /// The crate cannot make one, for example for this architecture.
     #[error("no filter of system calls can be made: {0}")]
     Rules(#[from] BackendError),
-    /// It cannot be handed over.
+    /// It cannot be written for bubblewrap.
     #[error("the filter of system calls cannot be stored: {0}")]
     Io(#[from] std::io::Error),
 }
 
-/// The filter in a file in memory, from its beginning, as bubblewrap reads it.
+/// The filter in a memory file, positioned at its beginning, for bubblewrap.
 pub(super) fn filter(network: Network) -> Result<File, FilterError> {
     let mut file = File::from(memfd_create("filter", MemfdFlags::CLOEXEC).map_err(std::io::Error::from)?);
     for instruction in program(network)? {
@@ -48,14 +48,14 @@ fn program(network: Network) -> Result<BpfProgram, BackendError> {
         (libc::SYS_socketpair, vec![rule(&[(0, Ne, AF_UNIX)])?]),
         // Typing into the terminal, in two ways.
         (libc::SYS_ioctl, vec![rule(&[(1, Eq, 0x5412)])?, rule(&[(1, Eq, 0x541c)])?]),
-        // To ask for the personality, and to have the usual one, changes nothing.
+        // Querying the personality, and setting the usual one, changes nothing.
         (libc::SYS_personality, vec![rule(&[(0, Ne, 0), (0, Ne, 0xffff_ffff)])?]),
     ]);
     let listed: BpfProgram = SeccompFilter::new(rules, SeccompAction::Allow, denied, arch)?.try_into()?;
     Ok(preamble().into_iter().chain(listed).collect())
 }
 
-/// A rule that fits when every condition does: which argument, how it compares, with what.
+/// A rule that matches when every condition does: which argument, how it compares, with what.
 fn rule(conditions: &[(u8, seccompiler::SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendError> {
     let condition = |(index, operator, value): &(u8, seccompiler::SeccompCmpOp, u64)| {
         SeccompCondition::new(*index, Dword, operator.clone(), *value)
@@ -63,19 +63,19 @@ fn rule(conditions: &[(u8, seccompiler::SeccompCmpOp, u64)]) -> Result<SeccompRu
     SeccompRule::new(conditions.iter().map(condition).collect::<Result<_, _>>()?)
 }
 
-/// One rule for each flag of `clone` that makes a namespace: mount, cgroup, UTS, IPC, user, PID, network.
+/// One rule for each flag of `clone` that creates a namespace: mount, cgroup, UTS, IPC, user, PID, network.
 fn namespaces() -> Result<Vec<SeccompRule>, BackendError> {
     let flags = [0x0002_0000, 0x0200_0000, 0x0400_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000];
     flags.into_iter().map(|flag| rule(&[(0, MaskedEq(flag), flag)])).collect()
 }
 
-/// The calls that give a file its mode, with a rule for each way to ask for "runs as its owner" or "as its group": such
-/// a file in the working directory would lend the owner's rights to every other user of the computer.
+/// The calls that set a file's mode, with a rule for each way to set the set-user-ID or set-group-ID bit: such a file
+/// in the working directory would lend the owner's rights to every other user of the computer.
 fn modes() -> Result<Vec<(i64, Vec<SeccompRule>)>, BackendError> {
     const CREATE_FLAGS: [u64; 2] = [libc::O_CREAT as u64, (libc::O_TMPFILE & !libc::O_DIRECTORY) as u64];
     const SETID_BITS: [u64; 2] = [libc::S_ISUID as u64, libc::S_ISGID as u64];
     let mode = |at| SETID_BITS.iter().map(|bit| rule(&[(at, MaskedEq(*bit), *bit)])).collect::<Result<Vec<_>, _>>();
-    // Without a flag that creates something the argument is not there and may be anything.
+    // Without a flag that creates something the argument is unused and may hold any value.
     let creation = |flags, at| {
         let both = CREATE_FLAGS.iter().flat_map(|flag| SETID_BITS.iter().map(move |bit| (*flag, *bit)));
         both.map(|(flag, bit)| rule(&[(flags, MaskedEq(flag), flag), (at, MaskedEq(bit), bit)]))
@@ -98,16 +98,16 @@ fn modes() -> Result<Vec<(i64, Vec<SeccompRule>)>, BackendError> {
     Ok(calls)
 }
 
-/// Newer than the crate's list; the same number everywhere.
+/// Newer than the crate's list; the same number on every architecture.
 const FCHMODAT2: i64 = 452;
 
-/// The families that programs use. With the host's network its abstract sockets would be in reach (the display,
-/// the session's bus), so no Unix socket is made there at all; pairs of them are.
+/// The socket families that programs use. With the host's network, its abstract sockets would be reachable (the
+/// display, the session's bus), so Unix sockets cannot be created there; socket pairs can.
 fn sockets(network: Network) -> Result<Vec<SeccompRule>, BackendError> {
     let usual = [AF_UNIX, AF_INET, AF_INET6, AF_NETLINK];
     let mut rules = vec![
         rule(&usual.map(|family| (0, Ne, family)))?,
-        // Of netlink only the questions about addresses and routes.
+        // Of netlink, only queries about addresses and routes.
         rule(&[(0, Eq, AF_NETLINK), (2, Ne, 0)])?,
     ];
     if network == Network::Host {
@@ -116,8 +116,8 @@ fn sockets(network: Network) -> Result<Vec<SeccompRule>, BackendError> {
     Ok(rules)
 }
 
-/// What the crate cannot say: a call beyond the x32 mark ends the process, and `clone3` and `openat2`, whose flags no
-/// filter can see, are calls that this kernel does not have, so that programs use the older ones.
+/// What the crate cannot express: a call with the x32 mark ends the process. `clone3` and `openat2`, whose flags a
+/// filter cannot see, count as missing from this kernel, so that programs use the older calls.
 fn preamble() -> [sock_filter; 7] {
     const LOAD: u16 = 0x20;
     const JUMP: u16 = 0x05;
@@ -179,7 +179,7 @@ fn denied_calls() -> impl Iterator<Item = i64> {
         libc::SYS_keyctl,
         libc::SYS_add_key,
         libc::SYS_request_key,
-        // Large parts of the kernel with a history.
+        // Large parts of the kernel with past vulnerabilities.
         libc::SYS_bpf,
         libc::SYS_perf_event_open,
         libc::SYS_userfaultfd,

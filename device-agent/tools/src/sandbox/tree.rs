@@ -1,24 +1,24 @@
 //! The processes below one process, as the system lists them.
 //!
-//! Every process of a sandbox descends from the one that was started for it: what loses its parent inside is
-//! adopted by the sandbox's own first process, and nothing gets out of that.
+//! Every process of a sandbox descends from the one that was started for it: an orphan inside is adopted by the
+//! sandbox's own first process, and no process leaves that tree.
 
 use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// One process at the moment it was looked at.
+/// One process when it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProcessInfo {
     pub(super) pid: i32,
     parent: i32,
-    /// With the number, it names one process and never another.
+    /// The start time; with the number, it identifies one process.
     started: u64,
     /// Pages of memory.
     pages: u64,
 }
 
-/// Every process below `root`, without it, each behind its parent.
+/// Every process below `root`, without it, each after its parent.
 pub(super) fn descendants(root: i32) -> Vec<ProcessInfo> {
     let all: Vec<ProcessInfo> = running().filter_map(look).collect();
     let mut found: Vec<ProcessInfo> = all.iter().filter(|process| process.parent == root).copied().collect();
@@ -31,7 +31,7 @@ pub(super) fn descendants(root: i32) -> Vec<ProcessInfo> {
     found
 }
 
-/// The memory that processes use together, in bytes. What several share counts for each of them.
+/// The memory of the processes together, in bytes. Shared memory counts for each of them.
 pub(super) fn memory(processes: &[ProcessInfo]) -> u64 {
     let pages: u64 = processes.iter().map(|process| process.pages).sum();
     pages.saturating_mul(u64::try_from(rustix::param::page_size()).unwrap_or(4096))
@@ -40,11 +40,11 @@ pub(super) fn memory(processes: &[ProcessInfo]) -> u64 {
 /// A handle of a process, unless it has ended; its number may belong to another one then.
 pub(super) fn hold(process: ProcessInfo) -> Option<OwnedFd> {
     let handle = pidfd_open(Pid::from_raw(process.pid)?, PidfdFlags::empty()).ok()?;
-    // Looked at after the handle was opened: whoever has the number and the same beginning is in the handle.
+    // Read after the handle was opened: the same number and start time mean that the handle is the same process.
     (look(process.pid)?.started == process.started).then_some(handle)
 }
 
-/// Asks processes to end. Those that have ended already are not missed.
+/// Asks processes to end. Ended ones are skipped.
 pub(super) fn ask_to_end(processes: &[ProcessInfo]) {
     for handle in processes.iter().copied().filter_map(hold) {
         let _ = pidfd_send_signal(handle, Signal::TERM);

@@ -1,4 +1,4 @@
-//! What a file keeps when it is changed, besides its mode and its owner: attributes, and who may do what with it.
+//! What a file keeps when it is changed, besides its mode and its owner: attributes and access control lists.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -12,7 +12,7 @@ use super::*;
 const ACCESS_ACL: &str = "system.posix_acl_access";
 const DEFAULT_ACL: &str = "system.posix_acl_default";
 
-/// An access control list in the kernel's form: the owner, one user more, the group, the mask, and the others.
+/// An access control list in the kernel's form: the owner, one more user, the group, the mask, and the others.
 fn list(owner: u16, user: u16, group: u16, mask: u16, other: u16) -> Vec<u8> {
     let entries = [
         (0x01, owner, u32::MAX),
@@ -37,7 +37,7 @@ fn attribute(path: &Path, name: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// `false`, with a word about it, where this file system has none.
+/// `false`, with a message, if this file system has no such attributes.
 fn set(path: &Path, name: &str, value: &[u8]) -> bool {
     match setxattr(path, name, value, XattrFlags::empty()) {
         Err(Errno::OPNOTSUPP) => {
@@ -71,7 +71,7 @@ async fn a_changed_file_keeps_its_attributes_and_its_access_control_list() {
         return;
     }
     let mode = std::fs::metadata(&path).expect("there").mode();
-    // A capability is for the content that it was given to.
+    // A capability belongs to the content that it was given to.
     let capable = rustix::process::geteuid().is_root()
         && set(&path, "security.capability", &[1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     edit(&inside).await;
@@ -94,7 +94,7 @@ async fn a_changed_file_gets_no_access_control_list_from_its_directory() {
     let mode = std::fs::metadata(&path).expect("there").mode();
     edit(&inside).await;
     assert_eq!((attribute(&path, ACCESS_ACL), std::fs::metadata(&path).expect("there").mode()), (None, mode));
-    // A new file gets it, as every new file there does.
+    // A new file inherits it, as every new file there does.
     ok(&inside, "Write", json!({ "file_path": "b.txt", "content": "x" })).await;
     assert!(attribute(&inside.join("b.txt"), ACCESS_ACL).is_some());
 }

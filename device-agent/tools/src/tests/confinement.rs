@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::engine::workspace::{Workspace, WorkspaceError};
 
-/// A way out: what a model would send, and a word that the refusal contains.
+/// A way out: a model's path, and a word that the refusal contains.
 async fn no_way_out(inside: &Path, path: &str, because: &str) {
     let told = refused(inside, "Read", json!({ "file_path": path })).await;
     assert!(told.contains(because), "Read {path:?} was refused with {told:?}");
@@ -75,7 +75,7 @@ async fn a_symlink_that_leaves_the_folder_is_refused() {
     for path in ["file", "absolute", "directory", "directory/secret.txt", "nested", "twice"] {
         no_way_out(&inside, path, "outside").await;
     }
-    // Nor does a walk over everything follow one of them.
+    // A walk over everything does not follow one of them either.
     let searched = ok(&inside, "Grep", json!({ "pattern": "SECRET" })).await;
     assert_eq!(searched, "(no matches found)");
     assert_eq!(ok(&inside, "Glob", json!({ "pattern": "**/*" })).await, "(no files found)");
@@ -134,7 +134,7 @@ async fn pipes_sockets_and_devices_are_refused_without_waiting() {
         no_way_out(&inside, "zero", "outside").await;
         assert_eq!(ok(&inside, "Grep", json!({ "pattern": "x" })).await, "(no matches found)");
         assert_eq!(ok(&inside, "Glob", json!({ "pattern": "*" })).await, "(no files found)");
-        // A device can be inside only where somebody may make one, as below /dev.
+        // A device can be inside only where one may be created, as below /dev.
         let told = refused(Path::new("/dev"), "Read", json!({ "file_path": "zero" })).await;
         assert!(told.contains("a device"), "{told}");
     };
@@ -165,7 +165,7 @@ async fn names_that_are_not_text_are_shown_on_one_line_and_searched() {
 
 #[tokio::test]
 async fn a_file_that_the_account_may_not_read_says_so() {
-    // A file that is for writing only; here the rule holds for the superuser too.
+    // A write-only file; here the mode applies to the superuser too.
     let (directory, name) = (Path::new("/proc/sys/vm"), "compact_memory");
     for (tool, arguments) in [("Read", json!({ "file_path": name })), ("Grep", json!({ "pattern": "x", "path": name }))]
     {
@@ -187,7 +187,7 @@ async fn a_search_says_how_many_files_it_could_not_read() {
 
 #[tokio::test]
 async fn a_hard_link_is_the_file_itself_and_is_readable() {
-    // Documented in `workspace`: the kernel cannot tell them apart, and only Edit will care.
+    // Documented in `workspace`: the kernel cannot distinguish them, and only tools that write refuse them.
     let place = place();
     let inside = place.path().join("in");
     std::fs::hard_link(place.path().join("out/secret.txt"), inside.join("hard")).expect("links");

@@ -1,6 +1,6 @@
-//! A disk that is full, and the agent's own folder under another mount: tried on real mounts.
+//! A full disk, and the agent's own folder under another mount: tested on real mounts.
 //!
-//! Each test runs itself again in a mount namespace of its own, where it may mount without being root.
+//! Each test runs itself again in its own mount namespace, where it may mount without being root.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 
 /// Runs the inner test of this module after `prepare`, a shell script that finds the test's folder in `$PLACE`.
-/// `false`, with a word about it, where this system gives no namespaces.
+/// `false`, with a message, if this system has no unprivileged namespaces.
 fn inside_a_namespace(inner: &str, prepare: &str, place: &Path) -> bool {
     let test = format!("tests::disk::{inner}");
     let script = format!("set -e; {prepare}; exec \"$0\" --exact {test} --ignored --nocapture");
@@ -58,7 +58,7 @@ async fn on_a_small_disk() {
         assert!(output.is_error && output.text.contains("disk is full"), "{}", output.text);
         assert_eq!(tree(&inside), before, "neither changed, nor anything more");
     }
-    // There is room for what fits.
+    // Smaller content still fits.
     assert!(!call("Edit", json!({ "file_path": "a.txt", "old_string": "old", "new_string": "new" })).await.is_error);
 }
 

@@ -1,7 +1,7 @@
-//! A corpus of ways out, each tried with every tool for files: nothing outside is read, and nothing is changed.
+//! A corpus of escape paths, each tried with every file tool: no file outside is read or changed.
 //!
 //! The working directory contains the agent's own folder, repositories and a protected folder, and stands beside
-//! canaries. After each attempt everything is as it was, or exactly one file more is inside.
+//! canaries. After each attempt everything is unchanged, or exactly one more file is inside.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
@@ -25,11 +25,11 @@ enum WriteExpectation {
 }
 use WriteExpectation::{CreatesInside, Refused};
 
-/// The place with everything that an attempt needs.
+/// The folder with everything that an attempt needs.
 struct EscapeSite {
     place: TempDir,
     toolbox: Toolbox,
-    /// What is open while the attempts are made.
+    /// Kept open while the attempts are made.
     _open: (std::fs::File, UnixListener),
     descriptor: i32,
     /// A process that works outside, until its input is closed.
@@ -123,7 +123,7 @@ impl EscapeSite {
         assert!(before.iter().all(|entry| after.contains(entry)), "Write {path:?} took something away");
     }
 
-    /// Nothing may wait for the other end of a pipe, or read a device to its end.
+    /// No call may wait for the other end of a pipe, or read a device to its end.
     async fn call(&self, tool: &str, arguments: Value) -> ToolOutput {
         let call = self.toolbox.call(tool, arguments.clone(), CancellationToken::new());
         let output = tokio::time::timeout(Duration::from_secs(20), call).await;
@@ -168,7 +168,7 @@ async fn no_path_leads_a_tool_outside_or_to_what_is_left_alone() {
     let site = EscapeSite::new();
     let absolute = |path: &str| site.absolute(path);
     let mut attempts: Vec<(String, WriteExpectation)> = Vec::new();
-    // Out of the working directory, in words.
+    // Out of the working directory, by names.
     for path in [
         "../out/secret.txt",
         "sub/../../out/secret.txt",
@@ -216,7 +216,7 @@ async fn no_path_leads_a_tool_outside_or_to_what_is_left_alone() {
     ] {
         attempts.push((path.to_owned(), Refused));
     }
-    // By what the kernel offers as paths.
+    // By paths that the kernel offers.
     let secret = absolute("out/secret.txt");
     for path in [
         format!("/proc/self/root{secret}"),
@@ -235,7 +235,7 @@ async fn no_path_leads_a_tool_outside_or_to_what_is_left_alone() {
     ] {
         attempts.push((path, Refused));
     }
-    // By names that are none, or are refused as they stand.
+    // By invalid names, or names that are refused as they are.
     for path in
         ["sub/a.txt\0", "a\0../out/secret.txt", "", "sub/a.txt/", "sub/a.txt/.", "sub/a.txt/../../../out/secret.txt"]
     {
@@ -244,7 +244,7 @@ async fn no_path_leads_a_tool_outside_or_to_what_is_left_alone() {
     attempts.push((format!("{}secret.txt", "../out/".repeat(1000)), Refused));
     attempts.push((format!("{}/x", "n".repeat(256)), Refused));
     attempts.push(("a/".repeat(5000) + "x", Refused));
-    // By names that something else than the kernel would take for more than names.
+    // By names that mean more to other software than to the kernel.
     for path in [
         "~/secret.txt",
         "~root/x",
@@ -264,7 +264,7 @@ async fn no_path_leads_a_tool_outside_or_to_what_is_left_alone() {
     ] {
         attempts.push((path.to_owned(), CreatesInside));
     }
-    // To what version control keeps, in every spelling.
+    // To version control's folders, in every spelling.
     for path in [
         ".git/config",
         ".git/hooks/pre-commit",
@@ -295,7 +295,7 @@ async fn no_path_leads_a_tool_outside_or_to_what_is_left_alone() {
     ] {
         attempts.push((path.to_owned(), Refused));
     }
-    // To the agent's own folder, and to what the service protects.
+    // To the agent's own folder, and to paths that the service protects.
     for path in [
         "agent-home",
         "agent-home/key",
@@ -321,7 +321,7 @@ async fn no_path_leads_a_tool_outside_or_to_what_is_left_alone() {
     for (path, writing) in &attempts {
         site.attempt(path, *writing).await;
     }
-    // A walk over everything finds none of it either.
+    // A walk over everything finds none of them either.
     let found = site.call("Grep", json!({ "pattern": "canary|root:", "output_mode": "content" })).await;
     assert_eq!(found.text, "(no matches found)");
     let listed = site.call("Glob", json!({ "pattern": "**/*" })).await.text;

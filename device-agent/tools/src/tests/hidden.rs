@@ -1,4 +1,4 @@
-//! What a rule denies to be read is seen by no tool that looks, by whatever way it is reached.
+//! A file that a rule hides is visible to no tool that reads, however it is reached.
 
 use deskgate_definition::approvals::{Rule, RuleAction};
 use deskgate_definition::{ApprovalPolicy, Network};

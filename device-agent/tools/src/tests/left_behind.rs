@@ -1,4 +1,4 @@
-//! What a kill leaves of a change, and who removes it.
+//! What a kill leaves of a change, and what removes it.
 
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ fn whole(letter: char) -> String {
     letter.to_string().repeat(FILE_BYTES)
 }
 
-/// Whether a process has a file of this folder open that has not got its name yet.
+/// Whether a process has an open file of this folder that has no name yet.
 fn is_in_the_middle(process: u32, folder: &Path) -> bool {
     let open = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().filter_map(Result::ok);
     open.filter_map(|entry| std::fs::read_link(entry.path()).ok()).any(|target| {
@@ -96,7 +96,7 @@ async fn only_what_was_left_behind_is_removed_and_nothing_that_somebody_put_ther
     expected.sort();
     assert_eq!(tree(&inside), expected);
     assert_eq!(tree(&place.path().join("out")), outside);
-    // Whoever held it is gone.
+    // The process that held the lock is gone.
     drop(lock);
     ok(&inside, "Write", json!({ "file_path": "newer.txt", "content": "new" })).await;
     assert!(!at(live).exists());

@@ -1,6 +1,6 @@
-//! File systems that can less than others: each test runs itself again where the kernel refuses what they refuse.
+//! File systems with fewer operations: each test runs itself again where the kernel refuses these operations.
 //!
-//! A filter of system calls answers as the kernel does for such a file system. Nothing in the tools knows of it.
+//! A filter of system calls answers as the kernel does for such a file system. The tools do not know of it.
 
 use std::os::fd::AsFd;
 use std::process::Command;
@@ -13,7 +13,7 @@ use super::*;
 use crate::engine::access::AccessError;
 use crate::engine::replace;
 
-/// A system call, which of its arguments must not be zero for it to be refused, and with what.
+/// A system call, the argument that must not be zero for it to be refused, and the error.
 type MissingSyscall = (i64, Option<u32>, Errno);
 
 const RENAME_IF_FREE: MissingSyscall = (libc::SYS_renameat2, Some(4), Errno::INVAL);
@@ -93,7 +93,7 @@ async fn writing_whatever_the_file_system_can() {
         }
         assert_eq!(std::fs::read_to_string(inside.join(path)).expect("there"), "newest\n");
     }
-    // Who was faster keeps what they made.
+    // The file that was created first stays.
     let directory = std::fs::File::open(&inside).expect("opens");
     let before = tree(&inside);
     let late = replace::create(directory.as_fd(), "new.txt".as_ref(), b"late");

@@ -1,4 +1,4 @@
-//! What the tools promise, tried through the same toolbox that a run uses.
+//! The guarantees of the tools, tested through the same toolbox that a run uses.
 
 mod attributes;
 mod commands;
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::workspace::WorkspaceOptions;
 use crate::toolbox::Toolbox;
 
-/// A folder with a working directory `in`, and beside it `out/secret.txt` that says SECRET.
+/// A folder with a working directory `in`, and beside it `out/secret.txt` with the content SECRET.
 pub(super) fn place() -> TempDir {
     let place = tempfile::tempdir().expect("a folder");
     std::fs::create_dir(place.path().join("in")).expect("creates");
@@ -63,7 +63,7 @@ pub(super) async fn refused(directory: &Path, tool: &str, arguments: Value) -> S
     output.text
 }
 
-/// Every name below a folder, with what stands in the files and where links lead.
+/// Every name below a folder, with the content of files and the targets of links.
 pub(super) fn tree(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     let mut pending = vec![folder.to_owned()];

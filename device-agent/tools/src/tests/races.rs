@@ -1,4 +1,4 @@
-//! Names that change while the tools work: never a byte, and never a name, from outside.
+//! Names that change while the tools work: no byte and no name from outside is ever shown.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ impl LinkFlipper {
         let (a, b): (PathBuf, PathBuf) = (inside.join("flip"), inside.join("link"));
         let thread = std::thread::spawn(move || {
             while !seen.load(Ordering::Relaxed) {
-                // Exchanged in one step: there is never a moment without the name.
+                // Exchanged in one step: the name always exists.
                 let flags = rustix::fs::RenameFlags::EXCHANGE;
                 rustix::fs::renameat_with(rustix::fs::CWD, &a, rustix::fs::CWD, &b, flags).expect("exchanges");
                 counted.fetch_add(1, Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl Drop for LinkFlipper {
     }
 }
 
-/// Calls until each of two answers was seen many times, so that the race really took place.
+/// Calls until each of two results was seen many times, so that the race really took place.
 async fn race(tool: &str, arguments: serde_json::Value, fine: impl Fn(&ToolOutput) -> bool) {
     let place = place();
     let flipping = LinkFlipper::start(place.path());
@@ -76,8 +76,8 @@ async fn race(tool: &str, arguments: serde_json::Value, fine: impl Fn(&ToolOutpu
     assert!(flipping.turns() > 100);
 }
 
-/// Writes until the name was refused and accepted many times; outside nothing changes, and every file that was
-/// accepted is inside.
+/// Writes until the name was refused and accepted many times; outside nothing changes, and every accepted file is
+/// inside.
 async fn write_race(path: &str) {
     let place = place();
     let flipping = LinkFlipper::start(place.path());

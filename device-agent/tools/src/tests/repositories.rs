@@ -1,4 +1,4 @@
-//! No tool makes a directory into a Git repository, piece by piece either: Git would obey its settings and hooks.
+//! No tool turns a directory into a Git repository, not even step by step: Git would obey its settings and hooks.
 
 use std::os::unix::fs::symlink;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-/// What makes a directory a repository for Git: all of these, in any order.
+/// The parts that make a directory a Git repository: all of these, in any order.
 const REPOSITORY_PARTS: [[&str; 3]; 6] = [
     ["HEAD", "objects/x", "refs/x"],
     ["HEAD", "refs/x", "objects/info/x"],
@@ -37,7 +37,7 @@ async fn the_piece_that_would_complete_a_repository_is_refused_and_everything_el
             assert!(planned.text.contains("would become a Git repository"), "{}", planned.text);
             assert_eq!(refused(&inside, "Write", third).await, planned.text, "{pieces:?}");
             assert_eq!(tree(&inside), before);
-            // The same names side by side in one new directory are no more than names.
+            // The same names side by side in one new directory are only names.
             ok(&inside, "Write", piece(&at("other/HEAD/objects/refs"))).await;
         }
     }

@@ -1,4 +1,4 @@
-//! What the tools answer when everything is as it should be, and when a file is not what was hoped.
+//! The results of the tools on ordinary files and on unusual ones.
 
 use std::time::{Duration, SystemTime};
 
@@ -28,7 +28,7 @@ async fn read_numbers_lines_and_goes_on_where_it_was_told_to() {
     assert!(second.starts_with("  2001\tline 2001\n") && second.ends_with("  2500\tline 2500"));
     let some = read(json!({ "file_path": "a.txt", "offset": 7, "limit": 2 })).await;
     assert_eq!(some, "     7\tline 7\n     8\tline 8\n\n(lines 7 to 8 are shown and more follow: go on with offset 9)");
-    // Exactly to the end: nothing follows, and nothing is said to.
+    // Exactly to the end: no further line and no notice.
     assert_eq!(read(json!({ "file_path": "last.txt", "limit": 2 })).await, "     1\tone\n     2\ttwo");
     let beyond = refused(folder.path(), "Read", json!({ "file_path": "last.txt", "offset": 3 })).await;
     assert_eq!(beyond, "The file has 2 lines; there is no line 3.");
@@ -164,10 +164,10 @@ async fn ignored_and_hidden_files_are_skipped_as_ripgrep_skips_them() {
     ]);
     let grep = |arguments| ok(folder.path(), "Grep", arguments);
     assert_eq!(grep(json!({ "pattern": "x" })).await, "a.txt\nkeep.log\nsub/only-here");
-    // Rules from above hold for a walk that begins below.
+    // Rules from above apply to a walk that begins below.
     assert_eq!(grep(json!({ "pattern": "x", "path": "sub" })).await, "sub/only-here");
     assert_eq!(ok(folder.path(), "Glob", json!({ "pattern": "*", "path": "sub/deep" })).await, "(no files found)");
-    // What is named is searched in any case.
+    // A file that is named directly is searched in any case.
     assert_eq!(grep(json!({ "pattern": "x", "path": "noise.log" })).await, "noise.log");
     assert_eq!(ok(folder.path(), "Glob", json!({ "pattern": ".hidden/*" })).await, ".hidden/a.txt");
     assert_eq!(ok(folder.path(), "Glob", json!({ "pattern": ".git/*" })).await, "(no files found)");

@@ -1,4 +1,4 @@
-//! A stop comes through whatever a search is at, and what is left out for it is said.
+//! A stop interrupts a search at any point, and skipped parts are reported.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Waits until this process has read some of a file, which somebody has open.
+/// Waits until this process has read some of a file, which is open for reading.
 async fn until_it_is_read(path: &Path) {
     let begun = || {
         let open = std::fs::read_dir("/proc/self/fd").expect("listed").filter_map(Result::ok);
@@ -21,7 +21,7 @@ async fn until_it_is_read(path: &Path) {
     }
 }
 
-/// Ones and zeros that repeat nowhere soon: no automaton of bounded size remembers what follows on what.
+/// Ones and zeros that repeat nowhere soon: no automaton of bounded size remembers which follow which.
 fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 88_172_645_463_325_252_u64;
     let mut next = || {
@@ -51,7 +51,7 @@ async fn a_search_that_is_stopped_answers_at_once_however_slow_its_pattern_is_on
         let output = call.await.expect("no panic").expect("stands");
         let took = since.elapsed();
         assert!(output.is_error && output.text.contains("stopped"), "{}", output.text);
-        // Within a hundredth of this on a computer with nothing else to do.
+        // A hundredth of this on an idle computer.
         assert!(took < Duration::from_millis(500), "{file}: {took:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What Edit and Write promise about the file: exact, whole, unchanged since it was read, and otherwise as it was.
+//! The guarantees of Edit and Write: exact, whole, only on files unchanged since they were read, attributes kept.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
@@ -45,7 +45,7 @@ impl WritingRun {
         output.text
     }
 
-    /// Refused, and the folder is as it was, without a file more.
+    /// The call is refused, and the folder is unchanged, without a further file.
     async fn refused(&self, tool: &str, arguments: Value, because: &str) {
         let before = self.tree();
         let output = self.call(tool, arguments.clone()).await;
@@ -65,7 +65,7 @@ impl WritingRun {
         std::fs::read_to_string(self.folder.path().join(name)).expect("text")
     }
 
-    /// Every name below, with what stands in the files.
+    /// Every name below, with the content of the files.
     fn tree(&self) -> Vec<(String, Vec<u8>)> {
         tree(self.folder.path())
     }
@@ -81,7 +81,7 @@ async fn edit_replaces_the_one_place_or_all_of_them_and_only_in_a_file_that_was_
     run.refused("Edit", edit("a.txt", "one", "1"), "has not been read").await;
     run.read("a.txt").await;
     assert_eq!(run.ok("Edit", edit("a.txt", "three", "3")).await, "a.txt was changed: one replacement in line 2.");
-    // An edit of ours counts as having read the new content.
+    // The tool's own edit counts as having read the new content.
     run.ok("Edit", edit("a.txt", "3 two", "3 zwei")).await;
     run.ok("Edit", edit("a.txt", " two", " 2")).await;
     assert_eq!(run.text("a.txt"), "one 2\n3 zwei\n");
@@ -94,7 +94,7 @@ async fn edit_replaces_the_one_place_or_all_of_them_and_only_in_a_file_that_was_
     let all = json!({ "file_path": "a.txt", "old_string": "e", "new_string": "E", "replace_all": true });
     assert_eq!(run.ok("Edit", all).await, "a.txt was changed: 2 replacements, the first in line 1.");
     assert_eq!(run.text("a.txt"), "onE 2\n3 zwEi\n");
-    // Whatever way a path is written, it is the same file; a part that was read is enough.
+    // However a path is written, it is the same file; having read a part is enough.
     run.ok("Read", json!({ "file_path": "./b.txt", "limit": 1 })).await;
     run.ok("Edit", edit(run.folder.path().join("b.txt").to_str().expect("text"), "x", "y")).await;
     assert_eq!(run.text("b.txt"), "y");
@@ -112,7 +112,7 @@ async fn a_file_that_changed_since_it_was_read_is_left_alone_even_if_its_time_an
     run.refused("Write", json!({ "file_path": "a.txt", "content": "x" }), "changed since it was read").await;
     run.read("a.txt").await;
     run.ok("Edit", edit("a.txt", "two", "x")).await;
-    // What another run has read is not what this one has read.
+    // A file that another run has read does not count as read in this one.
     let other = WritingRun { toolbox: toolbox(run.folder.path()), folder: tempfile::tempdir().expect("a folder") };
     assert!(other.call("Edit", edit("a.txt", "x", "y")).await.text.contains("has not been read"));
 }
@@ -133,7 +133,7 @@ async fn a_call_that_was_shown_is_not_made_from_another_content_even_if_that_was
     run.plan("Edit", &call).await.expect("a plan");
     run.ok("Edit", call).await;
     assert_eq!(run.text("a.txt"), "1 2\n");
-    // A file that came into being after it was shown as new.
+    // A file that was created after it was shown as new.
     let call = json!({ "file_path": "new.txt", "content": "mine" });
     let plan = run.plan("Write", &call).await.expect("a plan");
     assert_eq!(plan.place.as_deref(), Some("new.txt"));
@@ -182,7 +182,7 @@ async fn write_creates_directories_and_replaces_only_what_was_read() {
     let write = |file: &str, content: &str| json!({ "file_path": file, "content": content });
     assert_eq!(run.ok("Write", write("a/b/c.txt", "new\n")).await, "a/b/c.txt was created.");
     assert_eq!(run.text("a/b/c.txt"), "new\n");
-    // What was written was seen.
+    // Written content counts as seen.
     assert_eq!(run.ok("Write", write("a/b/c.txt", "newer")).await, "a/b/c.txt was replaced.");
     run.ok("Edit", edit("a/b/c.txt", "newer", "newest")).await;
     run.refused("Write", write("old.txt", "x"), "has not been read").await;
@@ -258,7 +258,7 @@ async fn a_file_that_the_account_may_not_write_is_not_replaced_through_its_direc
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).expect("sets");
     run.read("a.txt").await;
     if rustix::process::geteuid().is_root() {
-        // Nothing is read-only for root, who may be told to run the agent.
+        // No file is read-only for root, which may run the agent.
         run.ok("Edit", edit("a.txt", "x", "y")).await;
     } else {
         run.refused("Edit", edit("a.txt", "x", "y"), "read-only").await;

@@ -78,7 +78,7 @@ impl Desktop {
         )))
     }
 
-    /// The removed applications of which something can still be read, the last removed first.
+    /// The removed applications with records that can still be read, the last removed first.
     pub async fn removed(&self) -> DesktopResult<Vec<RemovedApplication>> {
         Ok(self.store.removed_applications(self.device_id, self.retention).await?)
     }

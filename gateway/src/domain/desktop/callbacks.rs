@@ -16,16 +16,16 @@ use crate::domain::destinations::{Destination, HostName};
 use crate::signing::SigningSecret;
 use crate::store::destinations::{CallbackChange, NewCallback};
 
-/// What a gateway does for callbacks.
+/// The gateway's part in callbacks.
 #[derive(Clone)]
 pub struct CallbackContext {
-    /// Seals secrets, and writes what is posted.
+    /// Encrypts secrets, and builds the requests to post.
     pub scribe: PayloadBuilder,
-    /// Whether the allowed hosts are the desktop's to change; otherwise the administrator's.
+    /// Whether the desktop may change the allowed hosts; otherwise the administrator.
     pub allowlist_is_yours: bool,
 }
 
-/// More hosts than anybody looks through.
+/// The most hosts on the allowlist.
 const MAX_ALLOWED_HOSTS: usize = 1000;
 
 impl Desktop {
@@ -68,7 +68,7 @@ impl Desktop {
         Err(conflict("the callback was changed at the same moment; look at it and try again".to_owned()))
     }
 
-    /// Gives a callback a new secret; the one it had signs too for a while.
+    /// Gives a callback a new secret; the old one stays valid beside it for a while.
     pub async fn roll_callback_secret(&self, request: RollCallbackSecret) -> DesktopResult<CallbackWithSecret> {
         let RollCallbackSecret { app_id, overlap_s } = request;
         if overlap_s > MAX_OVERLAP_S {
@@ -97,7 +97,7 @@ impl Desktop {
         Ok(Allowlist { hosts: self.store.allowed_hosts().await?, is_yours: self.callbacks.allowlist_is_yours })
     }
 
-    /// Replaces them, if they are the desktop's to change.
+    /// Replaces them, if the desktop may change them.
     pub async fn set_allowlist(&self, request: SetAllowlist) -> DesktopResult<Allowlist> {
         if !self.callbacks.allowlist_is_yours {
             let message = "the hosts that callbacks may go to are set by this gateway's administrator, on the server: \
@@ -111,7 +111,7 @@ impl Desktop {
         self.allowlist().await
     }
 
-    /// Refuses what is no application of this device.
+    /// Refuses an application that is unknown or another device's.
     pub(super) async fn check_known(&self, app_id: ApplicationId) -> DesktopResult<()> {
         match self.store.application(self.device_id, app_id).await? {
             Some(_) => Ok(()),
@@ -119,7 +119,7 @@ impl Desktop {
         }
     }
 
-    /// Refuses what is no active application of this device.
+    /// Refuses an application that is unknown, another device's or inactive.
     pub(super) async fn check_active(&self, app_id: ApplicationId) -> DesktopResult<()> {
         match self.store.application(self.device_id, app_id).await? {
             Some(application) if application.disabled_at.is_none() => Ok(()),
@@ -129,7 +129,7 @@ impl Desktop {
     }
 }
 
-/// Every host once, sorted; otherwise which is none, and why.
+/// Every host once, sorted; otherwise the first text that is not a host name, and why.
 fn host_names(texts: &[String]) -> Result<BTreeSet<HostName>, String> {
     if texts.len() > MAX_ALLOWED_HOSTS {
         return Err(format!("at most {MAX_ALLOWED_HOSTS} hosts can be allowed"));

@@ -1,4 +1,4 @@
-//! Deliveries as a desktop user sees them, and what they may ask to be sent.
+//! Deliveries as a desktop user sees them, and what the user may have sent.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::{Desktop, DesktopResult, MAX_WAIT, conflict, invalid, not_found};
 use crate::domain::samples;
 
-/// Between two looks while changes keep coming.
+/// The pause between two polls while changes keep coming.
 const DELIVERY_DEBOUNCE_INTERVAL: Duration = Duration::from_millis(20);
-/// Hints can be lost, so whoever waits looks for itself this often.
+/// Hints can be lost, so waiting reads poll this often.
 const DELIVERY_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Desktop {
@@ -28,7 +28,7 @@ impl Desktop {
         queued.pop().ok_or_else(|| nowhere("callback that is on"))
     }
 
-    /// Sends a sample to whoever is told of the application's events.
+    /// Sends a sample to the receivers of the application's events.
     pub async fn trigger(&self, request: TriggerDelivery) -> DesktopResult<Vec<OwnDelivery>> {
         self.check_active(request.app_id).await?;
         let data = samples::data(request.kind);
@@ -56,7 +56,8 @@ impl Desktop {
         Ok(self.store.own_deliveries(Some(self.device_id), &request).await?)
     }
 
-    /// One delivery with its attempts. With `wait_s`, waits until something came of more of them than were seen.
+    /// One delivery with its attempts. With `wait_s`, waits until more attempts have an outcome than the caller has
+    /// seen.
     pub async fn show_delivery(&self, request: ShowDelivery) -> DesktopResult<DeliveryDetail> {
         let deadline = Instant::now() + Duration::from_secs(request.wait_s.into()).min(MAX_WAIT);
         let mut anything = self.store.notifier().subscribe_any();
@@ -84,7 +85,7 @@ impl Desktop {
         Ok(self.delivery(delivery_id).await?.delivery)
     }
 
-    /// Sends again what an application's callback did not take since a time, or counts it.
+    /// Sends the failed deliveries of an application's callback since a time again, or counts them.
     pub async fn recover(&self, request: RecoverDeliveries) -> DesktopResult<Recovery> {
         let RecoverDeliveries { app_id, since, only_count } = request;
         if since.0.as_second() < 0 {

@@ -1,4 +1,4 @@
-//! An application's history, reply by reply.
+//! Exports an application's history, reply by reply.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
-//! Somebody at the desktop who listens to an application's events, to try what they build.
+//! Listeners at the desktop: a developer follows an application's events while building a receiver.
 //!
-//! A listener is asked for by polls over the desktop's own line, and gets what a callback would: the same headers, the
-//! same body, a signature of its own secret. Nothing goes to an address from here.
+//! A listener polls over the desktop's own connection, and gets what a callback would: the same headers, the same body,
+//! a signature of its own secret. No request goes to an address from here.
 
 use std::time::Duration;
 
@@ -20,19 +20,19 @@ use crate::store::deliveries::claims::ClaimedDelivery;
 use crate::store::deliveries::outcomes::AttemptOutcome;
 use crate::store::destinations::NewListener;
 
-/// A listener that does not ask for so long has ended.
+/// A listener that does not poll for so long has ended.
 const LISTENER_TTL: Duration = Duration::from_secs(120);
-/// What is handed out is handed out again when nothing is told of it for so long.
+/// A delivery without a reported outcome is handed out again after this time.
 const DELIVERY_LEASE: Duration = Duration::from_secs(30);
-/// What was delivered to a listener is kept so long.
+/// The retention of deliveries to a listener.
 const DELIVERED_RETENTION: Duration = Duration::from_secs(3600);
 /// Deliveries in one reply.
 const MAX_DELIVERIES_PER_REPLY: u32 = 16;
-/// Bytes of the bodies in one reply, so that it fits a frame however its characters are escaped there.
+/// Bytes of the bodies in one reply, so that it fits a frame even with escaped characters.
 const MAX_REPLY_BODY_BYTES: usize = 1024 * 1024;
-/// Between two looks while changes keep coming.
+/// The pause between two polls while changes keep coming.
 const LISTENER_DEBOUNCE_INTERVAL: Duration = Duration::from_millis(20);
-/// Hints can be lost, so whoever waits looks for itself this often.
+/// Hints can be lost, so waiting reads poll this often.
 const LISTENER_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Desktop {
@@ -54,7 +54,7 @@ impl Desktop {
         Ok(OpenedListener { listener_id, secret: secret.reveal().to_string(), expires_at })
     }
 
-    /// Notes what came of earlier deliveries, and hands out the next; waits for one if there is none.
+    /// Stores the outcomes of earlier deliveries, and hands out the next; waits for one if there is none.
     pub async fn poll_listener(&self, request: PollListener) -> DesktopResult<ForwardBatch> {
         let PollListener { listener_id, limit, wait_s, outcomes } = request;
         let deadline = Instant::now() + Duration::from_secs(wait_s.into()).min(MAX_WAIT);
@@ -105,7 +105,7 @@ impl Desktop {
 
     async fn settle(&self, outcomes: &[AttemptOutcome]) -> DesktopResult<()> {
         if !outcomes.is_empty() {
-            // Only callbacks are switched off by what comes of their deliveries.
+            // Only callbacks are disabled by the outcomes of their deliveries.
             self.store.settle_deliveries(outcomes, DELIVERED_RETENTION).await?;
         }
         Ok(())
@@ -116,7 +116,7 @@ impl Desktop {
         let (mut forwards, mut outcomes, mut bytes) = (Vec::new(), Vec::new(), 0);
         for letter in self.callbacks.scribe.build(claimed).await? {
             match letter {
-                // What does not fit beside the others comes when its lease is over.
+                // A delivery that does not fit beside the others follows when its lease is over.
                 Ok(letter) if letter.body.len() > MAX_REPLY_BODY_BYTES => {
                     outcomes.push(refused(&letter.claimed, DeliveryErrorCode::TooLarge));
                 }

@@ -1,4 +1,4 @@
-//! The desktop's lists: runs, conversations, and what was done.
+//! The desktop's lists: runs, conversations, and activity.
 
 use deskgate_protocol::management::{
     ActivityPage, ConversationPage, ListActivity, ListConversations, ListRuns, RunPage,
@@ -20,7 +20,7 @@ impl Desktop {
         Ok(RunPage { runs, has_more: page.next.is_some(), next: page.next.map(Into::into) })
     }
 
-    /// A page of what was done to the applications, newest first.
+    /// A page of the applications' activity, newest first.
     pub async fn activity(&self, request: ListActivity) -> DesktopResult<ActivityPage> {
         let limit = page_size(request.limit) as usize;
         let ListActivity { before, app_id, .. } = request;
@@ -41,7 +41,7 @@ impl Desktop {
     }
 }
 
-/// What an identifier is about.
+/// The object that an identifier names.
 fn about(text: &str) -> DesktopResult<RunLookup> {
     let text = text.trim();
     let found = text
@@ -56,7 +56,7 @@ fn about(text: &str) -> DesktopResult<RunLookup> {
     })
 }
 
-/// How much a page shows at most, whatever is asked for.
+/// The most entries of a page, given the requested limit.
 fn page_size(limit: u32) -> u32 {
     limit.clamp(1, 100)
 }

@@ -1,4 +1,4 @@
-//! What a device may ask about its own applications, keys, services and runs.
+//! The management requests of a device about its own applications, keys, services and runs.
 
 mod applications;
 mod callbacks;
@@ -34,7 +34,7 @@ use crate::store::applications::{NewKey, NewSecret};
 use crate::store::endpoints::PublicationOutcome;
 use crate::store::{self, Store};
 
-/// Answers one device. Everything it returns or changes is the device's own.
+/// Answers one device. All that it returns or changes belongs to the device.
 #[derive(Clone)]
 pub struct Desktop {
     store: Store,
@@ -56,9 +56,9 @@ const MAX_OVERLAP_S: u32 = 30 * 24 * 3600;
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 impl Desktop {
-    /// Answers `device_id`; `public_url` is what backends use, without `/api/v1`; `retention` is how long runs that
-    /// ended are kept; the owner's own runs pass `admission`; secrets of webhooks are kept under `seal`; `callbacks` is
-    /// what is done for callbacks.
+    /// Answers `device_id`; `public_url` is the address that backends use, without `/api/v1`; `retention` is how long
+    /// ended runs are kept; the owner's own runs pass `admission`; `seal` encrypts secrets of webhooks; `callbacks` is
+    /// the gateway's part in callbacks.
     pub fn new(
         store: Store,
         device_id: DeviceId,
@@ -71,7 +71,7 @@ impl Desktop {
         Self { store, device_id, by: Actor::Agent, admission, seal, public_url, retention, callbacks }
     }
 
-    /// The same for somebody who is noted for what they change.
+    /// The same for another actor, who is recorded with each change.
     pub fn asked_by(self, by: impl Into<Actor>) -> Self {
         Self { by: by.into(), ..self }
     }
@@ -206,7 +206,7 @@ impl Desktop {
     }
 }
 
-/// Leaves as many events as one reply holds, and at least one.
+/// Keeps as many events as one reply holds, and at least one.
 fn shorten(events: &mut Vec<RunEvent>) {
     let mut bytes = 0;
     let mut fits = |event: &RunEvent| {

@@ -1,4 +1,4 @@
-//! What a desktop user orders: stops and resets of what callers began, and what becomes of them.
+//! A desktop user's operations: stops and resets of callers' work, and their outcomes.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl Desktop {
         self.stop(request.run_id, None).await
     }
 
-    /// Stops a run only while it is in this attempt: one that nobody has begun on is not interrupted unawares.
+    /// Stops a run only while it is in this attempt: a later attempt is not interrupted by mistake.
     pub async fn stop_attempt(&self, run_id: RunId, attempt: u32) -> DesktopResult<ControlOperation> {
         self.stop(run_id, Some(attempt)).await
     }
@@ -81,7 +81,7 @@ impl Desktop {
             if operation.completed_at.is_some() || Instant::now() >= deadline {
                 return Ok(operation);
             }
-            // A hint can be lost, or go to another replica only as a look at the run.
+            // A hint can be lost, or reach another replica only as a change of the run.
             let look_again = (Instant::now() + Duration::from_secs(1)).min(deadline);
             let _ = tokio::time::timeout_at(look_again, watcher.changed()).await;
         }

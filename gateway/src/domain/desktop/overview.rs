@@ -12,7 +12,7 @@ use crate::store::counts::RunNumbers;
 
 const OVERVIEW_HOURS: i64 = 24;
 const OVERVIEW_DAYS: i64 = 7;
-/// Each bucket of times is so much longer than the one before (`migrations/0008`).
+/// The factor between two neighbouring buckets of times (`migrations/0008`).
 const BUCKET_GROWTH_FACTOR: f64 = 1.1;
 
 impl Desktop {
@@ -44,7 +44,7 @@ fn overview(numbers: &RunNumbers) -> Overview {
     }
 }
 
-/// What waits now is known. Before each hour there waited what waits after it, without what came in it, with what left.
+/// The queue length now is known. Before each hour it was the length after it, less what came in, plus what left.
 fn hours(numbers: &RunNumbers, hours: impl DoubleEndedIterator<Item = Timestamp>) -> Vec<Hour> {
     let mut waiting = i64::from(numbers.waiting);
     let mut backwards: Vec<_> = hours
@@ -77,7 +77,7 @@ fn day(numbers: &RunNumbers, began_at: Timestamp) -> Day {
     }
 }
 
-/// What the buckets say; `None` if there is nothing in them.
+/// The statistics of the buckets; `None` if they are empty.
 fn took<'a>(buckets: impl IntoIterator<Item = (&'a i32, &'a u32)>) -> Option<DurationStats> {
     let mut sorted: BTreeMap<i32, u32> = BTreeMap::new();
     for (bucket, count) in buckets {

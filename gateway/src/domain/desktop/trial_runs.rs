@@ -1,4 +1,4 @@
-//! A run that the owner asks for, to see what a published service does.
+//! A run that the owner requests, to try a published service.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use crate::domain::admission::RunRequest;
 use crate::domain::body_quota::MAX_TEXT_BYTES;
 use crate::domain::refusal::Refusal;
 
-/// Whoever tries something looks at it soon.
+/// The owner looks at a trial soon.
 const TRIAL_QUEUE_TTL_S: u32 = 3600;
-/// What callers get who say nothing else; the service's own limit holds too.
+/// The default of callers' runs; the service's own limit holds too.
 const TRIAL_DURATION_S: u32 = 3600;
 
 impl Desktop {
-    /// Starts a run of a published service, through the admission that callers' runs pass.
+    /// Starts a run of a published service, through the same admission as callers' runs.
     pub async fn try_endpoint(&self, request: TryEndpoint) -> DesktopResult<Run> {
         let TryEndpoint { endpoint_id, input: text } = request;
         if !(1..=MAX_TEXT_BYTES).contains(&text.len()) {
@@ -40,7 +40,7 @@ impl Desktop {
             traceparent: None,
         };
         let run = self.admission.admit_own(endpoint.app_id, request).await.map_err(refused)?;
-        // Whoever asked has it already, and a reply has little room.
+        // The requester has the input already, and a reply has little space.
         Ok(Run { input: None, ..run })
     }
 }

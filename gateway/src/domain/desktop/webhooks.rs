@@ -1,4 +1,4 @@
-//! Incoming webhooks of a device's applications: created, changed, tried, and their secrets.
+//! Incoming webhooks of a device's applications: create, change, test, and rotate secrets.
 
 use deskgate_protocol::HookId;
 use deskgate_protocol::management::{
@@ -22,7 +22,7 @@ impl Desktop {
         read(&settings)?;
         let hook_id = HookId::new();
         let (shown, sealed) = match (&settings.scheme, secret) {
-            // It makes one when it is told the address, which there is only now.
+            // Stripe makes the secret when it is given the address, which exists only now.
             (WebhookScheme::Stripe {}, None) => {
                 (None, self.seal.encrypt(&secrets::decoy_secret(), &secret_context(hook_id)))
             }
@@ -56,7 +56,7 @@ impl Desktop {
         Ok(WebhookDetail { webhook: self.shown(webhook), receipts })
     }
 
-    /// Changes what was chosen about a webhook.
+    /// Changes a webhook's settings.
     pub async fn change_webhook(&self, request: ChangeWebhook) -> DesktopResult<Webhook> {
         let ChangeWebhook { hook_id, settings } = request;
         read(&settings)?;
@@ -104,7 +104,7 @@ impl Desktop {
         Ok(self.shown(removed))
     }
 
-    /// What an event would become.
+    /// The run that an event would become.
     pub async fn test_webhook(&self, request: TestWebhook) -> DesktopResult<WebhookTrial> {
         let TestWebhook { hook_id, settings, sample } = request;
         let settings = match (hook_id, settings) {
@@ -141,7 +141,7 @@ impl Desktop {
         self.store.webhook(self.device_id, hook_id).await?.ok_or_else(|| unknown(hook_id))
     }
 
-    /// A secret that was given, or a new one, which is to be shown; and the same, sealed.
+    /// A given secret, or a new one, which is to be shown; and the same, encrypted.
     fn sealed(
         &self,
         hook_id: HookId,
@@ -174,7 +174,7 @@ impl Desktop {
     }
 }
 
-/// The event that somebody has at hand. Nobody looks at its signature.
+/// The event in a test request. Its signature is not checked.
 fn given(
     scheme: &WebhookScheme,
     headers: &std::collections::BTreeMap<String, String>,

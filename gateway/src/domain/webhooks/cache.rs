@@ -1,5 +1,5 @@
-//! Webhooks as events meet them, remembered for half a second: what was changed, rolled or removed holds on every replica within
-//! one second, and a busy webhook costs no look-ups.
+//! A cache of webhooks, for half a second: a changed, rotated or removed webhook holds on every replica within one
+//! second, and a busy webhook costs no look-ups.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,12 +17,12 @@ use crate::encryption::DataCipher;
 use crate::store::Store;
 use crate::store::webhooks::WebhookReceiver;
 
-/// How long a webhook's record is believed.
+/// How long a webhook's record is cached.
 const WEBHOOK_CACHE_TTL: Duration = Duration::from_millis(500);
-/// Webhooks that are remembered at most, also such that are not there.
+/// The most webhooks in the cache, including unknown identifiers.
 const MAX_CACHED_WEBHOOKS: usize = 10_000;
 
-/// What a webhook's secret is sealed for.
+/// The encryption context of a webhook's secret.
 pub(in crate::domain) fn secret_context(hook_id: HookId) -> String {
     format!("webhook {hook_id}")
 }
@@ -35,7 +35,7 @@ pub(super) struct CachedWebhook {
     pub(super) enabled: bool,
     pub(super) rules: Rules,
     pub(super) secrets: Vec<Zeroizing<Vec<u8>>>,
-    /// Whether there is such a webhook. One that is not there is checked like one that is.
+    /// Whether the webhook exists. An unknown one is checked like a real one.
     pub(super) is_real: bool,
     read: Instant,
     now_s: i64,
@@ -48,7 +48,7 @@ impl CachedWebhook {
     }
 }
 
-/// Reads webhooks.
+/// Reads and caches webhooks.
 #[derive(Clone)]
 pub(super) struct WebhookCache {
     store: Store,
@@ -62,7 +62,7 @@ impl WebhookCache {
         Self { store, seal, known: Arc::default(), decoy: Arc::new(decoy()) }
     }
 
-    /// The webhook of this identifier, or one that nothing is signed for.
+    /// The webhook of this identifier, or a decoy whose signatures are never valid.
     pub(super) async fn find(&self, hook_id: HookId) -> Result<Arc<CachedWebhook>, Refusal> {
         if let Some(hook) = self.lock().get(&hook_id).filter(|hook| hook.read.elapsed() < WEBHOOK_CACHE_TTL) {
             return Ok(hook.clone());
@@ -124,12 +124,12 @@ impl WebhookCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<HookId, Arc<CachedWebhook>>> {
-        // Nothing panics while it holds the lock.
+        // No code panics while it holds the lock.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A webhook that is not there, with a secret that nobody knows.
+/// A decoy for a webhook that does not exist, with an unknown random secret.
 fn decoy() -> (WebhookSettings, Rules, Zeroizing<Vec<u8>>) {
     let settings = WebhookSettings {
         name: "none".to_owned(),

@@ -1,4 +1,4 @@
-//! GitHub: the body is signed, identifier and type stand in headers beside it.
+//! GitHub's scheme: the body is signed, identifier and type stand in headers beside it.
 
 use deskgate_protocol::management::{HashAlgorithm, SignatureEncoding};
 

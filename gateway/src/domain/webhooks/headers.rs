@@ -16,7 +16,7 @@ impl<'a> Headers<'a> {
     /// The value of a header that may be missing.
     ///
     /// # Errors
-    /// It came twice, or is no text: two readers could take it for different things.
+    /// It came twice, or is not text: two readers could take it for different things.
     pub(super) fn find(&self, name: &str) -> Result<Option<&'a str>, SignatureError> {
         let mut values = self.0.iter().filter(|(there, _)| there.eq_ignore_ascii_case(name));
         match (values.next(), values.next()) {

@@ -6,7 +6,8 @@ use deskgate_protocol::management::{HashAlgorithm, SignatureEncoding};
 use ring::hmac;
 use subtle::ConstantTimeEq;
 
-/// Whether one of the given codes is that of the parts under one of the secrets. Every one is compared, each in constant time.
+/// Whether one of the given codes is that of the parts under one of the secrets. All are compared, each in constant
+/// time.
 pub(super) fn is_mac(algorithm: HashAlgorithm, secrets: &[&[u8]], parts: &[&[u8]], given: &[Vec<u8>]) -> bool {
     let algorithm = match algorithm {
         HashAlgorithm::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
@@ -25,7 +26,7 @@ pub(super) fn is_mac(algorithm: HashAlgorithm, secrets: &[&[u8]], parts: &[&[u8]
     found
 }
 
-/// A code as it is written; `None` if it is not written so.
+/// The bytes of an encoded code; `None` if the text is not encoded that way.
 pub(super) fn decoded(text: &str, encoding: SignatureEncoding) -> Option<Vec<u8>> {
     match encoding {
         SignatureEncoding::Base64 => STANDARD.decode(text).ok(),

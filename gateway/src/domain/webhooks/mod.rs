@@ -5,13 +5,13 @@
 //! | `standard` `github` `stripe` `plain` | whether a signature is good, one file for each scheme |
 //! | `headers` `mac` | what they share |
 //! | [`rules`] | filter and mapping: what an event would become |
-//! | [`path`] [`template`] [`cel`] | the small languages that these are written in, each bounded |
-//! | [`reception`] | what becomes of an event that came in |
-//! | `known` `receipts` | webhooks as they are remembered, and what they received as it is written down |
-//! | [`secrets`] | what each scheme takes for a secret |
+//! | [`path`] [`template`] [`cel`] | the small languages of filter and mapping, each bounded |
+//! | [`reception`] | what becomes of an event that was received |
+//! | `cache` `receipts` | the cache of webhooks, and the records of their events |
+//! | [`secrets`] | the secrets of each scheme |
 //!
-//! The order is part of the defence (security, A16): the signature is checked over the bytes as they came, before anything reads
-//! them; and what is read afterwards is data, and reaches `text`, `subject`, the conversation's key and `metadata` only.
+//! The order is part of the defence (security, A16): the signature is checked over the bytes as received, before they
+//! are parsed; the parsed values are data, and reach `text`, `subject`, the conversation's key and `metadata` only.
 
 pub(super) mod cache;
 pub mod cel;
@@ -37,9 +37,9 @@ use rules::ValueSource;
 
 /// Seconds that a signed time may be off, in both directions.
 const TIMESTAMP_TOLERANCE_S: i64 = 300;
-/// More than any roll of secrets needs.
+/// More than any rotation of secrets needs.
 const MAX_SIGNATURES: usize = 16;
-/// Bytes of an event's identifier or type that are kept and compared; a longer identifier is replaced by its digest.
+/// Bytes of an event's identifier or type that are stored and compared; a longer identifier is replaced by its digest.
 const MAX_EVENT_NAME_BYTES: usize = 255;
 
 /// An event whose signature was good.
@@ -47,40 +47,40 @@ const MAX_EVENT_NAME_BYTES: usize = 255;
 pub struct WebhookEvent {
     /// The sender's identifier; without one, a digest of the body.
     pub id: String,
-    /// Its type, where it has one.
+    /// Its type, if it has one.
     pub kind: Option<String>,
-    /// What it says.
+    /// Its content.
     pub payload: Value,
 }
 
-/// Why a signature does not count. The sender is not told; the webhook's owner is.
+/// Why a signature is invalid. The webhook's owner learns the reason; the sender does not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    /// A header is not there.
+    /// A header is missing.
     #[error("the header {0} is missing")]
     Missing(String),
-    /// It is there twice.
+    /// A header is repeated.
     #[error("the header {0} came twice")]
     Repeated(String),
-    /// It is no text.
+    /// A header is not text.
     #[error("the header {0} cannot be read")]
     Unreadable(String),
-    /// The signature is not written as the scheme writes signatures.
+    /// The signature does not have the scheme's form.
     #[error("the signature cannot be read")]
     Malformed,
-    /// The signature is of something else, or by another secret.
+    /// The signature is of other data, or by another secret.
     #[error("the signature does not fit")]
     Wrong,
-    /// The time is no number.
+    /// The time is not a number.
     #[error("the signed time cannot be read")]
     NoTime,
-    /// It was signed too long ago, or will be.
+    /// The signed time is too far in the past or future.
     #[error("it was signed {} {}, and five minutes are allowed", minutes(*.0), if *.0 < 0 { "from now" } else { "ago" })]
     OutOfTime(i64),
 }
 
 impl SignatureError {
-    /// Whether it was found without computing anything over the body.
+    /// Whether it was found without a computation over the body.
     fn is_cheap(&self) -> bool {
         matches!(self, Self::Missing(_) | Self::Repeated(_) | Self::Unreadable(_) | Self::Malformed)
     }
@@ -93,14 +93,14 @@ fn minutes(seconds: i64) -> String {
     }
 }
 
-/// What a genuine event says of itself beside its body.
+/// What a genuine event's headers say beside its body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Proof<'a> {
     /// The identifier that is signed with the body.
     id: Option<&'a str>,
 }
 
-/// Checks a signature over the bytes as they came. `now_s` is in seconds since 1970.
+/// Checks a signature over the bytes as received. `now_s` is in seconds since 1970.
 ///
 /// # Errors
 /// See [`SignatureError`].
@@ -120,14 +120,14 @@ pub fn verify<'a>(
         WebhookScheme::Stripe {} => stripe::verify(secrets, headers, body, now_s).map(|()| nothing),
         WebhookScheme::Hmac(plain) => plain::verify(plain, secrets, headers, body).map(|()| nothing),
     };
-    // So that the time of an answer does not tell a webhook that is there, and its scheme, from none.
+    // So that the time of an answer does not show whether a webhook exists, or its scheme.
     if verified.as_ref().is_err_and(SignatureError::is_cheap) {
         mac::is_mac(HashAlgorithm::Sha256, secrets, &[body], &[]);
     }
     verified
 }
 
-/// What an event says of itself when nobody looks at its signature.
+/// The headers' values of an event whose signature is not checked.
 pub(super) fn unproven<'a>(scheme: &WebhookScheme, headers: &Headers<'a>) -> Result<Proof<'a>, SignatureError> {
     match scheme {
         WebhookScheme::StandardWebhooks {} => Ok(Proof { id: headers.find(standard::ID_HEADER)? }),
@@ -155,7 +155,7 @@ pub fn event(
         WebhookScheme::Stripe {} => (member("id"), member("type")),
         WebhookScheme::Hmac(plain) => {
             let named = |source: &Option<String>| match source.as_deref().map(|source| ValueSource::parse("", source)) {
-                // Read when the webhook was saved.
+                // Checked when the webhook was saved.
                 None | Some(Err(_)) => Ok(None),
                 Some(Ok(source)) => source.of(headers, &payload),
             };
@@ -170,7 +170,7 @@ fn owned(text: Option<&str>) -> Option<String> {
     text.map(str::to_owned)
 }
 
-/// An identifier that can be stored, whatever the sender's is.
+/// An identifier that can be stored, made from the sender's.
 fn named(id: Option<String>, body: &[u8]) -> String {
     match id {
         Some(id) if id.len() <= MAX_EVENT_NAME_BYTES && !id.contains('\0') => id,
@@ -179,13 +179,13 @@ fn named(id: Option<String>, body: &[u8]) -> String {
     }
 }
 
-/// The beginning of a text, in whole characters, without what a database cannot hold.
+/// The beginning of a text, in whole characters, without characters that a database cannot store.
 fn cut(text: String, bytes: usize) -> String {
     let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     text[..end].replace('\0', "\u{fffd}")
 }
 
-/// Where in a text its end begins: its character, counted from 1.
+/// The position at which a text's end begins: its character, counted from 1.
 fn character(text: &str, end: &str) -> usize {
     text.chars().count().saturating_sub(end.chars().count()) + 1
 }

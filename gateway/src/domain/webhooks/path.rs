@@ -1,8 +1,8 @@
-//! Where in a payload a value is: a singular query of JSONPath (RFC 9535, section 2.3.5.1).
+//! The path of a value in a payload: a singular query of JSONPath (RFC 9535, section 2.3.5.1).
 //!
-//! A singular query leads to one value or none, in as many steps as it has names and indices. The whole language has wildcards,
-//! slices, filters and descents, whose cost grows with powers of the payload's size, and no library bounds it; and each place
-//! of a mapping takes one value anyway.
+//! A singular query leads to at most one value, in as many steps as it has names and indices. The whole language has
+//! wildcards, slices, filters and descents, whose cost grows with powers of the payload's size, and no library bounds
+//! it; and each field of a mapping takes one value anyway.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ const MAX_PATH_BYTES: usize = 512;
 /// The largest index: JSON's exact integers (RFC 9535, section 2.1).
 const MAX_INDEX: i64 = (1 << 53) - 1;
 
-/// A path that was read.
+/// A parsed path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path(Vec<PathStep>);
 
@@ -24,7 +24,7 @@ enum PathStep {
     Index(i64),
 }
 
-/// Why a text is no path.
+/// Why a text is not a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no path to one value, as $.issue.title or $['first name'][0]: {why} (its character {at})")]
 pub struct InvalidPath {
@@ -34,7 +34,7 @@ pub struct InvalidPath {
 }
 
 impl Path {
-    /// Reads a path.
+    /// Parses a path.
     ///
     /// # Errors
     /// See [`InvalidPath`].
@@ -43,7 +43,7 @@ impl Path {
         steps(text).map(Self).map_err(wrong)
     }
 
-    /// The value at the place, if there is one.
+    /// The value at the path, if there is one.
     pub fn of<'a>(&self, payload: &'a Value) -> Option<&'a Value> {
         self.0.iter().try_fold(payload, |value, step| match (step, value) {
             (PathStep::Name(name), Value::Object(members)) => members.get(name),
@@ -56,7 +56,7 @@ impl Path {
     }
 }
 
-/// Why reading stopped, and what was left then.
+/// Why parsing stopped, and the rest of the text.
 type ParseStop<'a> = (&'static str, &'a str);
 
 fn steps(text: &str) -> Result<Vec<PathStep>, ParseStop<'_>> {
@@ -81,7 +81,7 @@ fn steps(text: &str) -> Result<Vec<PathStep>, ParseStop<'_>> {
 
 const BLANK_CHARS: [char; 4] = [' ', '\t', '\n', '\r'];
 
-/// What follows a dot: `member-name-shorthand`.
+/// A name after a dot: `member-name-shorthand`.
 fn dotted(text: &str) -> Result<(PathStep, &str), ParseStop<'_>> {
     let first = |c: char| c.is_ascii_alphabetic() || c == '_' || !c.is_ascii();
     let end = text.find(|c: char| !first(c) && !c.is_ascii_digit()).unwrap_or(text.len());
@@ -92,7 +92,7 @@ fn dotted(text: &str) -> Result<(PathStep, &str), ParseStop<'_>> {
     }
 }
 
-/// What follows a bracket: one name in quotes, or one index.
+/// The content of a bracket: one name in quotes, or one index.
 fn bracketed(text: &str) -> Result<(PathStep, &str), ParseStop<'_>> {
     const BRACKET_ERROR: &str = "in brackets stands one name in quotes, or one index";
     let (step, rest) = match text.chars().next() {
@@ -117,7 +117,7 @@ fn index(digits: &str) -> Result<i64, &'static str> {
     number.ok_or("an index is a whole number without zeros before it")
 }
 
-/// What stands before the closing quote.
+/// The text before the closing quote.
 fn quoted(text: &str, quote: char) -> Result<(String, &str), ParseStop<'_>> {
     const ESCAPE_ERROR: &str = "what follows a backslash is not known";
     let (mut name, mut rest) = (String::new(), text.chars());

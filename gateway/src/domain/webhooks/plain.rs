@@ -1,4 +1,4 @@
-//! An HMAC of the body in a header of any name.
+//! The plain scheme: an HMAC of the body in a header of any name.
 
 use deskgate_protocol::management::PlainHmac;
 

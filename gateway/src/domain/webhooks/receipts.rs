@@ -1,5 +1,5 @@
-//! Writes down what webhooks received, after the senders were answered: nobody waits for that, and nobody can tell from the
-//! time of an answer whether something was written.
+//! Records the events that webhooks received, after the senders were answered: senders do not wait for that, and the
+//! time of an answer does not show whether a record was written.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,16 +11,16 @@ use tokio::sync::mpsc;
 use crate::store::Store;
 use crate::store::webhook_receipts::NewReceipt;
 
-/// Receipts that may wait to be written. More are not kept: the last twenty of each webhook are, anyway.
+/// Receipts that may wait to be written. More are dropped: only the last twenty of each webhook are kept, anyway.
 const RECEIPT_CAPACITY: usize = 1024;
 /// Receipts in one statement.
 const MAX_BATCH_RECEIPTS: usize = 64;
-/// How often a webhook's wrong signatures are noted: whoever sends many shall not make many writes.
+/// How often a webhook's wrong signatures are recorded: many of them must not cause many writes.
 const UNSIGNED_NOTE_INTERVAL: Duration = Duration::from_secs(1);
-/// Webhooks that are remembered for that.
+/// The most webhooks that are tracked for that.
 const MAX_TRACKED_WEBHOOKS: usize = 10_000;
 
-/// Where receipts are handed in.
+/// Accepts receipts.
 #[derive(Clone)]
 pub(super) struct ReceiptWriter {
     queue: mpsc::Sender<NewReceipt>,
@@ -28,23 +28,23 @@ pub(super) struct ReceiptWriter {
 }
 
 impl ReceiptWriter {
-    /// The entrance, and the writing, which ends when every clone of the entrance is gone.
+    /// The writer, and the task that writes, which ends when every clone of the writer is gone.
     pub(super) fn new(store: Store) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (queue, receiver) = mpsc::channel(RECEIPT_CAPACITY);
         (Self { queue, unsigned: Arc::default() }, write(store, receiver))
     }
 
-    /// Notes an event with a good signature.
+    /// Records an event with a good signature.
     pub(super) fn note(&self, receipt: NewReceipt) {
         if self.queue.try_send(receipt).is_err() {
             tracing::debug!("something that a webhook received was not noted");
         }
     }
 
-    /// Notes one without, unless that was done a moment ago.
+    /// Records an event without one, unless that was done a moment ago.
     pub(super) fn note_unsigned(&self, receipt: NewReceipt) {
         {
-            // Nothing panics while it holds the lock.
+            // No code panics while it holds the lock.
             let mut unsigned = self.unsigned.lock().unwrap_or_else(PoisonError::into_inner);
             if unsigned.get(&receipt.hook_id).is_some_and(|at| at.elapsed() < UNSIGNED_NOTE_INTERVAL) {
                 return;

@@ -1,4 +1,4 @@
-//! What becomes of an event that came in: authenticated by its signature, judged by filter and mapping, admitted as a run.
+//! Receives events: authenticated by their signature, judged by filter and mapping, admitted as runs.
 
 use std::sync::Arc;
 
@@ -29,19 +29,19 @@ use crate::store::webhook_receipts::NewReceipt;
 pub const MAX_EVENT_BYTES: usize = 256 * 1024;
 /// Events that are read at once on one gateway.
 const MAX_CONCURRENT_BODIES: usize = 256;
-/// How much of a body is kept, in bytes.
+/// The most bytes of a body that are stored.
 const MAX_STORED_BODY_BYTES: usize = 16 * 1024;
-/// How much of a reason is kept, in bytes.
+/// The most bytes of a reason that are stored.
 const MAX_STORED_REASON_BYTES: usize = 500;
-/// How often a conversation is looked at again because it was reset meanwhile.
+/// How often a conversation is read again because it was reset meanwhile.
 const MAX_CONVERSATION_READS: usize = 2;
 
-/// What an event became.
+/// The outcome of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceptionOutcome {
-    /// Its run, made now or when the event came first.
+    /// Its run, made now or when the event first arrived.
     Run(RunId),
-    /// Nothing, and that is well.
+    /// Ignored as the filter wants; with the reason.
     Ignored(String),
 }
 
@@ -66,14 +66,14 @@ pub struct VerifiedEvent<'a> {
 }
 
 impl VerifiedEvent<'_> {
-    /// What its webhook has left after this event.
+    /// The webhook's rate limit after this event.
     pub fn rate_status(&self) -> RateStatus {
         self.standing
     }
 }
 
 impl Reception {
-    /// Receives events for the webhooks in the store; the future writes down what was received, until it is dropped.
+    /// Receives events for the webhooks in the store; the future writes their receipts, until it is dropped.
     pub fn new(
         store: Store,
         seal: DataCipher,
@@ -94,22 +94,22 @@ impl Reception {
         )
     }
 
-    /// Room for one event that is read, until it is dropped. Who sends it is not known before.
+    /// A permit to read one event, until it is dropped. The sender is not known before.
     pub fn room(&self) -> Result<QuotaPermit<()>, Refusal> {
         self.bodies.acquire(()).ok_or(Refusal::TooManyEvents)
     }
 
-    /// Checks the signature of an event. Unknown, removed and wrongly signed look alike, and take alike.
+    /// Checks the signature of an event. Unknown, removed and wrongly signed look alike, and take equally long.
     ///
     /// # Errors
-    /// [`Refusal::SignatureInvalid`], or the database's.
+    /// [`Refusal::SignatureInvalid`], or an error of the database.
     pub async fn authenticate<'a>(
         &self,
         hook_id: Option<HookId>,
         headers: Headers<'a>,
         body: &'a [u8],
     ) -> Result<VerifiedEvent<'a>, Refusal> {
-        // What is no identifier is looked for all the same.
+        // An invalid identifier is looked for all the same.
         let hook = self.hooks.find(hook_id.unwrap_or_else(|| HookId::from(uuid::Uuid::nil()))).await?;
         let secrets: Vec<&[u8]> = hook.secrets.iter().map(|secret| secret.as_slice()).collect();
         let proof = match verify(&hook.settings.scheme, &secrets, &headers, body, hook.now_s()) {
@@ -124,7 +124,7 @@ impl Reception {
         Ok(VerifiedEvent { hook, proof, headers, body, standing })
     }
 
-    /// Makes of a genuine event what it is to become. Returns after the commit.
+    /// Turns a genuine event into its run or message. Returns after the commit.
     pub async fn take(
         &self,
         genuine: VerifiedEvent<'_>,
@@ -157,7 +157,7 @@ impl Reception {
         became.map(|(received, _)| received)
     }
 
-    /// What an event became, and whether it had become that before.
+    /// The outcome of an event, and whether it existed before.
     async fn became(
         &self,
         genuine: &VerifiedEvent<'_>,
@@ -176,7 +176,7 @@ impl Reception {
         };
         let mapped = match judged {
             TrialOutcome::Submitted(mapped) => mapped,
-            // What it became before stays, whatever was changed since.
+            // An earlier outcome stays, whatever was changed since.
             other => match (self.store.run_of_event(identity).await?, other) {
                 (Some(run_id), _) => return Ok((ReceptionOutcome::Run(run_id), true)),
                 (None, TrialOutcome::Ignored { reason }) => return Ok((ReceptionOutcome::Ignored(reason), false)),
@@ -196,7 +196,7 @@ impl Reception {
         Ok((ReceptionOutcome::Run(run_id), known))
     }
 
-    /// A message in the conversation of that name, in whichever generation it is.
+    /// Sends a message to the conversation of that name, in its current generation.
     async fn say(
         &self,
         wanted: &AdmissionContext<'_>,
@@ -233,7 +233,7 @@ impl Reception {
                     return Ok((run_id, false));
                 }
                 MessageAdmission::Known { run_id, .. } => return Ok((run_id, true)),
-                // It was reset between, so its generation is another one now.
+                // It was reset meanwhile, so its generation is another one now.
                 MessageAdmission::OtherGeneration { current: now } => current = now,
                 MessageAdmission::NoSuchConversation => return Err(Refusal::NotFound),
                 MessageAdmission::Disabled => return Err(Refusal::ApplicationDisabled),

@@ -1,4 +1,4 @@
-//! Filter and mapping: what an event would become. Pure, so that a trial says exactly what a reception does.
+//! Filter and mapping: what an event would become. Pure, so that a trial and a reception give the same result.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,21 @@ use super::template::{InvalidTemplate, Template, shown};
 use super::{Headers, SignatureError, WebhookEvent, cut};
 use crate::domain::access::is_subject;
 
-/// Labels that a mapping may have; three more say where a run comes from.
+/// Labels that a mapping may have; three more name a run's origin.
 const MAX_LABELS: usize = 13;
-/// What labels that say where a run comes from begin with.
+/// The prefix of the labels that name a run's origin.
 const RESERVED_LABEL_PREFIX: &str = "webhook_";
 /// Characters of a label's value (http-api, section "Admission").
 const MAX_LABEL_CHARS: usize = 512;
 /// Types in a filter.
 const MAX_FILTER_TYPES: usize = 64;
-/// Genuine events a second that a webhook may be given.
+/// The highest rate of genuine events a second that a webhook may have.
 const MAX_EVENTS_PER_SECOND: u32 = 1000;
 
-/// Why settings cannot be saved. Each text begins with what it is about, as options of `deskgate hook` are called.
+/// Why settings cannot be saved. Each text begins with its subject, as options of `deskgate hook` are called.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSettings {
-    /// The name is none.
+    /// The name is not usable.
     #[error("name: {0}")]
     Name(String),
     /// The text of the input.
@@ -47,10 +47,10 @@ pub enum InvalidSettings {
     /// The event types.
     #[error("event-type: a filter has at most 64 event types of 1 to 255 characters, with a * at the end only")]
     Types,
-    /// Nobody to run for.
+    /// The subject is missing.
     #[error("subject: a webhook needs a subject: a fixed one, or a path to it, or both")]
     NoSubject,
-    /// No name of a business user.
+    /// The subject is not valid.
     #[error("subject: a subject has 1 to 255 visible ASCII characters")]
     Subject,
     /// The labels.
@@ -62,12 +62,12 @@ pub enum InvalidSettings {
     /// A header's name.
     #[error("{0}: {1:?} is no name of a header")]
     Header(&'static str, String),
-    /// What stands before a signature.
+    /// The prefix of a signature.
     #[error("prefix: a prefix has at most 64 visible ASCII characters")]
     Prefix,
 }
 
-/// Where an event names something: a header or the payload.
+/// The source of a value in an event: a header or the payload.
 #[derive(Clone, Debug)]
 pub(super) enum ValueSource {
     Header(String),
@@ -101,7 +101,7 @@ fn header(what: &'static str, name: &str) -> Result<(), InvalidSettings> {
     if usable { Ok(()) } else { Err(InvalidSettings::Header(what, name.chars().take(80).collect())) }
 }
 
-/// Filter and mapping, read once.
+/// Filter and mapping, parsed.
 #[derive(Clone, Debug)]
 pub struct Rules {
     types: Vec<String>,
@@ -114,7 +114,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Reads what was chosen about a webhook.
+    /// Parses a webhook's settings.
     ///
     /// # Errors
     /// See [`InvalidSettings`].
@@ -160,7 +160,7 @@ impl Rules {
         })
     }
 
-    /// What an event would become.
+    /// The outcome of an event.
     pub fn judge(&self, event: &WebhookEvent) -> TrialOutcome {
         match self.unwanted(event) {
             Some(reason) => TrialOutcome::Ignored { reason },
@@ -171,7 +171,7 @@ impl Rules {
         }
     }
 
-    /// Why the filter does not want an event.
+    /// Why the filter rejects an event.
     fn unwanted(&self, event: &WebhookEvent) -> Option<String> {
         let kind = event.kind.as_deref().unwrap_or_default();
         let fits = |wanted: &String| match wanted.strip_suffix('*') {
@@ -217,7 +217,7 @@ impl Rules {
     }
 }
 
-/// The labels that say where a run comes from.
+/// The labels that name a run's origin.
 pub(super) fn own_labels(hook_id: HookId, event: &WebhookEvent) -> impl Iterator<Item = (String, String)> {
     let kind = event.kind.clone().map(|kind| ("event_type", kind));
     let all = [("hook_id", hook_id.to_string()), ("event_id", event.id.clone())].into_iter().chain(kind);

@@ -1,4 +1,4 @@
-//! What each scheme takes for a secret, and how one is made.
+//! The secrets of each scheme, and how one is generated.
 
 use deskgate_protocol::management::WebhookScheme;
 use deskgate_protocol::secret::SecretKind;
@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 
 use crate::signing::{InvalidSigningSecret, SigningSecret};
 
-/// Why a text is no secret for a scheme. It does not repeat the text.
+/// Why a text is not a secret for a scheme. It does not repeat the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidWebhookSecret {
     /// Not one of Standard Webhooks.
@@ -25,7 +25,7 @@ pub enum InvalidWebhookSecret {
     Length,
 }
 
-/// The bytes that a given secret stands for.
+/// The bytes of a given secret.
 ///
 /// # Errors
 /// See [`InvalidWebhookSecret`].
@@ -40,13 +40,13 @@ pub fn read(scheme: &WebhookScheme, text: &str) -> Result<Zeroizing<Vec<u8>>, In
     }
 }
 
-/// What stands in the place of a secret that the other side chooses later, where it first has to know the webhook's address.
-/// Nobody knows it, so nothing is genuine until then.
+/// A placeholder for a secret that the other side chooses later, because it first has to know the webhook's address. It
+/// is unknown to everybody, so no event is genuine until then.
 pub fn decoy_secret() -> Zeroizing<Vec<u8>> {
     Zeroizing::new(SigningSecret::generate().reveal().as_bytes().to_vec())
 }
 
-/// A new secret: as people pass it on, and its bytes.
+/// A new secret: its text for people, and its bytes.
 ///
 /// # Errors
 /// The other side chooses it.
@@ -55,7 +55,7 @@ pub fn generate(scheme: &WebhookScheme) -> Result<(Zeroizing<String>, Zeroizing<
     let text = match scheme {
         WebhookScheme::Stripe {} => return Err(InvalidWebhookSecret::Stripes),
         WebhookScheme::StandardWebhooks {} => made,
-        // The same text, taken as it is.
+        // The same text, used as it is.
         WebhookScheme::Github {} | WebhookScheme::Hmac(_) => made,
     };
     let bytes = read(scheme, &text)?;

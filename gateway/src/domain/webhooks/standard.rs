@@ -19,7 +19,7 @@ pub(super) fn verify<'a>(
     let signatures = headers.needed(SIGNATURE_HEADER)?;
     let secrets: Vec<_> = secrets.iter().map(|bytes| SigningSecret::from_bytes(bytes.to_vec())).collect();
     let signed = is_signed(signatures, &secrets.iter().collect::<Vec<_>>(), id, timestamp, body);
-    // The dot parts what is signed, so none may stand in a part.
+    // The dot separates the signed parts, so no part may contain one.
     if !signed || id.is_empty() || id.contains('.') {
         return Err(SignatureError::Wrong);
     }

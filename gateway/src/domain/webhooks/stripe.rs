@@ -17,7 +17,7 @@ pub(super) fn verify(secrets: &[&[u8]], headers: &Headers<'_>, body: &[u8], now_
             Some(("v1", value)) if given.len() < MAX_SIGNATURES => {
                 given.extend(decoded(value, SignatureEncoding::Hex));
             }
-            // Other ways of signing, which we do not know.
+            // Signatures of other versions.
             _ => {}
         }
     }

@@ -1,8 +1,8 @@
-//! What an event's input says: text with places for values of the payload, as in `{{ $.issue.title }}`.
+//! The template of an event's input: text with placeholders for values of the payload, as in `{{ $.issue.title }}`.
 //!
-//! A value is put in as it is and never read as a template. There are no loops, conditions and functions: what the gateway
-//! does for an event is bounded by the template's and the payload's length alone, and an assistant reads JSON where there is more
-//! to say.
+//! A value is inserted as it is and never parsed as a template. There are no loops, conditions and functions: the
+//! gateway's work for an event is bounded by the template's and the payload's length alone, and an assistant reads JSON
+//! where more is needed.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use crate::domain::body_quota::MAX_TEXT_BYTES;
 /// Bytes of a template.
 const MAX_TEMPLATE_BYTES: usize = 16 * 1024;
 
-/// A template that was read.
+/// A parsed template.
 #[derive(Clone, Debug)]
 pub struct Template(Vec<TemplatePart>);
 
@@ -30,22 +30,22 @@ enum Placeholder {
     EventType,
 }
 
-/// Why a text is no template.
+/// Why a text is not a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTemplate {
-    /// There is nothing in it, or too much.
+    /// The text is empty or too long.
     #[error("a template has 1 to {MAX_TEMPLATE_BYTES} bytes")]
     Length,
-    /// A place has no end.
+    /// A placeholder has no end.
     #[error("the {{{{ at character {0} is never closed with }}}}")]
     Open(usize),
-    /// What stands in a place is not known.
+    /// A placeholder's content is unknown.
     #[error(
         "at character {0}: in {{{{ }}}} stands a path such as $.issue.title, event.id or event.type, and after ?? what is put in \
          its place where there is none, in quotes"
     )]
     Place(usize),
-    /// A path is none.
+    /// A path is invalid.
     #[error("at character {0}: {1}")]
     Path(usize, InvalidPath),
 }
@@ -56,7 +56,7 @@ pub enum InvalidTemplate {
 pub struct OutputTooLong;
 
 impl Template {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
     /// See [`InvalidTemplate`].
@@ -76,7 +76,7 @@ impl Template {
         Ok(Self(parts))
     }
 
-    /// The text for an event. What is missing, or null, leaves its place empty.
+    /// The text for an event. A missing or null value leaves its placeholder empty.
     ///
     /// # Errors
     /// The text would be too long.
@@ -108,7 +108,7 @@ impl Placeholder {
     }
 }
 
-/// A value as text: a string as it is, everything else as JSON. Null says nothing.
+/// A value as text: a string as it is, everything else as JSON. Null is absent.
 pub(super) fn shown(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
@@ -117,7 +117,7 @@ pub(super) fn shown(value: &Value) -> Option<String> {
     }
 }
 
-/// What stands before a mark that is not in quotes, and what follows it.
+/// The text before a mark outside quotes, and the text after it.
 fn apart<'a>(text: &'a str, mark: &str) -> Option<(&'a str, &'a str)> {
     let (mut quote, mut escaped) = (None, false);
     for (place, c) in text.char_indices() {
@@ -133,9 +133,9 @@ fn apart<'a>(text: &'a str, mark: &str) -> Option<(&'a str, &'a str)> {
     None
 }
 
-/// What stands in a place whose braces begin at that character.
+/// The content of a placeholder whose braces begin at that character.
 fn part(place: &str, at: usize) -> Result<TemplatePart, InvalidTemplate> {
-    // A text by itself: how braces are written.
+    // A quoted text: the way to write braces.
     if let Some(text) = quoted(place) {
         return Ok(TemplatePart::Text(text));
     }

@@ -1,4 +1,4 @@
-//! What is genuine, whatever the scheme.
+//! Tests of signatures, for every scheme.
 
 use deskgate_protocol::management::{HashAlgorithm, PlainHmac, SignatureEncoding};
 use proptest::prelude::*;
@@ -169,7 +169,7 @@ proptest! {
         for (scheme, headers) in schemes(b"{\"a\":1}", NOW_S) {
             for header in 0..headers.len() {
                 let mut changed = headers.clone();
-                // What Stripe's header has beside time and signature is not ours to read.
+                // Other parts of Stripe's header are ignored.
                 changed[header].1 = changed[header].1.replace("v0=00,", "");
                 let mut bytes = changed[header].1.clone().into_bytes();
                 bytes[place.index(changed[header].1.len())] ^= change;

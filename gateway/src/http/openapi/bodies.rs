@@ -1,5 +1,5 @@
-//! What the bodies of requests look like. `body.rs` reads them member by member, so that it can name
-//! every flaw at once; a test holds the two together.
+//! The schemas of requests' bodies. `body.rs` reads them member by member, so that it can name every flaw at once; a
+//! test holds the two together.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What every call has: the security scheme, the headers it takes, and those it answers with.
+//! The parts of every call: the security scheme, request headers and answer headers.
 
 use serde_json::{Map, Value, json};
 
@@ -21,10 +21,10 @@ pub(super) fn add(document: &mut Value) {
     }
 }
 
-/// Where a signature takes the place of a key.
+/// The path prefix of calls with a signature in place of a key.
 const WEBHOOK_PATH_PREFIX: &str = "/api/v1/webhooks/";
 
-/// What a call with a signature has.
+/// Completes a call with a signature.
 fn signed(call: &mut Map<String, Value>) {
     call.insert("security".to_owned(), json!([]));
     if let Value::Array(parameters) = call.entry("parameters").or_insert_with(|| json!([])) {
@@ -55,7 +55,7 @@ fn add_headers(response: &mut Value, more: Option<&'static str>) {
 
 fn complete(call: &mut Map<String, Value>) {
     call.insert("security".to_owned(), json!([{ "application_key": [] }]));
-    // Whatever creates work says that it misses the key.
+    // Calls that create work have the answer for a missing key.
     let creates_work =
         call["responses"].pointer("/400/content/application~1problem+json/examples/idempotency_key_missing");
     let names = ["Subject", "RequestId"].into_iter();

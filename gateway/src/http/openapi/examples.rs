@@ -20,7 +20,7 @@ pub(in crate::http) fn directory() -> Value {
     })
 }
 
-/// What a gateway with the default settings can do.
+/// The capabilities of a gateway with the default settings.
 pub(in crate::http) fn capabilities() -> Value {
     json!(super::super::capabilities::capabilities(&Default::default(), &Default::default()))
 }
@@ -209,12 +209,12 @@ fn started() -> Value {
     })
 }
 
-/// What is sent to a stream for one event.
+/// The text of one event in a stream.
 pub(in crate::http) fn server_sent_event() -> Value {
     json!(format!("id: 2\nevent: run.started\ndata: {}\n\n", started()))
 }
 
-/// What another system says.
+/// An event of another system.
 pub(in crate::http) fn event() -> Value {
     json!({ "type": "ticket.created", "data": { "id": 1880, "customer": "customer-4711", "title": "The printer is on fire" } })
 }
@@ -224,7 +224,7 @@ pub(in crate::http) fn accepted_event() -> Value {
     json!({ "run_id": RUN_ID })
 }
 
-/// An event that is not wanted.
+/// An event that is ignored.
 pub(in crate::http) fn ignored_event() -> Value {
     json!({ "ignored": true, "reason": "the filter does not have the type \"ticket.closed\"" })
 }

@@ -2,15 +2,15 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `bodies` | what the bodies of requests look like |
-//! | `pages` | what the pages of lists look like |
+//! | `bodies` | the schemas of requests' bodies |
+//! | `pages` | the schemas of lists' pages |
 //! | `refusals` | the problems a call can answer with, as responses |
 //! | `examples` | one example for each answer |
-//! | `common` | what every call has: headers, and the security scheme |
-//! | `subset` | takes away what client generators stumble over |
+//! | `common` | the parts of every call: headers, and the security scheme |
+//! | `subset` | removes what client generators do not support |
 //! | `reference` | the readable page |
 //!
-//! A handler says what it is with `#[utoipa::path]`, and `http::calls` lists it; nothing else is needed.
+//! A handler describes itself with `#[utoipa::path]`, and `http::calls` lists it; nothing else is needed.
 
 pub(super) mod bodies;
 mod common;
@@ -65,7 +65,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     document
 });
 
-/// What the router's calls are added to.
+/// The document's base, to which the router's calls are added.
 pub(super) fn base() -> utoipa::openapi::OpenApi {
     Base::openapi()
 }
@@ -83,7 +83,7 @@ pub(super) async fn document() -> impl IntoResponse {
         (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
         (header::CACHE_CONTROL, super::html::CACHE_CONTROL_VALUE),
     ];
-    // It may wait long for a slow reader, so all of them share it.
+    // It may wait long for a slow reader, so all answers share it.
     static DOCUMENT_TEXT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(json()));
     (headers, DOCUMENT_TEXT.clone())
 }

@@ -1,6 +1,6 @@
-//! What the pages of lists and the events of a stream look like.
+//! The schemas of lists' pages and of a stream's events.
 //!
-//! One named schema for each list: of a generic one, generators would make nameless entries.
+//! One named schema for each list: from a generic one, generators would make nameless entries.
 
 use deskgate_protocol::conversation::Conversation;
 use deskgate_protocol::delivery::Delivery;

@@ -48,13 +48,13 @@ struct CallView {
 struct FieldView {
     name: String,
     kind: TypeView,
-    /// Where a parameter goes.
+    /// Where a parameter is sent.
     place: String,
     required: bool,
     description: String,
 }
 
-/// A type in words, with the record it leads to.
+/// A type in words, with the record it links to.
 struct TypeView {
     text: String,
     record: Option<String>,
@@ -66,7 +66,7 @@ struct BodyView {
     example: String,
 }
 
-/// An answer that is no refusal.
+/// A successful answer.
 struct ResponseView {
     status: String,
     description: String,
@@ -218,7 +218,7 @@ fn shown(holder: &Value) -> Option<BodyView> {
     Some(BodyView { kind: TypeView::of(&content["schema"]), example })
 }
 
-/// What a reference inside the document leads to.
+/// The target of a reference inside the document.
 fn resolve<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
     let target = value["$ref"].as_str().and_then(|path| document.pointer(path.strip_prefix('#')?));
     target.unwrap_or(value)

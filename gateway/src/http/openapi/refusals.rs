@@ -12,7 +12,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::http::problems::{Code, RetryAdvice};
 
-/// What every call with a key may answer.
+/// Problems of every call with a key.
 pub(in crate::http) const COMMON_CODES: &[Code] = &[
     Code::CredentialInUrl,
     Code::SubjectMissing,
@@ -28,7 +28,7 @@ pub(in crate::http) const COMMON_CODES: &[Code] = &[
     Code::StoreUnavailable,
 ];
 
-/// What a call with a body may answer.
+/// Problems of a call with a body.
 pub(in crate::http) const JSON_BODY_CODES: &[Code] = &[
     Code::MalformedJson,
     Code::BodyTimeout,
@@ -38,7 +38,7 @@ pub(in crate::http) const JSON_BODY_CODES: &[Code] = &[
     Code::UnknownField,
 ];
 
-/// What a call that creates work may answer.
+/// Problems of a call that creates work.
 pub(in crate::http) const NEW_WORK_CODES: &[Code] =
     &[Code::IdempotencyKeyMissing, Code::IdempotencyKeyInvalid, Code::IdempotencyKeyReused, Code::Draining];
 
@@ -83,7 +83,7 @@ fn response(codes: &[Code]) -> Response {
         .build()
 }
 
-/// A document as it is sent.
+/// A problem document as it is sent.
 fn example(code: Code) -> Value {
     let facts = code.facts();
     let mut document = json!({

@@ -1,7 +1,7 @@
-//! Keeps the document to what client generators digest.
+//! Restricts the document to what client generators support.
 //!
-//! No member is ever null, so an optional one is said by its absence from `required` alone. Sets that may
-//! grow are not closed for clients: a value added next year must not break a client made today.
+//! Members are never null, so an optional one is marked by its absence from `required` alone. Sets that may grow are
+//! not closed for clients: a value added next year must not break a client made today.
 
 use serde_json::{Map, Value, json};
 

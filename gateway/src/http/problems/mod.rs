@@ -1,8 +1,8 @@
-//! The closed list of problems that a caller can be told of, and the pages that explain them.
+//! The closed list of problems that a caller can get, and the pages that explain them.
 //!
-//! Every refusal is one of these kinds (http-api, section "Errors"). What a kind means is said once, in
-//! `texts`: the problem documents, the OpenAPI document and the pages under `/problems/` read it there,
-//! so a kind without a page does not compile.
+//! Every refusal is one of these kinds (http-api, section "Errors"). The meaning of a kind stands once, in `texts`: the
+//! problem documents, the OpenAPI document and the pages under `/problems/` use it, so a kind without a page does not
+//! compile.
 
 mod pages;
 mod texts;
@@ -112,13 +112,13 @@ pub(super) struct ProblemFacts {
     pub(super) title: &'static str,
     /// Whether the same request may succeed later.
     pub(super) retry: RetryAdvice,
-    /// What happened, in a sentence.
+    /// The problem, in a sentence.
     pub(super) what: &'static str,
-    /// How it comes to this.
+    /// Its usual causes.
     pub(super) why: &'static str,
     /// What the caller does next.
     pub(super) next: &'static str,
-    /// The members that a document of this kind has beyond those that all have.
+    /// The members of this kind's documents beyond the common ones.
     pub(super) members: &'static [ProblemMember],
 }
 
@@ -137,9 +137,9 @@ pub(super) enum RetryAdvice {
 pub(super) struct ProblemMember {
     /// Its name.
     pub(super) name: &'static str,
-    /// What it says.
+    /// Its meaning.
     pub(super) meaning: &'static str,
-    /// A value, as JSON.
+    /// An example value, as JSON.
     pub(super) example: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! The pages under `/problems/`: what a problem document's `type` leads to.
+//! The pages under `/problems/`, to which a problem document's `type` leads.
 
 use askama::Template;
 use axum::extract::Path;
@@ -10,7 +10,7 @@ use super::super::error::Error;
 use super::super::html::{self, Text};
 use super::{Code, ProblemFacts, RetryAdvice};
 
-/// What a template may ask of a code.
+/// A code's values for a template.
 struct ProblemView {
     code: &'static str,
     facts: &'static ProblemFacts,

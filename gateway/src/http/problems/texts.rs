@@ -1,4 +1,4 @@
-//! What each kind of problem means to the person whose program meets it.
+//! The texts of each kind of problem, for developers of clients.
 
 use axum::http::StatusCode;
 

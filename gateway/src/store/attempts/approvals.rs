@@ -1,4 +1,4 @@
-//! Requests for approval: the run awaits approval while one is open. The device opens and closes them; nobody else does.
+//! Requests for approval: the run awaits approval while one is open. Only the device opens and closes them.
 
 use deadpool_postgres::GenericClient;
 use deskgate_protocol::run::{EventType, RunState};
@@ -12,11 +12,11 @@ use crate::store::Error;
 /// A request for approval that the device has opened or closed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Approval {
-    /// Which request.
+    /// The request.
     pub approval_id: ApprovalId,
     /// Until when a decision about it counts, by the device's clock; `None` closes it.
     pub open_until: Option<Timestamp>,
-    /// What is shown of it to callers.
+    /// Its data for callers.
     pub data: Value,
 }
 
@@ -28,7 +28,7 @@ impl Approval {
         }
     }
 
-    /// How a run moves by it. A run that is in doubt or being stopped stays what it is.
+    /// The change of the run's state. A run that is in doubt or being stopped keeps its state.
     fn step(&self) -> (RunState, RunState) {
         match self.open_until {
             Some(_) => (RunState::Running, RunState::AwaitingApproval),
@@ -37,8 +37,7 @@ impl Approval {
     }
 }
 
-/// A request that is closed and is not the open one changes no state. Devices are believed for a week about how long a
-/// request stays open.
+/// Closing a request that is not the open one changes no state. A device may keep a request open for at most a week.
 pub(super) const APPROVAL_SQL: &str = "-- attempts::approval
     WITH moved AS (
         UPDATE runs SET device_seq = $5, last_sequence = last_sequence + 1,

@@ -1,4 +1,4 @@
-//! How an attempt ends its run.
+//! The end of a run by an attempt.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::store::Error;
 
 /// An attempt that the device declined before it began has no number, and no event stored.
 ///
-/// Where a request is open there is more to settle: `END_UNSETTLED` does.
+/// With an open request there is more to settle: see `END_UNSETTLED_SQL`.
 pub(super) const END_SQL: &str = "-- attempts::end
     WITH ended AS (
         UPDATE runs SET state = $5, result = $6::text::json, error = $7::text::json, usage = $8::text::json,
@@ -51,7 +51,7 @@ const END_UNSETTLED_SQL: &str = "-- attempts::end_unsettled
     FROM ended WHERE in_doubt UNION ALL
     SELECT run_id, last_sequence, $12, $13, $14::text::json FROM ended RETURNING (SELECT seconds FROM ended)";
 
-/// Ends a run with the device's report `seq`; without one nothing was executed.
+/// Ends a run with the device's report `seq`; without one it was not executed.
 pub(super) async fn end(
     client: &impl GenericClient,
     fence: &AttemptFence<'_>,
@@ -66,7 +66,7 @@ pub(super) async fn end(
     };
     let state = outcome.state();
     let kind = EventType::ending(state).ok_or_else(|| Error::Data(format!("{state} ends nothing")))?;
-    // What the device executed was started; what it declined may never have been.
+    // A run that the device executed was started; one that it declined may never have been.
     let from = state.predecessors().filter(|from| *from != RunState::Queued || seq.is_none());
     let plain = from.filter(|from| *from != RunState::AwaitingApproval && *from != RunState::AwaitingReconciliation);
     let (from, unsettled) = (words(plain), unsettled(state));
@@ -95,8 +95,8 @@ pub(super) async fn end(
     one(client, END_UNSETTLED_SQL, fence, &rest).await
 }
 
-/// Where something may be open that the end `state` settles. What awaits approval ends by way of running, now that
-/// nothing is asked any more.
+/// The states in which something may be open that the end `state` settles. A run that awaits approval ends by way of
+/// running, as its request is closed.
 fn unsettled(state: RunState) -> Vec<&'static str> {
     let passes = |from: &RunState| match from {
         RunState::AwaitingApproval => RunState::Running,
@@ -106,7 +106,7 @@ fn unsettled(state: RunState) -> Vec<&'static str> {
     words(started.filter(|from| passes(from).may_become(state)))
 }
 
-/// What the final event says. The result itself stands in the run's record.
+/// The data of the final event. The result itself stands in the run's record.
 fn final_data(outcome: &Outcome) -> Value {
     match outcome {
         Outcome::Succeeded { result, usage } => json!({ "finish_reason": result.finish_reason, "usage": usage }),
@@ -119,8 +119,8 @@ const WAS_UNKNOWN_SQL: &str = "-- attempts::was_unknown
     SELECT 1 FROM runs WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
         AND unknown_attempt IS NOT NULL";
 
-/// Ends a run whose definition the device does not hold. Of this attempt nothing was executed; of one before that was
-/// to run again nobody knows.
+/// Ends a run whose definition the device does not hold. This attempt was not executed; the effects of an earlier one
+/// that was to run again are unknown.
 pub(super) async fn mismatch(
     client: &impl GenericClient,
     fence: &AttemptFence<'_>,

@@ -1,4 +1,4 @@
-//! What a device reports while it executes.
+//! A device's events during an execution.
 
 use deadpool_postgres::GenericClient;
 use deskgate_protocol::EventId;
@@ -9,8 +9,8 @@ use tokio_postgres::Row;
 use super::{AttemptFence, one};
 use crate::store::Error;
 
-/// The device's numbers are dense, so each event's sequence follows from the last one's. Numbers
-/// that were stored before fall on sequences that exist, and stay as they are.
+/// The device's numbers are dense, so each event's sequence follows from the last one's. Numbers that were stored
+/// before map to existing sequences, which stay as they are.
 pub(super) const STORE_EVENTS_SQL: &str = "-- attempts::events
     WITH moved AS (
         UPDATE runs SET device_seq = $6::bigint, last_sequence = last_sequence + ($6::bigint - device_seq)

@@ -1,4 +1,4 @@
-//! Why a record changed nothing: it was written before, numbers are missing, or the attempt is another's.
+//! Why a record changed nothing: it was stored before, numbers are missing, or the attempt is another's.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::store::runs::word;
 use crate::store::{Error, Store};
 
 impl Store {
-    /// Writes a start down that could not be written a moment ago. Whether it can be now.
+    /// Stores a start that could not be stored a moment ago. Returns whether it could be now.
     async fn start_after_all(&self, session: SessionKey, record: &AttemptRecord) -> Result<bool, Error> {
         let client = self.client().await?;
         let written = write(&*client, session, record, Duration::ZERO).await?;
@@ -38,7 +38,7 @@ impl Store {
         let device_seq = row.try_get::<_, i64>(3)?.unsigned_abs();
         if attempt.unsigned_abs() != record.attempt || epoch != session.epoch_column() {
             let is_final = EventType::ending(state).is_some();
-            // The next attempt was begun when this was said before; its offer may have got lost.
+            // The next attempt was begun when this was reported before; its offer may have got lost.
             let begun = row.try_get::<_, Option<bool>>(4)? == Some(true) && epoch == session.epoch_column();
             if matches!(record.what, AttemptUpdate::RunAgain) && begun && !is_final {
                 return Ok(RecordOutcome::Done);
@@ -48,7 +48,7 @@ impl Store {
             return Ok(match (repeated && same_attempt, is_final) {
                 (true, _) => RecordOutcome::Done,
                 (_, true) => RecordOutcome::Revoked(RevokeCode::AlreadyFinal),
-                // Revoked, it would forget how the run ended.
+                // Revoked, the device would forget how the run ended.
                 _ if same_attempt && session.epoch_column() < epoch => RecordOutcome::Replaced,
                 _ => RecordOutcome::Revoked(RevokeCode::StaleAttempt),
             });
@@ -68,7 +68,7 @@ impl Store {
             AttemptUpdate::Events { first, .. } if device_seq + 1 < *first => RecordOutcome::Gap,
             AttemptUpdate::Approval { seq, .. } if device_seq >= *seq => RecordOutcome::Done,
             AttemptUpdate::Approval { seq, .. } if device_seq + 1 < *seq => RecordOutcome::Gap,
-            // Only what is stored is acknowledged: an end before the last event is none.
+            // Only stored events are acknowledged: an end with a gap before it is not acknowledged.
             AttemptUpdate::End { seq, .. } if device_seq >= *seq && EventType::ending(state).is_none() => {
                 RecordOutcome::Gap
             }

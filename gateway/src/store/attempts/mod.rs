@@ -1,16 +1,16 @@
-//! What a device does to runs: take, start, report, finish.
+//! Devices' changes to runs: claim, start, report, finish.
 //!
-//! Every statement names run, attempt, device and epoch in its own condition. So a frame of an
-//! older attempt or session changes nothing, whatever the session that carries it believes.
+//! Every statement names run, attempt, device and epoch in its own condition. So a frame of an older attempt or session
+//! changes nothing, whatever its session assumes.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `offers` | takes runs from the queue for a device |
-//! | `starts` | what the device says to an offer |
-//! | `events` | what it reports meanwhile |
+//! | `starts` | the device's answers to an offer |
+//! | `events` | its events during the execution |
 //! | `approvals` | requests for approval that it opens and closes |
-//! | `ends` | how it ends |
-//! | `returns` | the device is back, and held the run |
+//! | `ends` | the end of a run |
+//! | `reconnects` | the device is back, and held the run |
 //! | `explain` | why a record changed nothing |
 
 mod approvals;
@@ -39,77 +39,77 @@ use super::{Error, Store, commit, with_timeout};
 use crate::notify::Topic;
 use deskgate_program::crash;
 
-/// One thing to write down about an attempt.
+/// A record about an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptRecord {
-    /// Which run.
+    /// The run.
     pub run_id: RunId,
-    /// Which attempt.
+    /// The attempt.
     pub attempt: u32,
-    /// What.
+    /// The update.
     pub what: AttemptUpdate,
 }
 
-/// What can be written down about an attempt.
+/// The content of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttemptUpdate {
     /// The device accepted the offer.
     Start,
-    /// The device did not take the offer; the run is queued again.
+    /// The device did not accept the offer; the run is queued again.
     Return,
     /// Events of the device with dense numbers from `first`.
     Events {
         /// The number of the first.
         first: u64,
-        /// What they say.
+        /// Their types and data.
         events: Vec<(EventType, Value)>,
     },
     /// A request for approval is opened or closed.
     Approval {
         /// The number of the device's event.
         seq: u64,
-        /// What it says.
+        /// The request.
         approval: Approval,
     },
     /// The end. `seq` is the number after the last event.
     End {
         /// The number of this, the last report.
         seq: u64,
-        /// How it ended.
+        /// The outcome.
         outcome: Outcome,
     },
-    /// The device does not hold the definition, so that nothing was executed: the run fails.
+    /// The device does not hold the definition, so the run was not executed: it fails.
     Mismatch,
     /// The device is back and still executes it.
     Reconcile,
-    /// The device is back, was cut off before it wrote anything or has been told to, and starts it again.
+    /// The device is back, was interrupted before its first write or was asked to start over, and starts the run again.
     Restart,
     /// The device is back and does not know what the run changed.
     Unknown,
-    /// Of such a run the desktop user has decided that it runs again. One that was to be stopped is cancelled.
+    /// The desktop user has decided that a run with an unknown outcome runs again. With an open stop it is cancelled.
     RunAgain,
-    /// The device is back, a stop is open, and nothing of the run was executed that could have changed anything.
+    /// The device is back, a stop is open, and nothing was executed that could have changed anything.
     Cancel {
         /// The attempt that the device still has in its journal.
         held: u32,
     },
-    /// The device is back and knows nothing of it.
+    /// The device is back and has no record of the run.
     Lose,
 }
 
-/// What became of a record.
+/// The outcome of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordOutcome {
     /// It is durable, now or since an earlier repetition.
     Done,
-    /// The attempt is not the device's any more.
+    /// The attempt is no longer the device's.
     Revoked(RevokeCode),
-    /// A newer session of the device holds this attempt. The device still has what it reports, and says it there.
+    /// A newer session of the device holds this attempt. The device keeps its report, and repeats it there.
     Replaced,
-    /// Numbers are missing before it: the device left something out.
+    /// Numbers before it are missing: the device skipped some.
     Gap,
-    /// The device had no room for a run that it started before: it stays the device's, and is to be
-    /// offered to it again.
+    /// The device had no capacity for a run that it started before: it stays the device's, and is to be offered to it
+    /// again.
     Kept,
 }
 
@@ -134,7 +134,10 @@ impl AttemptUpdate {
 }
 
 impl Store {
-    /// Writes records down in their order, in one commit, and says for each what became of it.
+    /// Stores records in their order, in one commit, and returns the outcome of each.
+    ///
+    /// # Errors
+    /// The database failed; the records may or may not be stored.
     pub async fn record(
         &self,
         session: SessionKey,
@@ -151,8 +154,8 @@ impl Store {
                 return Ok(vec![written]);
             }
             let transaction = client.transaction().await?;
-            // Once every statement is prepared, they are sent one behind the other without waiting,
-            // and executed in this order.
+            // Once every statement is prepared, they are sent one after the other without waiting, and executed in this
+            // order.
             for record in records {
                 transaction.prepare_cached(record.what.statement()).await?;
             }
@@ -177,7 +180,8 @@ impl Store {
         Ok(results)
     }
 
-    /// Counts a start or an end, whose statements return how long it took. What is to run again may have been cancelled.
+    /// Counts a start or an end, whose statements return the duration. A run that was to run again may have been
+    /// cancelled.
     fn count(&self, what: &AttemptUpdate, row: &Row) -> Result<(), Error> {
         match what {
             AttemptUpdate::Start => {

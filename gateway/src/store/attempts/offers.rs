@@ -1,4 +1,4 @@
-//! Handing runs to a device: taking them from the queue, and offering them.
+//! Hands runs to a device: claims them from the queue, and offers them.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::store::devices::SessionKey;
 use crate::store::runs::json;
 use crate::store::{Error, Store};
 
-/// The claim. `$but` is for a device with full services: the usual claim reads no more for their sake.
+/// The claim. `$but` is for a device with full services: the usual claim reads no extra rows for them.
 macro_rules! claim {
     ($name:literal, $but:literal) => {
         concat!(
@@ -45,7 +45,7 @@ const CLAIM_SQL: &str = claim!("-- attempts::claim", "");
 const CLAIM_EXCEPT_SQL: &str = claim!("-- attempts::claim_but", " AND endpoint_id <> ALL ($5)");
 
 impl Store {
-    /// Takes up to `limit` queued runs for a session's device, oldest first, each with a fresh attempt; none of a
+    /// Claims up to `limit` queued runs for a session's device, oldest first, each with a fresh attempt; none of a
     /// service that is `full` there.
     pub async fn claim(
         &self,
@@ -65,16 +65,16 @@ impl Store {
         let aged =
             |row: &Row| -> Result<_, Error> { Ok((row.try_get::<_, jiff::Timestamp>("created_at")?, offer_of(row)?)) };
         let mut offers = rows.iter().map(aged).collect::<Result<Vec<_>, Error>>()?;
-        // Whatever shares a commit shares its moment.
+        // Runs of one commit share one time.
         offers.sort_by_key(|(created_at, offer)| (*created_at, offer.run_id));
         Ok(offers.into_iter().map(|(_, offer)| offer).collect())
     }
 
-    /// Passes over attempts that the device holds and no row remembers: a claim is not durable before its start is, and a
-    /// crash of the database can undo it. The next one gets a number that the device never had, so that what is said
+    /// Skips attempts that the device holds and the table does not know: a claim is not durable before its start is,
+    /// and a crash of the database can undo it. The next one gets a number that the device never had, so that a report
     /// of the old attempt cannot be taken for the new one.
     pub async fn pass_over_lost_claims(&self, session: SessionKey, attempts: &[(RunId, u32)]) -> Result<(), Error> {
-        // So many claims are not lost at once; whoever says so cannot use the numbers up.
+        // Many claims are not lost at once; a device that claims so cannot use the numbers up.
         let sql = "-- attempts::pass_over_lost_claims
             UPDATE runs r SET attempt = lost.attempt FROM unnest($3::uuid[], $4::integer[]) AS lost (run_id, attempt)
             WHERE r.run_id = lost.run_id AND r.device_id = $1 AND r.state = 'queued' AND r.offered_until IS NULL

@@ -1,4 +1,4 @@
-//! A device that was cut off is back: what becomes of the run that it held.
+//! Reconnects: the runs that an interrupted device held when it comes back.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use tokio_postgres::types::ToSql;
 use super::{AttemptFence, one, words};
 use crate::store::Error;
 
-/// What was to be stopped meanwhile is still to be stopped, and what was asked is still to be answered. Only the row
-/// itself says so in time.
+/// A stop that was requested meanwhile stays open, and so does a request for approval. Only the row itself shows both
+/// in time.
 pub(super) const RECONCILE_SQL: &str = "-- attempts::reconcile
     WITH moved AS (
         UPDATE runs SET last_sequence = last_sequence + 1,
@@ -24,7 +24,7 @@ pub(super) const RECONCILE_SQL: &str = "-- attempts::reconcile
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $5, $6, json_build_object('state', state, 'by', 'device') FROM moved RETURNING 1";
 
-/// Who begins again asks again: the request of the attempt before is withdrawn. What was in doubt is reconciled.
+/// A restarted attempt asks again: the request of the attempt before is withdrawn. A run in doubt is reconciled.
 pub(super) const RESTART_SQL: &str = "-- attempts::restart
     WITH held AS (
         SELECT run_id, state = 'awaiting_reconciliation' AS in_doubt, open_approval FROM runs
@@ -47,8 +47,7 @@ pub(super) const RESTART_SQL: &str = "-- attempts::restart
     FROM moved WHERE in_doubt UNION ALL
     SELECT run_id, last_sequence, $5, $6, $7::text::json FROM moved RETURNING NULL::float8";
 
-/// Of a run that was unknown once nobody can say that nothing was changed, whatever came of it later. What it asked is
-/// withdrawn.
+/// Once a run was unknown, it may have changed something, whatever its later outcome. Its open request is withdrawn.
 pub(super) const CANCEL_SQL: &str = "-- attempts::cancel
     WITH held AS (
         SELECT run_id, state = 'awaiting_reconciliation' AS in_doubt, open_approval FROM runs
@@ -73,7 +72,7 @@ pub(super) const CANCEL_SQL: &str = "-- attempts::cancel
         json_build_object('effects', CASE WHEN unknown_attempt IS NULL THEN 'none' ELSE 'possible' END)
     FROM ended RETURNING (SELECT seconds FROM ended)";
 
-/// Said again in every session. Who was already waiting for the device is told once why it goes on waiting.
+/// Repeated in every session. A run that already waited for its device gets the reason for its further wait once.
 pub(super) const MARK_UNKNOWN_SQL: &str = "-- attempts::unknown
     WITH moved AS (
         UPDATE runs SET state = 'awaiting_reconciliation', unknown_attempt = attempt, last_sequence = last_sequence + 1
@@ -91,12 +90,12 @@ pub(super) const LOSE_SQL: &str = "-- attempts::lose
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $5, $6, $7::text::json FROM moved RETURNING 1";
 
-/// The device still executes it.
+/// The device still executes the run.
 pub(super) async fn reconcile(client: &impl GenericClient, fence: &AttemptFence<'_>) -> Result<Option<Row>, Error> {
     one(client, RECONCILE_SQL, fence, &[&EventId::new().uuid(), &EventType::RunReconciled.as_str()]).await
 }
 
-/// The device starts it again, as the attempt after this one.
+/// The device starts the run again, as the attempt after this one.
 pub(super) async fn restart(
     client: &impl GenericClient,
     fence: &AttemptFence<'_>,
@@ -106,7 +105,7 @@ pub(super) async fn restart(
     begin_again(client, fence, attempt, started, true).await
 }
 
-/// The desktop user has it run again, unless it was to be stopped.
+/// The desktop user has the run started again, unless a stop is open.
 pub(super) async fn run_again(
     client: &impl GenericClient,
     fence: &AttemptFence<'_>,
@@ -134,7 +133,7 @@ async fn begin_again(
     one(client, RESTART_SQL, fence, &rest).await
 }
 
-/// It was to be stopped, and nothing of it was executed that could have changed anything.
+/// A stop is open, and nothing was executed that could have changed anything.
 pub(super) async fn cancel(
     client: &impl GenericClient,
     fence: &AttemptFence<'_>,
@@ -150,7 +149,7 @@ async fn end_stopped(
     retention: Duration,
 ) -> Result<Option<Row>, Error> {
     let [event_id, reconciled_id, withdrawn_id] = std::array::from_fn(|_| EventId::new().uuid());
-    // What is queued and was to be stopped has ended already.
+    // A queued run with an open stop has ended already.
     let from = words(from.into_iter().filter(|state| state.phase() == Phase::Started));
     let (kind, retention) = (EventType::RunCancelled.as_str(), retention.as_secs_f64());
     one(client, CANCEL_SQL, fence, &[&event_id, &kind, &retention, &reconciled_id, &from, &withdrawn_id]).await
@@ -165,7 +164,7 @@ pub(super) async fn unknown(client: &impl GenericClient, fence: &AttemptFence<'_
     one(client, MARK_UNKNOWN_SQL, fence, &[&EventId::new().uuid(), &kind, &data, &from]).await
 }
 
-/// The device knows nothing of it.
+/// The device has no record of the run.
 pub(super) async fn lose(client: &impl GenericClient, fence: &AttemptFence<'_>) -> Result<Option<Row>, Error> {
     let from = words(RunState::AwaitingReconciliation.predecessors());
     let kind = EventType::RunAwaitingReconciliation.as_str();

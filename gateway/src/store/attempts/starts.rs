@@ -1,4 +1,4 @@
-//! What a device says to an offer: it begins, or it takes nothing.
+//! A device's answers to an offer: it begins, or it declines.
 
 use deadpool_postgres::GenericClient;
 use deskgate_protocol::EventId;
@@ -18,7 +18,7 @@ pub(super) const START_SQL: &str = "-- attempts::start
     INSERT INTO run_events (run_id, sequence, event_id, type, data)
     SELECT run_id, last_sequence, $5, $6, $7::text::json FROM started RETURNING (SELECT seconds FROM started)";
 
-/// The same of an attempt that was begun again without having been in the queue.
+/// The same for an attempt that was begun again without having been in the queue.
 const ACCEPT_AGAIN_SQL: &str = "-- attempts::accept_again
     UPDATE runs SET is_reoffered = false
     WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4 AND is_reoffered

@@ -1,5 +1,4 @@
-//! A dump, and what stood in the tables in that moment: both see one and the same view of the database, while the gateway
-//! goes on.
+//! A dump, and the counts of its tables: both come from one snapshot of the database, while the gateway goes on.
 
 use std::path::Path;
 
@@ -11,12 +10,12 @@ use super::{BackupError, TableCounts, programs};
 use crate::store::Database;
 use crate::store::migrate::{self, SchemaStatus};
 
-/// What stood in the tables when a backup was made.
+/// The contents of the database when a backup was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupContents {
-    /// When, by the database's clock.
+    /// The time, by the database's clock.
     pub taken_at: Timestamp,
-    /// Of which gateway.
+    /// The gateway's identifier.
     pub gateway_id: String,
     /// The newest migration.
     pub migration: i32,
@@ -26,11 +25,11 @@ pub struct BackupContents {
     pub tables: TableCounts,
     /// Runs that had not ended.
     pub open_runs: i64,
-    /// Whether nothing used the database in that moment.
+    /// Whether the database was unused in that moment.
     pub at_rest: bool,
 }
 
-/// Writes a dump into `file`, which is there and empty, and says what is in it.
+/// Writes a dump into `file`, which exists and is empty, and returns its contents.
 pub async fn take(database: &Database, file: &Path) -> Result<BackupContents, BackupError> {
     let (mut client, _driver) = database.connect().await?;
     let migration = match migrate::schema_status(&client).await? {

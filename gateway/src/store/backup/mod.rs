@@ -1,13 +1,13 @@
-//! Backups: a dump by the system's own `pg_dump`, put back by `pg_restore`.
+//! Backups: a dump by the system's own `pg_dump`, restored by `pg_restore`.
 //!
 //! Passwords go to those programs in a file that only this account can read, never in arguments or their environment.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `programs` | finds the programs, and runs them |
-//! | `take` | a dump, and what stood in the tables in that moment |
-//! | `put_back` | a dump back into a database |
-//! | `scratch` | a database beside the gateway's that is thrown away |
+//! | `dump` | a dump, and the counts of its tables |
+//! | `restore` | restores a dump into a database |
+//! | `scratch` | a temporary database beside the gateway's |
 
 mod dump;
 mod programs;
@@ -27,46 +27,46 @@ use super::migrate::MigrateError;
 /// Rows by table.
 pub type TableCounts = BTreeMap<String, i64>;
 
-/// Why a backup was not made or put back.
+/// Why a backup was not created or restored.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// A program is missing.
     #[error("{program} was not found{}. Install it: sudo apt-get install postgresql-client", too_old(.installed))]
     NoProgram {
-        /// Which one.
+        /// The program.
         program: &'static str,
-        /// What is there, and is too old for the server.
+        /// The installed versions, which are too old for the server.
         installed: Vec<u32>,
     },
     /// A program failed.
     #[error("{program}: {said}")]
     Program {
-        /// Which one.
+        /// The program.
         program: &'static str,
-        /// What it said.
+        /// Its output.
         said: String,
     },
-    /// A file or process.
+    /// A file or process failed.
     #[error("{path}: {source}")]
     Io {
-        /// Where.
+        /// The file or program.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The address holds something that no file for those programs can.
+    /// The address contains something that a service file cannot hold.
     #[error("the database's address cannot be handed to pg_dump: {0}")]
     Address(&'static str),
-    /// The gateway's account has no right to make a database.
+    /// The gateway's account may not create a database.
     #[error(
         "the account in database.url may not create databases. Allow it (ALTER ROLE … CREATEDB), or verify where a \
          PostgreSQL server is installed, without --on-database-server"
     )]
     MayNotCreate,
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] Error),
-    /// Its schema.
+    /// Its schema cannot be used.
     #[error(transparent)]
     Schema(#[from] MigrateError),
 }

@@ -1,4 +1,4 @@
-//! The system's programs, and how they are told where the database is.
+//! Finds and runs the system's programs, and passes them the database's address.
 
 use std::fs::File;
 use std::io::Write;
@@ -78,7 +78,7 @@ impl ServiceFile {
 
 impl Drop for ServiceFile {
     fn drop(&mut self) {
-        // Nothing useful can be done about a failure; the folder is private.
+        // A failure here is harmless; the folder is private.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

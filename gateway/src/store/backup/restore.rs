@@ -1,9 +1,9 @@
-//! A dump back into a database, and what must not be done with it in silence.
+//! Restores a dump, and fences the runs that it shows as open.
 //!
-//! A backup is older than the world. What it shows as queued or running may have been executed since, by a device that
-//! told a database which is gone. So nothing of it is offered again: every run that had not ended awaits reconciliation,
-//! and is fenced. Sessions get numbers that none of before has, and attempts too, so that neither a gateway that was
-//! frozen nor a device that still holds such a run can write on it.
+//! A backup is older than the present. Runs that it shows as queued or running may have been executed since, by a
+//! device that reported to a database which is gone. So none of them is offered again: every run that had not ended
+//! awaits reconciliation, and is fenced. Sessions and attempts get numbers that were never used before, so that neither
+//! a gateway that was frozen nor a device that still holds such a run can write to it.
 
 use std::path::Path;
 
@@ -17,14 +17,14 @@ use crate::store::Database;
 use crate::store::migrate::{self, REPLACED_SCHEMA, SchemaStatus};
 use crate::store::operations::FIRST_RESTORED_ATTEMPT;
 
-/// What a restore did.
+/// The result of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoreReport {
-    /// Runs that nobody knows the outcome of.
+    /// Runs with an unknown outcome.
     pub in_doubt: u64,
 }
 
-/// Sessions of a gateway in this database, without this one.
+/// Sessions of other gateways in this database.
 pub async fn in_use(client: &Client) -> Result<i64, BackupError> {
     let sql = "-- backup::in_use
         SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
@@ -37,9 +37,9 @@ pub async fn is_empty(client: &Client) -> Result<bool, BackupError> {
     Ok(super::count(client).await?.is_empty())
 }
 
-/// Puts a dump that was taken at `taken_at` back in place of what is there, and settles what was under way, unless
-/// nothing happened since (`unchanged`). After an error everything is as it was. While this is under way, and after it was
-/// cut off, no gateway begins on the database; another restore then goes on from what was there first.
+/// Restores a dump that was taken at `taken_at` in place of the current data, and settles open work, unless nothing
+/// happened since (`unchanged`). After an error the old state stays. While this is under way, and after an
+/// interruption, no gateway starts on the database; another restore then goes on from the data that was there first.
 pub async fn restore(
     database: &Database,
     dump: &Path,
@@ -51,7 +51,7 @@ pub async fn restore(
         client.query_one("SELECT current_setting('server_version_num')::int / 10000", &[]).await?.try_get(0)?;
     let program = programs::find("pg_restore", major.unsigned_abs())?;
     let aside = match migrate::is_half_restored(&client).await? {
-        // Waits for whoever still writes there.
+        // Waits for sessions that still write there.
         true => "DROP SCHEMA public CASCADE; CREATE SCHEMA public".to_owned(),
         false => format!("ALTER SCHEMA public RENAME TO {REPLACED_SCHEMA}; CREATE SCHEMA public"),
     };
@@ -82,7 +82,7 @@ pub async fn restore(
     }
 }
 
-/// Fences everything that was under way in one commit.
+/// Fences all open runs in one commit.
 async fn settle(client: &Client, taken_at: Timestamp) -> Result<RestoreReport, BackupError> {
     let sql = "-- backup::fence_sessions
         WITH fenced AS (

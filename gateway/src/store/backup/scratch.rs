@@ -1,11 +1,11 @@
-//! A database that is made beside the gateway's, on the same server, and dropped again.
+//! A temporary database beside the gateway's, on the same server.
 
 use tokio_postgres::error::SqlState;
 
 use super::BackupError;
 use crate::store::Database;
 
-/// A database to be thrown away. Its name says whose it is, if this program dies before it could be.
+/// A temporary database. Its name shows its origin, if this program dies before it is dropped.
 pub struct ScratchDatabase {
     beside: Database,
     name: String,
@@ -13,7 +13,7 @@ pub struct ScratchDatabase {
 }
 
 impl ScratchDatabase {
-    /// Makes one on the server of `beside`, whose account must be allowed to.
+    /// Creates one on the server of `beside`, whose account must be allowed to.
     pub async fn create(beside: &Database) -> Result<Self, BackupError> {
         let name = format!("deskgate_verify_{:032x}", rand::random::<u128>());
         let (client, _driver) = beside.connect().await?;
@@ -25,12 +25,12 @@ impl ScratchDatabase {
         Ok(Self { beside: beside.clone(), database: beside.on_same_server(&name), name })
     }
 
-    /// It.
+    /// Its address.
     pub fn database(&self) -> &Database {
         &self.database
     }
 
-    /// Drops it, whoever is still connected.
+    /// Drops it, even with open connections.
     pub async fn remove(self) -> Result<(), BackupError> {
         let (client, _driver) = self.beside.connect().await?;
         Ok(client.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name)).await?)

@@ -1,11 +1,10 @@
-//! As whom the server runs: ourselves, or an unprivileged account when we are root.
+//! The account the server runs as: our own, or an unprivileged one when we are root.
 //!
-//! PostgreSQL refuses to run as root. A server account usually cannot reach a state directory below
-//! `/root` or in a private temporary directory. So when the accounts differ, the data directory is
-//! handed over as an open descriptor: our `sh` receives it as standard input, moves it to descriptor
-//! [`DATA_FD_PATH`], and PostgreSQL is told to work in `/proc/self/fd/9`. The kernel then asks for
-//! permission on the directory itself only, not on those above it. No permission of any other
-//! directory is changed, and data stays inside the state directory.
+//! PostgreSQL refuses to run as root. A server account usually cannot reach a state directory below `/root` or in a
+//! private temporary directory. So when the accounts differ, the data directory is passed as an open descriptor: our
+//! `sh` receives it as standard input, moves it to descriptor [`DATA_FD_PATH`], and PostgreSQL works in
+//! `/proc/self/fd/9`. The kernel then checks the permission of the directory itself only, not of those above it. No
+//! permission of any other directory is changed, and data stays inside the state directory.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -27,12 +26,12 @@ const PREFERRED_ACCOUNTS: [&str; 2] = ["postgres", "nobody"];
 pub(super) struct ServerAccount {
     pub(super) uid: u32,
     pub(super) gid: u32,
-    /// Whether it is another one than ours.
+    /// Whether it differs from our own.
     pub(super) is_other: bool,
 }
 
 impl ServerAccount {
-    /// Chooses the account: the owner of existing data, else ourselves, or a system account if we are root.
+    /// Chooses the account: the owner of existing data, else our own, or a system account if we are root.
     ///
     /// # Errors
     /// [`ClusterError::OtherOwner`], [`ClusterError::NoAccount`].
@@ -91,7 +90,7 @@ fn system_account(passwd: &str) -> Option<(u32, u32)> {
     })
 }
 
-/// The name of the account this process runs as; PostgreSQL's peer authentication speaks of names.
+/// The name of the account this process runs as; PostgreSQL's peer authentication uses names.
 pub(super) fn own_name() -> Result<String, ClusterError> {
     let program = Path::new("id");
     let output = Command::new(program).arg("-un").output().map_err(ClusterError::io("running", program))?;

@@ -1,10 +1,10 @@
-//! Why the private cluster does not run, in words for the person who has to mend it.
+//! Errors of the private cluster, with texts for the person who has to resolve them.
 
 use std::path::{Path, PathBuf};
 
 /// Why the private cluster could not be started or used.
 ///
-/// Every text says what is wrong and what to do next.
+/// Every text names the problem and the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// There are no PostgreSQL programs, or none new enough.
@@ -31,7 +31,7 @@ pub enum ClusterError {
         data_dir: PathBuf,
         /// The major version that can open it.
         wanted: u32,
-        /// What is installed.
+        /// The installed major versions.
         installed: Vec<u32>,
     },
     /// Another process holds the state directory.
@@ -43,7 +43,7 @@ pub enum ClusterError {
     InUse {
         /// The contested directory.
         state_dir: PathBuf,
-        /// Who holds it, if it said so.
+        /// The process that holds it, if known.
         owner: Option<u32>,
     },
     /// PostgreSQL refuses to run as root, and there is no account to run it as.
@@ -52,7 +52,7 @@ pub enum ClusterError {
          to run it as; create one with: useradd --system postgres"
     )]
     NoAccount,
-    /// The data belongs to somebody else.
+    /// The data belongs to another user.
     #[error(
         "{} belongs to user id {owner}, but this process runs as user id {me}; \
          start it as that user, or choose another state directory",
@@ -63,24 +63,24 @@ pub enum ClusterError {
         data_dir: PathBuf,
         /// Its owner.
         owner: u32,
-        /// Who we are.
+        /// Our user id.
         me: u32,
     },
-    /// The data directory's place is taken by something that is no PostgreSQL data.
+    /// The data directory's path holds something else than PostgreSQL data.
     #[error(
         "{} exists but holds no PostgreSQL data; move it away, then start again",
         .data_dir.display()
     )]
     NotData {
-        /// What stands in the way.
+        /// The path.
         data_dir: PathBuf,
     },
     /// The directory for the socket cannot be trusted or used.
     #[error("the socket directory {} cannot be used: {problem}", .path.display())]
     SocketDirectory {
-        /// Which directory.
+        /// The directory.
         path: PathBuf,
-        /// What is wrong with it and what to do.
+        /// The problem and the next step.
         problem: String,
     },
     /// The data directory could not be created.
@@ -88,7 +88,7 @@ pub enum ClusterError {
     Initdb {
         /// The program that was run.
         initdb: PathBuf,
-        /// What it said.
+        /// Its output.
         output: String,
     },
     /// The server ended before it took connections.
@@ -96,9 +96,9 @@ pub enum ClusterError {
     Startup {
         /// How it ended.
         status: String,
-        /// Where the whole log is.
+        /// The path of the whole log.
         log: PathBuf,
-        /// The end of it.
+        /// The last lines of the log.
         last_lines: String,
     },
     /// The server of a killed predecessor does not end.
@@ -107,28 +107,28 @@ pub enum ClusterError {
         .data_dir.display()
     )]
     Orphan {
-        /// Where it works.
+        /// Its data directory.
         data_dir: PathBuf,
-        /// Which process.
+        /// Its process.
         pid: i32,
     },
-    /// The server runs, but did not do what was asked.
+    /// The server runs, but a query failed.
     #[error("the private PostgreSQL does not answer as it should")]
     Query(#[from] tokio_postgres::Error),
     /// A file or process operation failed.
     #[error("{what} {} failed", .path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// On what.
+        /// Its file or program.
         path: PathBuf,
-        /// Why it failed.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }
 
 impl ClusterError {
-    /// Whether it stays wrong until a person does something; otherwise starting again may help.
+    /// Whether a person must act; otherwise starting again may help.
     pub fn needs_a_person(&self) -> bool {
         !matches!(
             self,
@@ -138,7 +138,7 @@ impl ClusterError {
 }
 
 impl ClusterError {
-    /// For `map_err`: names what was tried, and on what.
+    /// For `map_err`: adds the operation and its path.
     pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { what, path, source }

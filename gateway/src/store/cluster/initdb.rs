@@ -1,4 +1,4 @@
-//! Makes the data directory, whole or not at all, and writes who may connect.
+//! Creates the data directory, whole or not at all, and writes its access rules.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,8 +16,8 @@ use super::error::ClusterError;
 use super::paths::ClusterPaths;
 use super::{orphan, parent_death, settings};
 
-/// Makes the data directory. It grows under another name and is renamed when complete, so that a
-/// killed attempt leaves nothing that could be mistaken for data.
+/// Creates the data directory. It is built under another name and renamed when complete, so that a killed attempt
+/// leaves nothing that could be mistaken for data.
 pub(super) fn create(place: &ClusterPaths, account: &ServerAccount, binaries: &Binaries) -> Result<(), ClusterError> {
     let partial = &place.partial_dir;
     remove_earlier_attempt(partial)?;
@@ -44,7 +44,7 @@ pub(super) fn create(place: &ClusterPaths, account: &ServerAccount, binaries: &B
         .map_err(ClusterError::io("writing", &place.state_dir))
 }
 
-/// What `initdb` is told of the database to make.
+/// The options of `initdb`.
 pub(super) fn options() -> [String; 6] {
     let user = format!("--username={}", super::USER_NAME);
     let others = ["--auth-local=peer", "--auth-host=reject", "--locale=C.UTF-8", "--encoding=UTF8", "--data-checksums"];
@@ -70,11 +70,11 @@ fn remove_earlier_attempt(partial: &Path) -> Result<(), ClusterError> {
     Ok(())
 }
 
-/// Writes who may connect. Done at each start: the account we run as may have changed its name.
+/// Writes the access rules. Done at each start: the account we run as may have changed its name.
 pub(super) fn write_access_rules(data_dir: &Path, account: &ServerAccount) -> Result<(), ClusterError> {
     let ident = settings::pg_ident(&own_name()?);
-    // The directory belongs to the server's account, and we may be root: nothing that stands there is
-    // written to or followed, each file is made anew.
+    // The directory belongs to the server's account, and we may be root: existing files are neither written to nor
+    // followed, each file is created anew.
     let io = |error: rustix::io::Errno| ClusterError::io("writing access rules in", data_dir)(error.into());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(data_dir, flags, Mode::empty()).map_err(io)?;

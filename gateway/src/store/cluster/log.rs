@@ -1,4 +1,4 @@
-//! The server's log: a file that cannot grow without bound, and its last lines for error messages.
+//! The server's log: a file of limited size, and its last lines for error messages.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -12,8 +12,8 @@ const MAX_FILE_BYTES: u64 = 1024 * 1024;
 const MAX_LINE_BYTES: u64 = 8 * 1024;
 const ERROR_LINES: usize = 20;
 
-/// Copies what the server says into the log file until every process of it has ended, and returns
-/// the last lines. The file is best effort: a full disk must not stop the database.
+/// Copies the server's output into the log file until all its processes have ended, and returns the last lines. The
+/// file is best effort: a full disk must not stop the database.
 pub(super) fn copy(from: PipeReader, path: &Path) -> Vec<String> {
     let mut from = BufReader::new(from);
     let mut file = LogFile::open(path);
@@ -50,7 +50,7 @@ impl LogFile {
         if self.length >= MAX_FILE_BYTES {
             let mut earlier = self.path.clone().into_os_string();
             earlier.push(".1");
-            // If it cannot be renamed it is cut instead: the bound matters more than the old lines.
+            // If it cannot be renamed it is truncated instead: the limit matters more than the old lines.
             if std::fs::rename(&self.path, earlier).is_err() {
                 let _ = self.file.as_ref().map(|file| file.set_len(0));
             }

@@ -1,17 +1,17 @@
 //! A private PostgreSQL cluster of our own, for when no database URL is configured.
 //!
-//! It lives in the state directory, runs the system's PostgreSQL programs, and listens on one Unix
-//! socket in a directory that nobody else can enter; never on TCP. It belongs to one process at a time.
+//! It lives in the state directory, runs the system's PostgreSQL programs, and listens on one Unix socket in a
+//! directory that other users cannot enter; never on TCP. It belongs to one process at a time.
 //!
 //! States of the files: absent, growing under another name (`postgres.partial`), complete (`postgres`).
 //! States of the server: preparing, starting, ready, ended by itself and started again, stopped.
 //!
-//! - **Trust.** The kernel vouches for who connects (peer authentication); only the account this
-//!   process runs as is let in. As root, the server runs as an unprivileged account.
-//! - **Killed predecessor.** Its server stops by itself where the machine can do that; otherwise the next
-//!   start recognises it by the directory it works in, stops it, and starts its own.
-//! - **Killed server.** The keeper starts it again; clients see their connections end and connect anew.
-//! - **Power cut.** Everything that was acknowledged is on disk; the next start recovers.
+//! - **Trust.** The kernel authenticates connections (peer authentication); only the account of this process is
+//! accepted. As root, the server runs as an unprivileged account.
+//! - **Killed predecessor.** Its server stops by itself where the machine supports that; otherwise the next start
+//! recognises it by its working directory, stops it, and starts its own.
+//! - **Killed server.** The supervisor starts it again; clients see their connections end and reconnect.
+//! - **Power cut.** All acknowledged data is on disk; the next start recovers.
 
 mod account;
 mod binaries;
@@ -35,7 +35,7 @@ use tokio_postgres::error::SqlState;
 pub use error::ClusterError;
 use supervisor::{StartedServer, Supervisor};
 
-/// The database, and the one user it knows.
+/// The database, and its only user.
 const DATABASE_NAME: &str = "deskgate";
 const USER_NAME: &str = "deskgate";
 /// Only a part of the socket's name: nothing listens on this port.
@@ -43,13 +43,13 @@ const SOCKET_PORT: u16 = 5432;
 const SOCKET_PORT_TEXT: &str = "5432";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where the cluster lives and what it is made with.
+/// The paths of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
     /// The gateway's state directory. Made with mode 0700 if there is none.
     pub state_dir: PathBuf,
-    /// The directory with `postgres` and `initdb`; otherwise the system's newest is found, or the one
-    /// that made the data.
+    /// The directory with `postgres` and `initdb`; otherwise the system's newest is found, or the version that created
+    /// the data.
     pub bin_dir: Option<PathBuf>,
     /// The directory to make the socket's directory in; otherwise `/run` for root, the session's
     /// runtime directory for a person, and `/tmp` where there is none.
@@ -80,8 +80,8 @@ pub(super) fn program_directories() -> Vec<PathBuf> {
     binaries::directories(None, std::env::var_os("PATH").as_deref())
 }
 
-/// What a database would be made by that is made here now: PostgreSQL's major version, and a digest of what `initdb` is
-/// told. Whoever keeps a copy of one knows by it whether another is the same.
+/// The properties of a database that is created here now: PostgreSQL's major version, and a digest of the options of
+/// `initdb`. A stored copy with the same value is equivalent.
 ///
 /// # Errors
 /// As [`find_programs`].
@@ -130,7 +130,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// How to connect.
+    /// The settings for a connection.
     pub fn connect_config(&self) -> tokio_postgres::Config {
         let mut config = tokio_postgres::Config::new();
         config.host_path(&self.started.socket_dir).port(SOCKET_PORT).user(USER_NAME).dbname(DATABASE_NAME);
@@ -138,8 +138,8 @@ impl Cluster {
         config
     }
 
-    /// How to connect, as a URL that psql, pg_dump and other programs understand. Holds no secret:
-    /// the kernel vouches for who connects.
+    /// The address as a URL that psql, pg_dump and other programs understand. Holds no secret: the kernel authenticates
+    /// connections.
     pub fn url(&self) -> String {
         use std::os::unix::ffi::OsStrExt;
         let mut host = String::new();
@@ -162,7 +162,7 @@ impl Cluster {
         &self.started.data_dir
     }
 
-    /// The number of the server's first process; none in the moment between its end and its next start.
+    /// The number of the server's first process; none between its end and its next start.
     pub fn postmaster_pid(&self) -> Option<u32> {
         self.keeper.postmaster().map(|pid| pid.as_raw_pid().cast_unsigned())
     }
@@ -173,8 +173,7 @@ impl Cluster {
         self.keeper.stop().await;
     }
 
-    /// The database itself is made here and not with the files: a start that was cut off in between
-    /// is completed by the next.
+    /// The database itself is created here and not with the files: the next start completes an interrupted one.
     async fn ensure_database(&self) -> Result<(), ClusterError> {
         match run(&self.connect_config(), "").await {
             Err(error) if error.code() == Some(&SqlState::INVALID_CATALOG_NAME) => {}

@@ -1,8 +1,8 @@
 //! Finds and ends server processes that a killed predecessor left in our data directory.
 //!
-//! A process is ours if it runs a program named `postgres` *in this very directory*: every server
-//! process changes into its data directory and stays there. Numbers alone prove nothing, they are
-//! reused. The caller holds the lock of the state directory, so no living owner is robbed.
+//! A process is ours if it runs a program named `postgres` *in this very directory*: every server process changes into
+//! its data directory and stays there. Numbers alone prove nothing, they are reused. The caller holds the lock of the
+//! state directory, so the owner is no longer alive.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal};
 
 use super::error::ClusterError;
 
-/// How long each signal is given. Fast shutdown, immediate shutdown, and the one nobody refuses.
+/// The time for each signal: fast shutdown, immediate shutdown, and SIGKILL.
 const SIGNAL_TIMEOUTS: [(Signal, Duration); 3] = [
     (Signal::INT, Duration::from_secs(3)),
     (Signal::QUIT, Duration::from_secs(6)),
@@ -19,8 +19,8 @@ const SIGNAL_TIMEOUTS: [(Signal, Duration); 3] = [
 ];
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Ends every server process in `data_dir`, then removes a `postmaster.pid` that names a living
-/// stranger: PostgreSQL would take it for the server. Returns how many processes were found.
+/// Ends every server process in `data_dir`, then removes a `postmaster.pid` that names another living process:
+/// PostgreSQL would take it for the server. Returns how many processes were found.
 ///
 /// # Errors
 /// [`ClusterError::Orphan`] when a process does not end even when killed.
@@ -32,8 +32,8 @@ pub(super) fn stop(data_dir: &Path) -> Result<usize, ClusterError> {
     for (signal, patience) in SIGNAL_TIMEOUTS {
         let deadline = Instant::now() + patience;
         for pid in &remaining {
-            // A living postmaster ends its children in good order; without one each must be told,
-            // and a child takes SIGINT for "cancel this statement" only.
+            // A living postmaster ends its children in good order; without one each gets the signal, and a child takes
+            // SIGINT for "cancel this statement" only.
             match signal {
                 Signal::INT if !is_led => send(*pid, data_dir, Signal::QUIT),
                 Signal::INT if postmaster != Some(*pid) => {}
@@ -63,7 +63,7 @@ pub(super) fn stop(data_dir: &Path) -> Result<usize, ClusterError> {
     Ok(found.len())
 }
 
-/// The process that `postmaster.pid` names in its first line, whatever it is by now.
+/// The process that `postmaster.pid` names in its first line, which may be another program by now.
 fn recorded_postmaster(data_dir: &Path) -> Option<Pid> {
     let text = std::fs::read_to_string(data_dir.join("postmaster.pid")).ok()?;
     Pid::from_raw(text.lines().next()?.trim().parse().ok().filter(|pid| *pid > 0)?)
@@ -74,7 +74,7 @@ fn recorded_postmaster(data_dir: &Path) -> Option<Pid> {
 fn send(pid: Pid, data_dir: &Path, signal: Signal) {
     let Ok(handle) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return };
     if works_in(pid, data_dir) {
-        // It may have ended in the meantime; whether it has is looked at afterwards.
+        // It may have ended in the meantime; that is checked afterwards.
         let _ = rustix::process::pidfd_send_signal(handle, signal);
     }
 }

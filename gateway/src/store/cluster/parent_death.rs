@@ -1,15 +1,15 @@
 //! Lets the server end when this process is killed, so that nothing is left running.
 //!
-//! The kernel can signal a child when the *thread* that started it ends (`PR_SET_PDEATHSIG`). The
-//! keeper's thread lives as long as the server, so for us it means: when the process dies. Asking for
-//! it between fork and exec would need unsafe code; util-linux's `setpriv` asks for us and then becomes
-//! the server. Where it is missing, the next start ends the server that was left.
+//! The kernel can signal a child when the *thread* that started it ends (`PR_SET_PDEATHSIG`). The supervisor's thread
+//! lives as long as the server, so for us it means: when the process dies. Requesting it between fork and exec would
+//! need unsafe code; util-linux's `setpriv` requests it for us and then becomes the server. Where it is missing, the
+//! next start ends the orphaned server.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
 
-/// Words to put before a command so that it gets `signal` when the calling thread ends; none where
-/// this machine cannot do it.
+/// The words before a command so that it gets `signal` when the calling thread ends; none where this machine does not
+/// support that.
 pub(super) fn prefix(signal: &str) -> Vec<OsString> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|dir| dir.join("setpriv")).find(|program| program.is_file());

@@ -1,4 +1,4 @@
-//! The cluster's place in the state directory, and the lock that gives it to one process at a time.
+//! The cluster's paths in the state directory, and the lock that gives them to one process at a time.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -13,20 +13,20 @@ pub(super) struct ClusterPaths {
     pub(super) state_dir: PathBuf,
     /// The complete data directory. It is renamed into place, so it is whole or absent.
     pub(super) data_dir: PathBuf,
-    /// Where a new data directory grows.
+    /// The path at which a new data directory is built.
     pub(super) partial_dir: PathBuf,
     pub(super) log: PathBuf,
     lock: File,
 }
 
-/// Where the data is, in the state directory.
+/// The name of the data directory, in the state directory.
 pub(super) const DATA_DIR_NAME: &str = "postgres";
 
 impl ClusterPaths {
-    /// Makes the state directory if there is none and takes its lock.
+    /// Creates the state directory if there is none and takes its lock.
     ///
     /// # Errors
-    /// [`ClusterError::InUse`] when another process holds it; it waits for nobody.
+    /// [`ClusterError::InUse`] when another process holds it; it does not wait.
     pub(super) fn claim(state_dir: &Path) -> Result<Self, ClusterError> {
         let io = |what| ClusterError::io(what, state_dir);
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(state_dir).map_err(io("creating"))?;
@@ -61,19 +61,19 @@ impl ClusterPaths {
         })
     }
 
-    /// The major version of the data that is there already.
+    /// The major version of existing data.
     ///
     /// # Errors
-    /// [`ClusterError::NotData`] when something else stands in its place.
+    /// [`ClusterError::NotData`] when its path holds something else.
     pub(super) fn existing_major(&self) -> Result<Option<u32>, ClusterError> {
         major_of(&self.data_dir)
     }
 }
 
-/// The major version of the data in a directory, whoever has it.
+/// The major version of the data in a directory.
 ///
 /// # Errors
-/// [`ClusterError::NotData`] when something else stands there.
+/// [`ClusterError::NotData`] when the directory holds something else.
 pub(super) fn major_of(data_dir: &Path) -> Result<Option<u32>, ClusterError> {
     if std::fs::symlink_metadata(data_dir).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! How the private server is configured: durable, small, quick to recover, closed to the network.
+//! The private server's configuration: durable, small, quick to recover, closed to the network.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ pub(super) fn settings(socket_dir: &Path) -> Vec<String> {
     settings
 }
 
-/// Who may come in: the account we run as, known to the kernel, and nobody else. No line allows TCP.
+/// The access rule: the account we run as, authenticated by the kernel, and no other. TCP has no line.
 pub(super) const PG_HBA: &str = "# Written by Deskgate at each start; changes are lost.\n\
     local all all peer map=deskgate\n";
 
@@ -25,11 +25,11 @@ const SERVER_SETTINGS: &[(&str, &str)] = &[
     ("port", super::SOCKET_PORT_TEXT),
     ("unix_socket_permissions", "0700"),
     ("max_connections", "100"),
-    // What was answered with 202 must survive a power cut.
+    // A run answered with 202 must survive a power cut.
     ("fsync", "on"),
     ("full_page_writes", "on"),
     ("synchronous_commit", "on"),
-    // Nobody replicates from here, and backups are dumps.
+    // The server has no replicas, and backups are dumps.
     ("wal_level", "minimal"),
     ("max_wal_senders", "0"),
     // Recycled segments make commits cheap; the upper bound keeps recovery after a crash short.
@@ -44,7 +44,7 @@ const SERVER_SETTINGS: &[(&str, &str)] = &[
     ("max_parallel_workers_per_gather", "0"),
     ("max_parallel_maintenance_workers", "0"),
     ("jit", "off"),
-    // Queue tables die and are reborn all day.
+    // The rows of queue tables are replaced all day.
     ("autovacuum_naptime", "15s"),
     ("timezone", "UTC"),
     // The log is a stream that the gateway bounds. Statements, their parameters and the DETAIL

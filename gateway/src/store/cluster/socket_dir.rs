@@ -1,4 +1,4 @@
-//! The directory of the server's socket: private, short enough for the kernel, and nobody else's.
+//! The directory of the server's socket: private, and short enough for the kernel.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,17 +11,17 @@ use rustix::process::{Gid, Uid};
 use super::account::ServerAccount;
 use super::error::ClusterError;
 
-/// What the kernel allows for the path of a socket, without the final zero (`sun_path`, unix(7)).
+/// The kernel's limit for the path of a socket, without the final zero (`sun_path`, unix(7)).
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// What the server puts into the directory.
+/// The files that the server puts into the directory.
 fn names() -> [String; 2] {
     let socket = format!(".s.PGSQL.{}", super::SOCKET_PORT_TEXT);
     [format!("{socket}.lock"), socket]
 }
 
-/// Where the socket directory is made: what was configured; `/run` for root; else the session's own
-/// runtime directory, and the directory for temporary files where there is none.
+/// The parent of the socket directory: the configured one; `/run` for root; else the session's own runtime directory,
+/// and the directory for temporary files where there is none.
 pub(super) fn parent(configured: Option<&Path>, session: Option<&OsStr>, is_root: bool) -> PathBuf {
     let usual = match session {
         _ if is_root => Path::new("/run"),
@@ -35,7 +35,7 @@ pub(super) fn parent(configured: Option<&Path>, session: Option<&OsStr>, is_root
     }
 }
 
-/// The directory's own name: sixteen digits tell the state directories of one machine apart.
+/// The directory's own name: sixteen digits distinguish the state directories of one machine.
 fn name(digits: &str) -> String {
     format!("deskgate-{digits:0>16}")
 }
@@ -44,8 +44,8 @@ fn fits(directory: &Path) -> bool {
     names().iter().all(|name| directory.join(name).as_os_str().as_bytes().len() <= MAX_SOCKET_PATH_BYTES)
 }
 
-/// Makes the directory for one state directory, or takes it over from an earlier start, after making
-/// sure that no other user can have prepared or can enter it. Removes a socket left there.
+/// Creates the directory for one state directory, or takes it over from an earlier start, after checking that other
+/// users can neither have prepared nor enter it. Removes an old socket.
 ///
 /// The caller holds the state directory's lock and knows that no server runs.
 ///
@@ -79,8 +79,8 @@ pub(super) fn prepare(parent: &Path, state_dir: &Path, account: &ServerAccount) 
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(io(&path)(error)),
         _ => {}
     }
-    // What stands there may have been put there by somebody else, so it is judged through a
-    // descriptor, which cannot be exchanged between the look and the use.
+    // Another user may have put something there, so it is checked through a descriptor, which cannot be exchanged
+    // between the check and the use.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(directory) = rustix::fs::open(&path, flags, Mode::empty()) else {
         return refuse(&path, "it is not a directory of ours; remove it");

@@ -2,7 +2,7 @@
 //!
 //! One dedicated thread, for two reasons. The kernel's "signal me when my parent dies" follows the
 //! thread that started the child, so that thread must live as long as the child. And the child must be
-//! reaped by whoever waits for it, or its number stays taken and blocks the next start.
+//! reaped by the waiting process, or its number stays taken and blocks the next start.
 //!
 //! ```text
 //! prepare ─► start ─► ready ─► (ended by itself) ─► pause ─► start …
@@ -36,7 +36,7 @@ const MAX_RESTART_INTERVAL: Duration = Duration::from_secs(5);
 /// A server that ran this long has recovered: the next pause is short again.
 const STABLE_UPTIME: Duration = Duration::from_secs(30);
 
-/// What the server's thread found out before the server took connections.
+/// The result of the server's thread before the server accepts connections.
 #[derive(Clone, Debug)]
 pub(super) struct StartedServer {
     pub(super) socket_dir: PathBuf,
@@ -53,7 +53,7 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Begins. The receiver tells when the server takes connections, or why it does not.
+    /// Starts the thread. The receiver gets the message when the server accepts connections, or the reason why not.
     pub(super) fn begin(
         config: ClusterConfig,
     ) -> Result<(Self, oneshot::Receiver<Result<StartedServer, ClusterError>>), ClusterError> {
@@ -79,8 +79,8 @@ impl Supervisor {
         self.shared.lock().postmaster
     }
 
-    /// Stops in good order: clients are cut off, everything is written. After a patience of
-    /// 1.5 seconds it stops at once instead, which costs a recovery at the next start and no data.
+    /// Stops in good order: clients are disconnected, everything is written. After a timeout of 1.5 seconds it stops at
+    /// once instead, which costs a recovery at the next start and no data.
     pub(super) async fn stop(mut self) {
         for (signal, patience) in [(Signal::INT, FAST_SHUTDOWN_TIMEOUT), (Signal::QUIT, IMMEDIATE_SHUTDOWN_TIMEOUT)] {
             self.shared.ask_to_stop(signal);
@@ -96,8 +96,8 @@ impl Supervisor {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        // After an orderly stop the thread has ended and both lines do nothing. Otherwise somebody
-        // forgot to stop, or was cancelled: an immediate shutdown takes milliseconds and loses nothing.
+        // After an orderly stop the thread has ended and both lines do nothing. Otherwise the stop was forgotten or
+        // cancelled: an immediate shutdown takes milliseconds and loses nothing.
         self.shared.ask_to_stop(Signal::QUIT);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -137,7 +137,7 @@ impl SharedState {
         self.lock().is_stopping
     }
 
-    /// Waits, and says whether a stop was asked for meanwhile.
+    /// Waits, and returns whether a stop was requested meanwhile.
     fn pause(&self, length: Duration) -> bool {
         let waited = self.changed.wait_timeout_while(self.lock(), length, |state| !state.is_stopping);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_stopping
@@ -167,7 +167,7 @@ struct LaunchSettings {
     is_new: bool,
 }
 
-/// The life of the thread.
+/// The main loop of the thread.
 fn keep(config: &ClusterConfig, shared: &SharedState, report: oneshot::Sender<Result<StartedServer, ClusterError>>) {
     let launch = match prepare(config) {
         Ok(launch) => launch,
@@ -182,7 +182,7 @@ fn keep(config: &ClusterConfig, shared: &SharedState, report: oneshot::Sender<Re
         let began = Instant::now();
         let ended = run(&launch, shared, |started| {
             if let Some(report) = report.take() {
-                // Nobody listens any more: then the keeper is being dropped and asks to stop.
+                // The receiver is gone: then the supervisor is being dropped and requests a stop.
                 let _ = report.send(Ok(started));
             }
         });
@@ -206,7 +206,7 @@ fn keep(config: &ClusterConfig, shared: &SharedState, report: oneshot::Sender<Re
     }
 }
 
-/// Takes the place, finds program and account, and makes the data directory if there is none.
+/// Claims the paths, finds program and account, and creates the data directory if there is none.
 fn prepare(config: &ClusterConfig) -> Result<LaunchSettings, ClusterError> {
     let place = ClusterPaths::claim(&config.state_dir)?;
     let existing = place.existing_major()?;
@@ -252,7 +252,7 @@ fn run(
     let mut command = account.command(data_dir, &words)?;
     command.stdout(says.try_clone().map_err(spawn_failed)?).stderr(says);
     let mut child = command.spawn().map_err(spawn_failed)?;
-    // It holds our copies of the pipe's end; the log is complete when nobody else holds one.
+    // It holds our copies of the pipe's end; the log is complete when all copies are closed.
     drop(command);
     let pid = pid_of(&child);
     shared.took_up(pid);
@@ -283,7 +283,7 @@ fn pid_of(child: &Child) -> Pid {
     Pid::from_raw(child.id().cast_signed()).expect("a child that was just started has a number above zero")
 }
 
-/// Waits for the end of a child of ours; with `NOHANG` it only looks. Says whether it has ended.
+/// Waits for the end of a child process; with `NOHANG` it only checks. Returns whether it has ended.
 fn wait_for_end(pid: Pid, options: WaitIdOptions) -> bool {
     loop {
         match rustix::process::waitid(WaitId::Pid(pid), options) {
@@ -294,7 +294,7 @@ fn wait_for_end(pid: Pid, options: WaitIdOptions) -> bool {
     }
 }
 
-/// Says whether the server became ready before it ended, was asked to stop, or ran out of time.
+/// Returns whether the server became ready before it ended, was asked to stop, or ran out of time.
 fn wait_until_ready(pid: Pid, data_dir: &Path, shared: &SharedState) -> bool {
     let deadline = Instant::now() + READY_TIMEOUT;
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
@@ -303,7 +303,7 @@ fn wait_until_ready(pid: Pid, data_dir: &Path, shared: &SharedState) -> bool {
             return true;
         }
         if Instant::now() > deadline {
-            // The log's last lines then say what it was doing.
+            // The log's last lines then show what it was doing.
             let _ = rustix::process::kill_process(pid, Signal::QUIT);
             return false;
         }

@@ -1,5 +1,5 @@
-//! Takes what is due. One statement takes a delivery and writes down that an attempt begins, so an attempt in which
-//! the gateway dies stands in the record without an outcome, and the next begins when its lease is over.
+//! Claims due deliveries. One statement claims a delivery and records the start of its attempt, so an attempt in which
+//! the gateway dies stays in the record without an outcome, and the next begins when its lease is over.
 
 use std::time::Duration;
 
@@ -11,26 +11,26 @@ use uuid::Uuid;
 use crate::store::runs::word;
 use crate::store::{Error, Store};
 
-/// A delivery that is ours to attempt, until its lease is over.
+/// A delivery that this replica may attempt, until its lease is over.
 #[derive(Clone, Debug)]
 pub struct ClaimedDelivery {
     /// Its identifier.
     pub delivery_id: DeliveryId,
-    /// Where it goes.
+    /// Its destination.
     pub destination_id: DestinationId,
-    /// Which attempt begins.
+    /// The number of the attempt.
     pub attempt: u32,
-    /// Its place in the schedule, counted from 1.
+    /// Its position in the schedule, counted from 1.
     pub turn: u32,
     /// The event.
     pub event_id: EventId,
-    /// What happened.
+    /// The event's type.
     pub kind: CallbackEvent,
-    /// When.
+    /// The event's time.
     pub event_at: Timestamp,
-    /// The event's place in its run.
+    /// The event's number in its run.
     pub sequence: Option<u64>,
-    /// What it tells of.
+    /// The subject of the event.
     pub about: DeliverySubject,
     /// The moment of the claim.
     pub at: Timestamp,
@@ -38,16 +38,16 @@ pub struct ClaimedDelivery {
     pub traceparent: Option<String>,
     /// The address, if it is a callback's.
     pub url: Option<String>,
-    /// Whether its host may be sent to, in the moment of the claim.
+    /// Whether its host is allowed, at the moment of the claim.
     pub allowed: bool,
-    /// The secrets that sign, sealed, the newest first.
+    /// The signing secrets, encrypted, the newest first.
     pub sealed_secrets: Vec<Vec<u8>>,
-    /// Whether the beginning of the answer is kept.
+    /// Whether the beginning of the answer is stored.
     pub keep_answers: bool,
 }
 
 impl ClaimedDelivery {
-    /// The run it tells of.
+    /// The run of the event.
     pub fn run_id(&self) -> Option<RunId> {
         match self.about {
             DeliverySubject::Run(run_id) => Some(run_id),
@@ -55,7 +55,7 @@ impl ClaimedDelivery {
         }
     }
 
-    /// The conversation it tells of.
+    /// The conversation of the event.
     pub fn conversation_id(&self) -> Option<ConversationId> {
         match self.about {
             DeliverySubject::Conversation(conversation_id) => Some(conversation_id),
@@ -64,27 +64,27 @@ impl ClaimedDelivery {
     }
 }
 
-/// What a delivery tells of.
+/// The subject of a delivery's event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliverySubject {
     /// A run.
     Run(RunId),
     /// A conversation.
     Conversation(ConversationId),
-    /// Nothing that is stored: this JSON.
+    /// Sample data that is not stored elsewhere, as JSON.
     Said(String),
 }
 
-/// How many deliveries a destination may have.
+/// The capacity of a destination for deliveries.
 #[derive(Clone, Copy, Debug)]
 pub struct DestinationCapacity {
-    /// Which destination.
+    /// The destination.
     pub destination_id: DestinationId,
-    /// How many more.
+    /// The number of further deliveries.
     pub free: u32,
 }
 
-/// What is due at callbacks that are on. Destinations with something pending are found by steps from one to the next
+/// Due deliveries of enabled callbacks. Destinations with pending deliveries are found by steps from one to the next
 /// along the index, so one with a long queue costs no more than one with a short one.
 const CLAIM_DUE_SQL: &str = "-- deliveries::claim
     WITH RECURSIVE waiting AS (
@@ -104,14 +104,14 @@ const CLAIM_DUE_SQL: &str = "-- deliveries::claim
             ORDER BY due_at LIMIT coalesce(known.free, $5) FOR UPDATE SKIP LOCKED) d
         ORDER BY d.due_at LIMIT $1)";
 
-/// What is due at one listener.
+/// Due deliveries of one listener.
 const CLAIM_FOR_LISTENER_SQL: &str = "-- deliveries::claim_for_listener
     WITH due AS MATERIALIZED (
         SELECT delivery_id, due_at, run_id, data FROM deliveries
         WHERE destination_id = $3 AND state = 'pending' AND due_at <= now()
         ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED)";
 
-/// The statement that takes of what is due, the longest due first, as long as what was taken before tells of fewer bytes than
+/// The statement that claims due deliveries, the longest due first, as long as the earlier ones have fewer bytes than
 /// that parameter: each is read whole, and a run can be large.
 fn take(due: &str, bytes: &str) -> String {
     format!(
@@ -137,8 +137,9 @@ fn take(due: &str, bytes: &str) -> String {
 }
 
 impl Store {
-    /// Takes at most `limit` deliveries that are due at callbacks, the longest due first: of the destinations in `known`
-    /// as many as they have room for, of the others `usual` each. What they tell of has at most `bytes` and one more run.
+    /// Claims at most `limit` deliveries that are due at callbacks, the longest due first: for the destinations in
+    /// `known` as many as their capacity, for the others `usual` each. Their objects have at most `bytes` and one more
+    /// run.
     pub async fn claim_deliveries(
         &self,
         limit: u32,
@@ -166,7 +167,7 @@ impl Store {
         rows.iter().map(claimed).collect()
     }
 
-    /// Takes at most `limit` deliveries that are due at a listener, bounded by `bytes` likewise.
+    /// Claims at most `limit` deliveries that are due at a listener, bounded by `bytes` likewise.
     pub async fn claim_for_listener(
         &self,
         listener_id: DestinationId,
@@ -182,7 +183,7 @@ impl Store {
     }
 }
 
-/// What a listener holds.
+/// The deliveries that a listener holds.
 const HELD_BY_LISTENER_SQL: &str = "-- deliveries::held_by_listener
     SELECT d.*, now() AS taken_at, t.url, t.sealed_secret, t.keep_answers, NULL::bytea AS sealed_old_secret,
         true AS allowed
@@ -192,7 +193,7 @@ const HELD_BY_LISTENER_SQL: &str = "-- deliveries::held_by_listener
             WHERE x.delivery_id = d.delivery_id AND x.attempt = d.attempt AND x.took_ms IS NULL)";
 
 impl Store {
-    /// What a listener was handed out, if that attempt is the newest and nothing was told of it.
+    /// The deliveries handed out to a listener, if that attempt is the newest and has no outcome yet.
     pub async fn held_by_listener(
         &self,
         listener_id: DestinationId,

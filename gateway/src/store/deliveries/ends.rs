@@ -1,4 +1,4 @@
-//! The end of deliveries: of those nobody will be told, and of those that ended long ago.
+//! The end of deliveries: discards those without a receiver, and deletes those that ended long ago.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::store::{Error, Store};
 const MAX_BATCH_ROWS: i64 = 2000;
 
 impl Store {
-    /// Discards what waits for a callback whose application was disabled, or that was off for so long that what it
-    /// waited to tell is not kept any more. Returns how many.
+    /// Discards deliveries of a callback whose application was disabled, or that was disabled for longer than the
+    /// retention of their events. Returns how many.
     pub async fn discard_deliveries(&self, retention: Duration) -> Result<usize, Error> {
         let sql = "-- deliveries::discard
             UPDATE deliveries SET state = 'discarded', due_at = NULL, finished_at = now(),

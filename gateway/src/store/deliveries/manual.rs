@@ -1,4 +1,4 @@
-//! What people ask for: tests, samples, and that something is sent again.
+//! Deliveries that people request: tests, samples, and repetitions.
 
 use deskgate_protocol::delivery::CallbackEvent;
 use deskgate_protocol::management::ActivityKind;
@@ -11,7 +11,7 @@ use super::UNDER_WAY_CONDITION;
 use crate::store::activity::{ActivityEntry, Owner};
 use crate::store::{Error, Store};
 
-/// What a callback did not take since a time.
+/// The failed deliveries of a callback since a time.
 const FAILED_DELIVERIES_SQL: &str =
     "SELECT f.delivery_id FROM destinations t JOIN applications a USING (app_id) CROSS JOIN LATERAL (
         SELECT d.delivery_id FROM deliveries d
@@ -22,8 +22,8 @@ const FAILED_DELIVERIES_SQL: &str =
             AND d.due_at > now() AND d.event_at >= $3 AND NOT";
 
 impl Store {
-    /// Queues something that never happened for an application's callback, and `with_listeners` for whoever listens.
-    /// Returns what was queued.
+    /// Queues a sample event for an application's callback, and with `with_listeners` for its listeners. Returns what
+    /// was queued.
     pub async fn queue_by_hand(
         &self,
         owner: Owner,
@@ -50,8 +50,8 @@ impl Store {
         Ok(ids.into_iter().map(Into::into).collect())
     }
 
-    /// Makes a delivery due now, whatever became of it, unless an attempt is under way. False if its destination is off
-    /// or gone, or it is none of this owner's; without an owner it is anybody's.
+    /// Makes a delivery due now, in any state, unless an attempt is under way. False if its destination is disabled or
+    /// gone, or it is not this owner's; without an owner it may be anybody's.
     pub async fn resend_delivery(&self, owner: Option<Owner>, delivery_id: DeliveryId) -> Result<bool, Error> {
         let sql = format!(
             "-- deliveries::resend
@@ -84,7 +84,7 @@ impl Store {
         Ok(row.is_some())
     }
 
-    /// How many deliveries a callback did not take since a time. Without a device it is anybody's callback.
+    /// How many deliveries of a callback failed since a time. Without a device it may be anybody's callback.
     pub async fn count_failed_deliveries(
         &self,
         device_id: Option<DeviceId>,

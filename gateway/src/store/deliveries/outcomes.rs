@@ -1,5 +1,5 @@
-//! What came of attempts. Only the newest attempt of a pending delivery changes it; every attempt's own record is
-//! completed once. What the outcomes say of a callback is drawn in the same commit.
+//! The outcomes of attempts. Only the newest attempt of a pending delivery changes it; every attempt's own record is
+//! completed once. The consequences for a callback are drawn in the same commit.
 
 use std::time::Duration;
 
@@ -12,40 +12,40 @@ use uuid::Uuid;
 use crate::store::runs::word;
 use crate::store::{Error, Store};
 
-/// What came of one attempt.
+/// The outcome of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptOutcome {
-    /// Of which delivery.
+    /// The delivery.
     pub delivery_id: DeliveryId,
-    /// Which attempt.
+    /// The attempt.
     pub attempt: u32,
     /// How long it took.
     pub took: Duration,
     /// The answer's status code.
     pub status_code: Option<u16>,
-    /// Why there was no answer that counts.
+    /// Why there was no usable answer.
     pub error_code: Option<DeliveryErrorCode>,
-    /// The beginning of the answer, if it is kept.
+    /// The beginning of the answer, if it is stored.
     pub answer: Option<String>,
-    /// What becomes of the delivery.
+    /// What follows for the delivery.
     pub becomes: Disposition,
 }
 
-/// What becomes of a delivery.
+/// What follows for a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// It arrived.
+    /// It was delivered.
     Delivered,
     /// It is attempted again after this time.
     Again(Duration),
     /// It is given up.
     Exhausted,
-    /// Nobody can be told of it.
+    /// It cannot be delivered any more.
     Discarded,
 }
 
 impl Disposition {
-    /// The state it is in then.
+    /// The delivery's state after it.
     pub fn state(self) -> DeliveryState {
         match self {
             Self::Delivered => DeliveryState::Delivered,
@@ -56,12 +56,12 @@ impl Disposition {
     }
 }
 
-/// A callback that was switched off by what came of its attempts.
+/// A callback that was disabled because of its attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DisabledCallback {
-    /// Whose.
+    /// The application.
     pub app_id: ApplicationId,
-    /// Why.
+    /// The reason.
     pub why: CallbackOff,
 }
 
@@ -102,8 +102,8 @@ const SETTLE_SQL: &str = "-- deliveries::settle
     SELECT app_id, disabled_for FROM changed WHERE disabled_for IS NOT NULL";
 
 impl Store {
-    /// Writes down what came of these attempts. `retention`: how long deliveries that end by it are kept. Returns the
-    /// callbacks that are off because of it: the receiver said that it is gone, or failed for five days.
+    /// Stores the outcomes of these attempts. `retention`: how long deliveries that end by it are kept. Returns the
+    /// callbacks that are disabled because of it: the receiver answered that it is gone, or failed for five days.
     pub async fn settle_deliveries(
         &self,
         outcomes: &[AttemptOutcome],

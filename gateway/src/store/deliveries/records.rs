@@ -1,4 +1,4 @@
-//! What callers and owners read about deliveries.
+//! The deliveries that callers and owners read.
 
 use deskgate_protocol::delivery::{Delivery, DeliveryState};
 use deskgate_protocol::management::{DeliveryAttempt, DeliveryDetail, DeliveryPage, ListDeliveries, OwnDelivery};
@@ -10,14 +10,14 @@ use uuid::Uuid;
 use crate::store::runs::word;
 use crate::store::{Error, Page, PagePosition, Store, with_timeout};
 
-/// What a caller's list is to show.
+/// The filter of a caller's list.
 #[derive(Clone, Debug)]
 pub struct DeliveryQuery<'a> {
-    /// Whose deliveries.
+    /// The application.
     pub app_id: ApplicationId,
-    /// For whom the runs were submitted.
+    /// The subject of the runs.
     pub subject: &'a str,
-    /// Only what stands after this place, newest first.
+    /// Only entries after this position, newest first.
     pub before: Option<PagePosition>,
     /// Only of runs and conversations of these services; empty: of all.
     pub endpoints: Vec<EndpointId>,
@@ -27,7 +27,7 @@ pub struct DeliveryQuery<'a> {
     pub state: Option<DeliveryState>,
 }
 
-/// Deliveries on one page of an owner's list at most.
+/// The most deliveries on one page of an owner's list.
 const MAX_PAGE_DELIVERIES: u32 = 100;
 
 /// A delivery `d` with its destination `t` and its last attempt `x`.
@@ -36,9 +36,9 @@ const DELIVERY_SELECT_SQL: &str = "SELECT d.*, t.kind AS destination_kind, coale
     FROM deliveries d JOIN destinations t USING (destination_id)
     LEFT JOIN delivery_attempts x ON x.delivery_id = d.delivery_id AND x.attempt = d.attempt";
 
-/// Which deliveries a page of a device has: the newest among the newest of each of its applications, so that nobody
-/// else's are read. An application is told by a range and by the order, which only its own index has: for one that is told by `=` the
-/// planner may walk everybody's by the key of the table, as it does not know whose deliveries are the newest.
+/// The deliveries of a page of a device: the newest among the newest of each of its applications, so that other
+/// devices' are not read. An application is selected by a range and by the order, which only its own index has: with
+/// `=` the planner may walk all rows by the key of the table, as it does not know whose deliveries are the newest.
 const OF_DEVICE_SQL: &str = "-- deliveries::own
     WITH newest AS (
         SELECT o.delivery_id FROM applications a CROSS JOIN LATERAL (
@@ -49,7 +49,7 @@ const OF_DEVICE_SQL: &str = "-- deliveries::own
         WHERE a.device_id = $2 AND ($3::uuid IS NULL OR a.app_id = $3)
         ORDER BY o.delivery_id DESC LIMIT $6)";
 
-/// The same of everybody.
+/// The same for all devices.
 const OF_ALL_SQL: &str = "-- deliveries::of_all
     WITH newest AS (
         SELECT d.delivery_id FROM deliveries d
@@ -58,7 +58,7 @@ const OF_ALL_SQL: &str = "-- deliveries::of_all
         ORDER BY d.delivery_id DESC LIMIT $6)";
 
 impl Store {
-    /// A page of a caller's deliveries, newest first. What goes to listeners is not the callers' concern.
+    /// A page of a caller's deliveries, newest first. Deliveries to listeners are left out.
     pub async fn deliveries_of_caller(&self, sought: &DeliveryQuery<'_>, limit: u32) -> Result<Page<Delivery>, Error> {
         let sql = format!(
             "-- deliveries::of_caller
@@ -88,7 +88,7 @@ impl Store {
         }))
     }
 
-    /// A page of the deliveries of a device's applications, newest first; without a device of everybody's, for the
+    /// A page of the deliveries of a device's applications, newest first; without a device of all, for the
     /// administrator.
     pub async fn own_deliveries(
         &self,
@@ -116,7 +116,7 @@ impl Store {
         Ok(DeliveryPage { deliveries, next })
     }
 
-    /// One delivery with its attempts; without a device it is anybody's.
+    /// One delivery with its attempts; without a device it may be anybody's.
     pub async fn own_delivery(
         &self,
         device_id: Option<DeviceId>,
@@ -130,7 +130,7 @@ impl Store {
         let (id, device) = (delivery_id.uuid(), device_id.map(DeviceId::uuid));
         with_timeout(async {
             let mut client = self.client().await?;
-            // One view of both, so that they never contradict each other.
+            // One snapshot for both, so that they never contradict each other.
             let building = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
             let transaction = building.start().await?;
             let row = transaction.query_opt(&sql, &[&id, &device]).await?;

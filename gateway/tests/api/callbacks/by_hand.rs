@@ -1,4 +1,4 @@
-//! What a desktop user asks for: tests, samples, the rules of addresses, and that something is sent again.
+//! Requests of a desktop user: tests, samples, the rules of addresses, and repeated deliveries.
 
 use deskgate_protocol::ApplicationId;
 use deskgate_protocol::delivery::{CallbackEvent, DeliveryState};

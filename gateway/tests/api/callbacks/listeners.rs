@@ -1,4 +1,4 @@
-//! Listeners on the desktop: what they are handed out is what a callback would get.
+//! Listeners on the desktop: they are handed out what a callback would get.
 
 use deskgate_gateway::signing::{self, SigningSecret};
 use deskgate_protocol::DestinationId;

@@ -1,4 +1,4 @@
-//! What callers read about deliveries: their own subject's, and nobody else's.
+//! The deliveries that callers read: their own subject's only.
 
 use deskgate_protocol::delivery::CallbackEvent;
 use deskgate_protocol::management::{OpenListener, TestCallback};

@@ -1,5 +1,5 @@
-//! Callbacks: what is queued with events, and how it is delivered. The receiver is played: what a real one gets over
-//! TLS is shown where the whole product is tested.
+//! Callbacks: what is queued with events, and how it is delivered. The receiver is faked: a real one over TLS is in the
+//! tests of the whole product.
 
 mod by_hand;
 mod listeners;
@@ -36,7 +36,7 @@ use crate::support::until;
 pub(super) const CALLBACK_HOST: &str = "hooks.example.com";
 pub(super) const CALLBACK_URL: &str = "https://hooks.example.com/deskgate?key=1";
 
-/// What a receiver got.
+/// A request that a receiver got.
 #[derive(Clone, Debug)]
 pub(super) struct RecordedRequest {
     pub(super) url: String,
@@ -64,17 +64,17 @@ impl RecordedRequest {
 
 type Reaction = Arc<dyn Fn(&RecordedRequest, usize) -> Result<ReceiverResponse, DeliveryErrorCode> + Send + Sync>;
 
-/// Plays every receiver: remembers what came, and answers as it is told.
+/// Fakes every receiver: records requests, and answers as configured.
 #[derive(Clone)]
 pub(super) struct FakeReceiver {
     got: Arc<Mutex<Vec<RecordedRequest>>>,
     reaction: Reaction,
-    /// Whoever is asked for `hang` gets no answer until this.
+    /// A request for `hang` gets no answer until this.
     release: Arc<Notify>,
 }
 
 impl FakeReceiver {
-    /// Answers with what this says of what came, and of how much came to this address before.
+    /// Answers with the result of a function of the request, and of the number of earlier ones to this address.
     pub(super) fn that(
         reaction: impl Fn(&RecordedRequest, usize) -> Result<ReceiverResponse, DeliveryErrorCode> + Send + Sync + 'static,
     ) -> Self {
@@ -89,7 +89,7 @@ impl FakeReceiver {
         self.got.lock().expect("not poisoned").clone()
     }
 
-    /// Waits until so much came.
+    /// Waits until so many requests have arrived.
     pub(super) async fn gets(&self, count: usize) -> Vec<RecordedRequest> {
         until(&format!("{count} deliveries"), async || self.got().len() >= count).await;
         self.got()
@@ -157,7 +157,7 @@ pub(super) async fn all(desk: &DeviceFixture, state: DeliveryState) {
     until(&format!("all are {state}"), reached).await;
 }
 
-/// What waits for its next attempt waits no longer.
+/// Makes waiting deliveries due now.
 pub(super) async fn hurry(shelf: &TestStore) {
     shelf.database.execute("UPDATE deliveries SET due_at = now() WHERE state = 'pending'").await;
 }

@@ -1,4 +1,4 @@
-//! What is queued, and when: with the event, in its commit, and only for who chose it.
+//! Queued deliveries: with the event, in its commit, and only for subscribers.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn every_event_that_was_chosen_is_queued_in_its_own_commit_and_no_other() 
     assert_eq!(shelf.database.value(together).await, queued.len().to_string());
     assert!(queued.iter().all(|own| own.subject.as_deref() == Some("anna") && own.delivery.attempt == 0));
 
-    // Without a word it is the ends of runs; and nothing while it is off.
+    // By default it is the ends of runs; and nothing while it is disabled.
     set(&shelf.desk, |set| set.types = Some(CallbackEvent::RUN_END_EVENTS.to_vec())).await;
     let run_id = shelf.started(session).await;
     assert_eq!(deliveries(&shelf.desk).await.len(), queued.len());

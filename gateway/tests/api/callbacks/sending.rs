@@ -1,4 +1,4 @@
-//! How deliveries are attempted: until they are confirmed, by one replica at a time, and none for another.
+//! How deliveries are attempted: until they are confirmed, by one replica at a time, and independently of each other.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::store::{TestStore, succeeded};
 use crate::support::gateway::LONG_LEASE;
 use crate::support::until;
 
-/// A run that ended, of which the callback is told.
+/// A run that ended, with a delivery for the callback.
 async fn told(shelf: &TestStore) {
     let (session, _) = shelf.desk.connect().await;
     let run_id = shelf.started(session).await;
@@ -211,7 +211,7 @@ async fn one_receiver_that_never_answers_delays_none_of_a_thousand_others() {
         println!("{OTHER_DELIVERIES} others are told in {:?}", began.elapsed());
     };
     all_told(1).await;
-    // The deaf one has the longest queue, and the oldest.
+    // The receiver that never answers has the longest queue, and the oldest.
     shelf.database.execute(&queue("LIKE", 500)).await;
     until("the deaf one is sent to", async || receiver.got().len() == OTHER_DELIVERIES + 2).await;
     all_told(2).await;
@@ -225,7 +225,7 @@ async fn two_replicas_never_make_the_same_attempt_and_a_lost_one_is_followed_by_
     for _ in 0..30 {
         told(&shelf).await;
     }
-    // Of three gateways one never hears an answer, as if it had died in each of its attempts.
+    // One of three gateways never gets an answer, as if it had died in each of its attempts.
     let (dying, living) = (FakeReceiver::that(|_, _| Err(DeliveryErrorCode::Timeout)), FakeReceiver::answering(200));
     let lease = Duration::from_millis(1500);
     let died = delivery_worker(&shelf.store, &dying, lease);

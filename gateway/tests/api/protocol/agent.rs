@@ -1,4 +1,4 @@
-//! What agents do: journal, then say; and execute only what was started.
+//! The agents' steps: journal first, then report; and execute only what was started.
 
 use super::{
     AGENT_COUNT, AgentMessage, ExecutionStage, GATEWAY_COUNT, GatewayMessage, JournalEntry, Mistake, ModelSession,
@@ -68,7 +68,7 @@ impl ModelState {
             to.extend((0..GATEWAY_COUNT).map(|gateway| struck.connected(1, gateway)));
         }
         for (run, row) in self.runs.iter().enumerate() {
-            // An offer that nobody answers in time.
+            // An offer without an answer in time.
             if row.is_offered {
                 let mut next = struck.clone();
                 next.runs[run].is_offered = false;
@@ -93,7 +93,7 @@ impl ModelState {
         next
     }
 
-    /// The agent's end of a line is gone; what it said may still arrive.
+    /// The agent's end of a connection is gone; frames that it sent may still arrive.
     fn hang_up(&mut self, place: usize) {
         let session = &mut self.sessions[place];
         session.is_heard = false;
@@ -206,7 +206,7 @@ impl ModelState {
         }
     }
 
-    /// The next step of an execution: what it will do is written down, done, and that it is over is written down.
+    /// The next step of an execution: its intent is recorded, it is done, and its end is recorded.
     fn worked(&self, agent: usize, run: usize, mistake: Mistake) -> Option<Self> {
         let mut next = self.clone();
         let device = &mut next.agents[agent];
@@ -233,7 +233,7 @@ impl ModelState {
         Some(next)
     }
 
-    /// The owner looks at what a run has changed, and says how it is: it was done, or it is to run again.
+    /// The owner examines what a run has changed, and decides: it was done, or it is to run again.
     fn decided(&self, agent: usize, run: usize) -> Option<Self> {
         let JournalEntry::Unknown(attempt) = self.agents[agent].journal[run] else { return None };
         let mut next = self.clone();

@@ -1,19 +1,19 @@
-//! Every state that can be reached, and whether each of them comes to an end.
+//! Explores every reachable state, and checks that each of them comes to an end.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 
 use super::{ExecutionStage, JournalEntry, Mistake, ModelSession, ModelState};
 
-/// What an exploration found.
+/// The result of an exploration.
 pub(super) struct ExplorationResult {
     /// How many states there are.
     pub(super) states: usize,
-    /// What does not hold, and how it came to that.
+    /// The violated rule, and the states that lead to it.
     pub(super) wrong: Option<(&'static str, Vec<ModelState>)>,
 }
 
-/// Looks at everything that can follow from `first`, in the order of its distance.
+/// Explores everything that can follow from `first`, in the order of its distance.
 pub(super) fn explore(first: ModelState, mistake: Mistake) -> ExplorationResult {
     let mut numbers = HashMap::from([(first.clone(), 0_u32)]);
     let (mut worlds, mut parents, mut before) = (vec![first], vec![0_u32], vec![Vec::new()]);
@@ -48,8 +48,8 @@ pub(super) fn explore(first: ModelState, mistake: Mistake) -> ExplorationResult 
     ExplorationResult { states: worlds.len(), wrong }
 }
 
-/// A state from which nothing leads to the end of all runs. Where the copy holds one, only the copy can help: it is somebody's
-/// fault, and the run waits for a person.
+/// A state from which no path leads to the end of all runs. Where the copy holds one, only the copy can help: that is
+/// an operator's fault, and the run waits for a person.
 fn stuck(worlds: &[ModelState], before: &[Vec<u32>]) -> Option<u32> {
     let mut ends = vec![false; worlds.len()];
     let mut open: Vec<u32> = Vec::new();
@@ -88,7 +88,7 @@ impl ModelState {
         to.iter_mut().for_each(Self::tidy);
     }
 
-    /// What cannot matter any more is the same in all states.
+    /// Sets everything that cannot matter any more to the same value in all states.
     pub(super) fn tidy(&mut self) {
         for agent in &mut self.agents {
             for run in 0..super::RUN_COUNT {
@@ -98,8 +98,8 @@ impl ModelState {
                 }
             }
         }
-        // Nothing can come of a line that nobody listens to and nobody has said anything on, but of the newest: runs are offered
-        // there until that is noticed.
+        // A connection without a listener and without frames under way leads to nothing, except the newest: runs are
+        // offered there until that is noticed.
         let newest = self.epoch;
         let is_said = |it: &ModelSession| !it.up.is_empty() || !it.to_settle.is_empty();
         self.sessions.retain(|it| it.is_heard || it.epoch == 0 || it.epoch == newest || is_said(it));

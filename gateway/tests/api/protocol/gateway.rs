@@ -1,4 +1,4 @@
-//! What gateways and their database do. Every write is fenced by attempt and session, as the statements are.
+//! The steps of gateways and their database. Every write is fenced by attempt and session, as the statements are.
 
 use deskgate_gateway::domain::devices::{Settlement, settle};
 use deskgate_gateway::store::devices::HeldRun;
@@ -28,7 +28,7 @@ impl ModelState {
             } else if !session.up.is_empty() {
                 to.push(self.heard(place, mistake));
             }
-            // What was replaced or broke off is noticed at some time.
+            // A replaced or broken session is noticed at some time.
             if !session.is_heard || (session.epoch != 0 && session.epoch < self.epoch) {
                 let mut next = self.clone();
                 next.drop_session(place);
@@ -51,7 +51,7 @@ impl ModelState {
         }
     }
 
-    /// `devices::begin_session`, and what the hello means.
+    /// `devices::begin_session`, and the effect of the hello.
     fn entered(&self, place: usize) -> Self {
         let mut next = self.clone();
         next.epoch += 1;
@@ -147,7 +147,7 @@ impl ModelState {
         Some(next)
     }
 
-    /// Nobody has renewed the lease: what was started may have happened.
+    /// The lease was not renewed: started runs may have been executed.
     fn lease_over(&self, run: usize) -> Option<Self> {
         let row = self.runs[run];
         let is_kept = self.sessions.iter().any(|session| session.epoch == row.epoch && session.is_heard);
@@ -212,7 +212,7 @@ impl ModelState {
         row.attempt == attempt && self.sessions[place].epoch < row.epoch && row.state != RunStage::Final
     }
 
-    /// `attempts::start`, and what the device is told.
+    /// `attempts::start`, and the answer to the device.
     fn start(&mut self, place: usize, run: u8, attempt: u8) {
         if self.is_replaced(place, run, attempt) {
             return self.drop_session(place);

@@ -1,22 +1,22 @@
-//! Of two runs, whatever happens to one could have happened to it alone: each step of both is, for either, a step of its own or
-//! none. Where that holds, two runs do nothing wrong that one alone would not do. That they end is
-//! [`explore`](super::explore)'s to say.
+//! Two runs are independent: each step of both is, for either, a step that it could have taken alone, or none. Where
+//! that holds, two runs do nothing wrong that one alone would not do. That they end is checked by
+//! [`explore`](super::explore).
 
 use std::collections::{HashMap, HashSet};
 
 use super::{ExecutionStage, JournalEntry, Mistake, ModelState, RUN_COUNT};
 
-/// What was looked at, and the first step that one run alone could not have taken.
+/// The number of explored states, and the first step that one run alone could not have taken.
 pub(super) struct IndependenceResult {
     /// Different states.
     pub(super) states: usize,
     pub(super) wrong: Option<Box<[ModelState; 2]>>,
 }
 
-/// What can follow for one run alone: of each state, whatever its faults are, how many may still come in it at most.
+/// The states of one run alone: for each, regardless of its faults, how many may still come in it at most.
 type SingleRunStates = HashMap<u64, u8>;
 
-/// Looks at every step that can follow from `first`.
+/// Explores every step that can follow from `first`.
 pub(super) fn explore(first: ModelState, mistake: Mistake) -> IndependenceResult {
     let (number, first) = first.named();
     let mut known = HashSet::from([number]);
@@ -34,12 +34,12 @@ pub(super) fn explore(first: ModelState, mistake: Mistake) -> IndependenceResult
     IndependenceResult { states: known.len(), wrong: None }
 }
 
-/// Steps of a way that is chosen by chance: more than two runs need with three faults.
+/// Steps of a random walk: more than two runs need with three faults.
 const MAX_WALK_STEPS: usize = 80;
 /// Of so many steps one is a fault, so that something is under way when it comes.
 const STEPS_PER_FAULT: u64 = 8;
 
-/// Looks at what stands beside so many ways that are chosen by chance, the same ones each time.
+/// Explores the neighbours of so many random walks, the same ones each time.
 pub(super) fn walk(first: &ModelState, ways: usize) -> IndependenceResult {
     let (mut steps, mut chance, mut known) = (Vec::new(), 1_u64, HashSet::new());
     let mut below = |most: u64| {
@@ -70,7 +70,8 @@ pub(super) fn walk(first: &ModelState, ways: usize) -> IndependenceResult {
 }
 
 impl ModelState {
-    /// Everything that can follow; and of it what is wrong, or what one of the runs alone could not have come to.
+    /// Everything that can follow; and a violation among it, or a state that one of the runs alone could not have
+    /// reached.
     fn stepped(&self, mistake: Mistake, steps: &mut Vec<Self>) -> Option<Self> {
         let alone: [SingleRunStates; RUN_COUNT] = std::array::from_fn(|run| self.alone(run).follows(mistake));
         self.steps(mistake, steps);
@@ -82,7 +83,7 @@ impl ModelState {
         steps.iter().find(|next| !is_good(next) || !(0..RUN_COUNT).all(|run| is_alike(next, run))).cloned()
     }
 
-    /// What it is to one run: the other one ended before all of it, and nobody speaks of it.
+    /// The state as one run sees it: the other one ended before, and leaves no frames.
     fn alone(&self, run: usize) -> Self {
         let mut alone = self.clone();
         let (others, is_own) = (ModelState::new(0, 0), |of: u8| usize::from(of) == run);
@@ -105,7 +106,7 @@ impl ModelState {
         alone
     }
 
-    /// Itself, and everything that is one step further.
+    /// The state itself, and everything that is one step further.
     fn follows(&self, mistake: Mistake) -> SingleRunStates {
         let mut steps = vec![self.clone()];
         self.steps(mistake, &mut steps);
@@ -117,7 +118,7 @@ impl ModelState {
         follows
     }
 
-    /// Its number if no fault could come any more, and how many can.
+    /// Its number without faults to come, and how many can.
     fn without_faults(self) -> (u64, u8) {
         let faults = self.faults;
         (Self { faults: 0, ..self }.named().0, faults)

@@ -1,14 +1,14 @@
-//! The protocol of runs as a small machine, explored exhaustively: two gateways on one database, two agents with one key
-//! (the second a copy that somebody started), one run or two, up to three faults, every order of everything.
+//! The protocol of runs as a small machine, explored exhaustively: two gateways on one database, two agents with one
+//! key (the second runs on a copy), one run or two, up to three faults, every order of everything.
 //!
-//! A step is one commit, one frame taken, or one fault. What the gateway does about a device that is back is decided by the
-//! product's own [`settle`]; the rest says in a few lines what the statements of `store::attempts` and the device's
-//! dispatcher do. Between any two steps a process can die and a line can break; frames that were under way when a line
-//! broke may still arrive at a gateway that has not noticed.
+//! A step is one commit, one frame taken, or one fault. The product's own [`settle`] decides about the runs of a device
+//! that is back; the rest repeats in a few lines the statements of `store::attempts` and the device's dispatcher.
+//! Between any two steps a process can die and a connection can break; frames that were under way then may still arrive
+//! at a gateway that has not noticed.
 //!
-//! All states with three faults can be looked at for one run, and with two for two. Of two runs with three,
-//! [`apart`] shows something else, in all states with one fault and in many with three: nothing happens to one that could not have
-//! happened to it alone.
+//! All states with three faults can be explored for one run, and with two for two. For two runs with three,
+//! [`independence`] shows something else, in all states with one fault and in many with three: each run only does what
+//! it could have done alone.
 
 mod agent;
 mod explore;
@@ -27,7 +27,7 @@ const GATEWAY_COUNT: u8 = 2;
 /// Agents with the device's key: its own, and a copy with a journal of its own.
 const AGENT_COUNT: usize = 2;
 
-/// Everything there is.
+/// The state of everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ModelState {
     runs: [RunRow; RUN_COUNT],
@@ -35,7 +35,7 @@ struct ModelState {
     epoch: u8,
     sessions: Vec<ModelSession>,
     agents: [AgentProcess; AGENT_COUNT],
-    /// How often each run did what it does.
+    /// How often each run had its effect.
     effects: [u8; RUN_COUNT],
     /// Faults that may still come.
     faults: u8,
@@ -61,12 +61,12 @@ enum RunStage {
     Final,
 }
 
-/// One session as its gateway has it, with what is under way on its line.
+/// One session as its gateway has it, with the frames under way on its connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ModelSession {
     gateway: u8,
     agent: u8,
-    /// 0: the hello was not looked at yet.
+    /// 0: the hello was not processed yet.
     epoch: u8,
     /// Whether its agent still listens.
     is_heard: bool,
@@ -82,7 +82,7 @@ enum GatewayMessage {
     Offer(u8, u8),
     Start(u8, u8),
     Ack(u8, u8),
-    /// That a run is unknown is stored: what its owner decided may follow.
+    /// That a run is unknown is stored: its owner's decision may follow.
     Heard(u8, u8),
     Revoke(u8, u8),
 }
@@ -105,11 +105,11 @@ struct AgentProcess {
     journal: [JournalEntry; RUN_COUNT],
     /// Whether a writing step was begun in this attempt. In the journal, too.
     intended: [bool; RUN_COUNT],
-    /// What goes on in memory.
+    /// The work in memory.
     work: [ExecutionStage; RUN_COUNT],
 }
 
-/// What the journal says of a run, and of which attempt.
+/// A run and its attempt in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum JournalEntry {
     None,
@@ -131,21 +131,21 @@ enum ExecutionStage {
     Done,
 }
 
-/// Mistakes that the model must find out.
+/// Mistakes that the model must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
     None,
-    /// An acceptance counts whatever its session and attempt are.
+    /// An acceptance counts in any session and attempt.
     AcceptWithoutFence,
-    /// What a tool does is done before the journal says that it will be.
+    /// A tool's effect happens before the journal records its intent.
     IntentAfterEffect,
-    /// A run that was cut off is started again, whatever the journal says that it was about to do.
+    /// An interrupted run is started again without regard to the journal's intents.
     IntentsAreNotRead,
     /// The journal forgets an end when it was sent, not when it was acknowledged.
     ForgottenWhenSent,
     /// A device executes when it took an offer, without waiting for the start to be durable.
     StartsWithoutStart,
-    /// What is acknowledged of one run counts for all.
+    /// An acknowledgement for one run counts for all.
     ForgetsAllEnds,
 }
 
@@ -180,7 +180,7 @@ impl ModelState {
         }
     }
 
-    /// What must hold always; `Err`: what does not.
+    /// The rules for every state; `Err`: the violated one.
     fn judge(&self) -> Result<(), &'static str> {
         if self.effects.iter().any(|times| *times > 1) {
             return Err("a run did twice what it does");
@@ -197,7 +197,7 @@ impl ModelState {
         Ok(())
     }
 
-    /// What may be after `before`; a final state stays.
+    /// The rules for a step from `before`; a final state stays.
     fn judge_step(&self, before: &Self) -> Result<(), &'static str> {
         let mut pairs = before.runs.iter().zip(&self.runs);
         if pairs.any(|(was, is)| was.state == RunStage::Final && was != is) {

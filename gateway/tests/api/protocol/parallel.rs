@@ -1,5 +1,5 @@
-//! Further than every state can be kept: of each only a number. What must hold in every state is judged; whether every
-//! run comes to an end is [`explore`](super::explore)'s to say.
+//! Explores further than full states can be stored: it keeps only a number for each. The rules for every state are
+//! checked; whether every run comes to an end is checked by [`explore`](super::explore).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -9,7 +9,7 @@ use std::thread;
 use super::explore::ExplorationResult;
 use super::{Mistake, ModelState};
 
-/// Parts of what is known, so that threads seldom wait for each other.
+/// Shards of the visited states, so that threads seldom wait for each other.
 const SHARD_COUNT: usize = 64;
 /// States that a thread takes at a time.
 const CHUNK_STATES: usize = 4096;
@@ -49,10 +49,10 @@ impl VisitedStates {
     }
 }
 
-/// Something that does not hold, after the state with this number.
+/// A violated rule, after the state with this number.
 type Counterexample = (&'static str, u64, ModelState);
 
-/// Looks at everything that can follow from `first`, a step further each time.
+/// Explores everything that can follow from `first`, a step further each time.
 pub(super) fn explore(first: ModelState, mistake: Mistake) -> ExplorationResult {
     let known = VisitedStates(std::array::from_fn(|_| Mutex::default()));
     let (number, first) = first.named();
@@ -82,7 +82,7 @@ pub(super) fn explore(first: ModelState, mistake: Mistake) -> ExplorationResult 
     ExplorationResult { states: known.count(), wrong: None }
 }
 
-/// What is new one step behind the pieces that this thread takes.
+/// The new states one step after the chunks that this thread takes.
 fn further<'a>(
     pieces: &Mutex<impl Iterator<Item = &'a [(u64, ModelState)]>>,
     mistake: Mistake,

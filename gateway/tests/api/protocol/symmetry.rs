@@ -1,14 +1,14 @@
 //! States that differ in names alone are one state.
 //!
-//! Sessions and attempts are numbers that only ever grow, and are compared and never counted: what matters is which is the
-//! newer one, and of attempts which is the next. Runs are like each other, and so are gateways.
+//! Sessions and attempts are numbers that only ever grow, and are compared and never counted: what matters is which is
+//! the newer one, and of attempts which is the next. Runs are like each other, and so are gateways.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::{AgentMessage, GatewayMessage, JournalEntry, ModelState, RUN_COUNT, RunRow, RunStage};
 
 impl ModelState {
-    /// Itself under the names that stand for all others, and a number for what it is then.
+    /// The state under canonical names, and a number for it.
     pub(super) fn named(mut self) -> (u64, Self) {
         for run in 0..RUN_COUNT {
             self.rename_attempts(run as u8);
@@ -44,11 +44,11 @@ impl ModelState {
         known.retain(|attempt| *attempt != 0);
         let row = &mut self.runs[run as usize];
         if row.state == RunStage::Final {
-            // Whoever asks for it is told that it is over, and nothing else of it.
+            // A request for it gets the answer that it is over, and nothing more.
             let attempt = if known.contains(&row.attempt) { row.attempt } else { 0 };
             *row = RunRow { attempt, epoch: 0, unknown_attempt: 0, is_offered: false, is_reoffered: false, ..*row };
         }
-        // A number that nobody can name any more is as good as none.
+        // A number that cannot occur any more counts as none.
         if row.unknown_attempt != row.attempt && !known.contains(&row.unknown_attempt) {
             row.unknown_attempt = 0;
         }
@@ -59,7 +59,7 @@ impl ModelState {
         self.attempts(run, &mut |attempt| *attempt -= (*attempt).min(by));
     }
 
-    /// Every place but its row where an attempt of a run is named.
+    /// Every mention of a run's attempt outside its row.
     fn attempts(&mut self, run: u8, see: &mut impl FnMut(&mut u8)) {
         let place = run as usize;
         for agent in &mut self.agents {
@@ -119,7 +119,7 @@ fn of_entry(entry: &mut JournalEntry, see: &mut impl FnMut(&mut u8)) {
 }
 
 impl GatewayMessage {
-    /// Which run, and which attempt.
+    /// The run and the attempt.
     pub(super) fn parts(&mut self) -> (&mut u8, &mut u8) {
         match self {
             Self::Offer(run, attempt)
@@ -132,7 +132,7 @@ impl GatewayMessage {
 }
 
 impl AgentMessage {
-    /// Which run, and which attempt.
+    /// The run and the attempt.
     pub(super) fn parts(&mut self) -> (&mut u8, &mut u8) {
         match self {
             Self::Accept(run, attempt)

@@ -28,7 +28,7 @@ fn submission(shelf: &TestStore, identity: &str, body: &str) -> Submission {
     }
 }
 
-/// Admits all at once through one committer, so that what waits shares a commit.
+/// Admits all at once through one committer, so that waiting submissions share a commit.
 async fn admit(shelf: &TestStore, submissions: Vec<Submission>) -> Vec<Result<Admission, String>> {
     let tasks = Tasks::new(CancellationToken::new());
     let admissions = Admissions::start(&shelf.store, &tasks, 1);

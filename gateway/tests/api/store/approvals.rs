@@ -1,4 +1,4 @@
-//! Requests for approval: what opens and closes them, and what a run comes back to.
+//! Requests for approval: how they open and close, and the state that a run returns to.
 
 use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate, RecordOutcome};
 use deskgate_gateway::store::devices::SessionKey;
@@ -293,7 +293,7 @@ async fn of_a_lost_lease_and_a_request_at_the_same_moment_neither_is_lost() {
         shelf.database.execute("UPDATE devices SET lease_expires_at = now() - interval '1 second'").await;
         let report = shelf.one(session, run_id, 1, what);
         let (reported, lost) = tokio::join!(report, shelf.store.suspend_lost_runs());
-        // Whoever finds the row locked passes on, and looks again a moment later.
+        // A transaction that finds the row locked skips it, and polls again a moment later.
         let again = shelf.store.suspend_lost_runs().await.expect("done");
         assert_eq!((reported, lost.expect("done") + again), (RecordOutcome::Done, 1));
         assert_eq!(shelf.state(run_id).await, "awaiting_reconciliation");

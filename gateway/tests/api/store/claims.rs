@@ -136,7 +136,7 @@ async fn an_offer_nobody_took_is_queued_again_and_its_late_acceptance_refused() 
     assert_eq!(shelf.desk.claim(session, 1).await[0].attempt, 2);
 }
 
-/// What a crash of the database does to a claim, which is not durable before its start is.
+/// The effect of a database crash on a claim, which is not durable before its start is.
 async fn lose_the_claim(shelf: &TestStore, run_id: RunId) {
     let sql = "UPDATE runs SET attempt = 0, epoch = 0, offered_until = NULL WHERE run_id = ";
     shelf.database.execute(&format!("{sql}'{}'", run_id.uuid())).await;

@@ -1,4 +1,4 @@
-//! Who may write about a run, and what a repetition does.
+//! The fences of writes about a run, and the effect of repetitions.
 
 use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate, RecordOutcome};
 use deskgate_gateway::store::devices::SessionKey;

@@ -33,7 +33,7 @@ pub(crate) struct TestStore {
 impl TestStore {
     pub(crate) async fn new() -> Self {
         let database = TestDatabase::new().await;
-        // Nobody listens: what is announced only fills a bounded queue.
+        // There is no receiver: announcements only fill a bounded queue.
         let (wake, _outgoing) = ChangeNotifier::new();
         let opened = store::Database::new(&database.url(), None, None).expect("a URL");
         let store = opened.open(true, wake).await.expect("opened");
@@ -112,14 +112,14 @@ pub(crate) fn events(first: u64, count: u64) -> AttemptUpdate {
     AttemptUpdate::Events { first, events: (0..count).map(|place| one(first.saturating_add(place))).collect() }
 }
 
-/// A request for approval as the device's event `seq`, which nobody answers in time unless somebody does.
+/// A request for approval as the device's event `seq`, open for longer than a test takes.
 pub(crate) fn opened(seq: u64, approval_id: ApprovalId) -> AttemptUpdate {
     let open_until = Some(Timestamp::now());
     let data = json!({ "approval_id": approval_id, "tool": "Write", "expires_at": open_until });
     AttemptUpdate::Approval { seq, approval: Approval { approval_id, open_until, data } }
 }
 
-/// The same request is open no more.
+/// The same request, closed.
 pub(crate) fn closed(seq: u64, approval_id: ApprovalId) -> AttemptUpdate {
     let data = json!({ "approval_id": approval_id, "resolution": "approved" });
     AttemptUpdate::Approval { seq, approval: Approval { approval_id, open_until: None, data } }

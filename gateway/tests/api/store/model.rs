@@ -1,4 +1,4 @@
-//! Random histories of one device's runs, against a small model of what each step may do.
+//! Random histories of one device's runs, against a small model of the allowed steps.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::{TestStore, closed, events, failed, opened, succeeded};
 use crate::support::gateway::{DeviceFixture, LONG_LEASE};
 
-/// One step. Small numbers choose among what there is at that moment.
+/// One step. Small numbers choose among the things that exist at that moment.
 #[derive(Clone, Copy, Debug)]
 enum ModelStep {
     Submit,
@@ -237,7 +237,7 @@ fn step() -> impl Strategy<Value = ModelStep> {
     ]
 }
 
-/// A device, its sessions, and what the model thinks of its runs.
+/// A device, its sessions, and the model's view of its runs.
 struct ModelHistory<'a> {
     shelf: &'a TestStore,
     sessions: Vec<SessionKey>,
@@ -446,8 +446,8 @@ impl ModelHistory<'_> {
         assert_eq!(counted, (count(Phase::Accepted), count(Phase::Started)));
     }
 
-    /// Dense sequences, and exactly one final event, the last, where there is a final state. What its events say leads
-    /// by steps of the transition table to where it stands.
+    /// Dense sequences, and exactly one final event, the last, where there is a final state. Its events lead by steps
+    /// of the transition table to its state.
     async fn close(&self) {
         for run in &self.runs {
             self.follow(run).await;
@@ -462,7 +462,7 @@ impl ModelHistory<'_> {
     }
 }
 
-/// Where a run stands after an event, as somebody knows who sees nothing but its events.
+/// The state of a run after an event, as a reader of the events alone knows it.
 fn after(state: RunState, open: &mut Option<Value>, event: &RunEvent) -> RunState {
     let said = |member: &str| event.data[member].as_str().and_then(|word| word.parse().ok());
     match event.kind {

@@ -1,4 +1,4 @@
-//! What a desktop user looks at is found by an index of its own, however much there is of others.
+//! A desktop user's lists are found by an index of their own, however many rows others have.
 
 use deskgate_gateway::store::device_lists::DeviceConversationQuery;
 use deskgate_protocol::ConversationId;
@@ -43,7 +43,7 @@ async fn a_devices_conversations_and_their_messages_are_found_without_reading_th
     assert_eq!(found.iter().map(|stored| stored.run.run_id).collect::<Vec<_>>(), messages);
     assert!(found.iter().all(|stored| stored.run.input.is_none()));
 
-    // Closed connections have told the server everything they did.
+    // Closed connections have reported everything to the server.
     drop((store, desk, others));
     for index in ["conversations_by_device", "runs_by_conversation"] {
         let read = format!("SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE indexrelname = '{index}'");
@@ -86,7 +86,7 @@ async fn a_devices_deliveries_are_found_without_reading_those_of_others() {
     let anybodys = store.own_deliveries(None, &sought).await.expect("read");
     assert!(anybodys.deliveries.iter().all(|own| own.app_id == others.app.id) && anybodys.next.is_some());
 
-    // Closed connections have told the server everything they did.
+    // Closed connections have reported everything to the server.
     drop((store, desk, others));
     until("the reads to be told", async || looks().await >= before + 8).await;
     assert!(looks().await < before + 40, "three pages read {} entries", looks().await - before);

@@ -1,4 +1,4 @@
-//! What announced sleep keeps, for how long, and what ends it.
+//! What announced sleep preserves, for how long, and what ends it.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn announced_sleep_keeps_a_started_run_as_long_as_its_caller_let_it_wait_a
     shelf.database.execute("UPDATE runs SET started_at = now() - interval '1 day'").await;
     assert_eq!(shelf.given_up().await, 1);
     assert_eq!(shelf.events(run_id).await, [RunAccepted, RunStarted, RunAwaitingReconciliation]);
-    // Whoever wakes later still says how it ended.
+    // A device that wakes later still reports how it ended.
     shelf.one(session, run_id, 1, succeeded(1)).await;
     assert_eq!(shelf.row(run_id).await.0, "succeeded");
 }
@@ -101,7 +101,7 @@ async fn the_newest_session_alone_says_whether_its_device_sleeps() {
     shelf.store.fall_asleep(newer).await.expect("written");
     shelf.store.awake(older, LONG_LEASE).await.expect("written");
     assert_eq!(shelf.presence().await, Presence::Asleep);
-    // The session that comes back is awake, whether or not anybody said so.
+    // The session that comes back is awake, with or without a notice.
     shelf.desk.connect().await;
     assert_eq!(shelf.presence().await, Presence::Connected);
 }

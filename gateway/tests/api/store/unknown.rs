@@ -1,4 +1,4 @@
-//! Runs of which a restarted device does not know what they changed: they wait, and end or begin again once.
+//! Runs with unknown changes after a restart of their device: they wait, and end or begin again once.
 
 use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome};
 use deskgate_gateway::store::devices::SessionKey;
@@ -64,7 +64,7 @@ async fn run_again_is_a_new_attempt_behind_the_decision_and_is_not_made_twice() 
     assert_eq!(shelf.events(run_id).await[4..], [RunAwaitingReconciliation, RunReconciled, RunRestarted]);
     assert_eq!(shelf.data(run_id, 5).await, json!({ "state": "running", "by": "desktop_user" }));
     assert_eq!(shelf.data(run_id, 6).await, json!({ "attempt": 2 }));
-    // Its offer got lost with the line.
+    // Its offer got lost with the connection.
     let (newer, held) = shelf.desk.connect().await;
     assert_eq!(held.iter().map(|run| (run.run_id, run.attempt)).collect::<Vec<_>>(), [(run_id, 2)]);
     shelf.all_done(newer, run_id, [AttemptUpdate::RunAgain]).await;

@@ -1,4 +1,4 @@
-//! What time does to runs, once.
+//! The effects of time on runs, each once.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A certificate authority that others wrote: Let's Encrypt's Pebble, with a DNS of its own.
+//! A real certificate authority: Let's Encrypt's Pebble, with a DNS of its own.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -15,7 +15,7 @@ use super::call::TestRequest;
 use super::certificate::Certificate;
 use super::until;
 
-/// Pebble, which looks for each name on this machine, at [`Authority::looks_at`].
+/// Pebble, which resolves each name to this machine, at [`Authority::looks_at`].
 pub(crate) struct Authority {
     dir: TempDir,
     certificate: Certificate,
@@ -23,7 +23,7 @@ pub(crate) struct Authority {
     management: SocketAddr,
     names: SocketAddr,
     names_management: SocketAddr,
-    /// Where a gateway must listen to be found.
+    /// The address at which a gateway must listen to be found.
     pub(crate) looks_at: SocketAddr,
     pebble: Option<ChildProcess>,
     _names: ChildProcess,
@@ -78,19 +78,19 @@ impl Authority {
         std::fs::write(&path, config.to_string()).expect("written");
         let mut command = Command::new("pebble");
         command.arg("-config").arg(path).args(["-dnsserver", &self.names.to_string()]);
-        // Otherwise it looks after up to 15 seconds, and believes for a while what it once saw.
+        // Otherwise it waits up to 15 seconds, and caches an earlier result for a while.
         command.env("PEBBLE_VA_NOSLEEP", "1").env("PEBBLE_AUTHZREUSE", "0");
         self.pebble = Some(ChildProcess(spawn(&mut command)));
         let address = self.management;
         until("the authority to answer", async || tokio::net::TcpStream::connect(address).await.is_ok()).await;
     }
 
-    /// It is down.
+    /// Stops it.
     pub(crate) fn stop(&mut self) {
         self.pebble = None;
     }
 
-    /// Lets a name lead somewhere, and nowhere else.
+    /// Lets a name lead to one address only.
     pub(crate) async fn lead(&self, name: &str, to: &str) {
         let body = json!({ "host": format!("{name}."), "addresses": [to] });
         for path in ["/clear-a", "/add-a"] {
@@ -99,7 +99,7 @@ impl Authority {
         }
     }
 
-    /// What a gateway is told of it.
+    /// A gateway's settings for it.
     pub(crate) fn settings(&self, domains: &[&str]) -> AcmeSettings {
         AcmeSettings {
             domains: domains.iter().map(|&domain| domain.to_owned()).collect(),
@@ -130,7 +130,7 @@ fn spawn(command: &mut Command) -> Child {
     command.spawn().expect("pebble is installed by scripts/setup")
 }
 
-/// An address that nobody listens on, and that the kernel gives to nobody who asks for any.
+/// A free address that the kernel does not give to others.
 fn free() -> SocketAddr {
     let anywhere = || SocketAddr::from(([127, 0, 0, 1], rand::random_range(12_000..32_000)));
     std::iter::repeat_with(anywhere)

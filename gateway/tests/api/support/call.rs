@@ -38,13 +38,13 @@ impl TestRequest {
         self.header("X-Gateway-Subject", subject)
     }
 
-    /// Instead of what was set before.
+    /// Replaces a header that was set before.
     pub(crate) fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.headers.insert(name.parse::<HeaderName>().expect("a name"), bytes(value.as_ref()));
         self
     }
 
-    /// Beside what was set before.
+    /// Adds a header beside one that was set before.
     pub(crate) fn more(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.headers.append(name.parse::<HeaderName>().expect("a name"), bytes(value.as_ref()));
         self
@@ -65,7 +65,7 @@ impl TestRequest {
         self.header("Content-Type", "application/json")
     }
 
-    /// To another place, with everything else as it is.
+    /// To another address and path, with everything else as it is.
     pub(crate) fn to(mut self, address: SocketAddr, path: &str) -> Self {
         self.url = format!("http://{address}{path}");
         self
@@ -132,7 +132,7 @@ impl TestResponse {
         self.json()["code"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// What every answer has, whatever became of the request.
+    /// Checks what every answer has, whatever its status.
     pub(crate) fn assert_envelope(&self) -> &Self {
         assert_eq!(self.header("gateway-version"), Some(VERSION), "{self:?}");
         assert_eq!(self.header("cache-control"), Some("no-store"), "{self:?}");
@@ -198,7 +198,7 @@ impl<'a> ExpectedProblem<'a> {
     }
 }
 
-/// What every caller sees who may not see.
+/// The answer to a caller without access.
 pub(crate) fn not_found() -> ExpectedProblem<'static> {
     ExpectedProblem::new(404, "not_found", "Not found", "There is nothing at this address that this caller may see.")
 }

@@ -41,13 +41,13 @@ impl Certificate {
         CertificateFiles { certificate: self.dir.path().join("cert.pem"), key: self.dir.path().join("key.pem") }
     }
 
-    /// Connects as somebody who trusts the newest certificate and no other.
+    /// Connects as a client that trusts the newest certificate and no other.
     pub(crate) async fn connect(&self, address: SocketAddr, alpn: &str) -> std::io::Result<TlsStream<TcpStream>> {
         connect(&self.trusted, "localhost", address, &[alpn]).await
     }
 }
 
-/// Connects as somebody who trusts one root and offers some protocols.
+/// Connects as a client that trusts one root and offers some protocols.
 pub(crate) async fn connect(
     root: &CertificateDer<'static>,
     name: &str,
@@ -60,7 +60,7 @@ pub(crate) async fn connect(
     handshake(config, name, address, protocols).await
 }
 
-/// Connects as somebody who takes any certificate.
+/// Connects as a client that accepts any certificate.
 pub(crate) async fn connect_to_anybody(
     name: &str,
     address: SocketAddr,
@@ -87,7 +87,7 @@ async fn handshake(
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
-/// Vouches for every certificate and every signature.
+/// Accepts every certificate and every signature.
 #[derive(Debug)]
 struct TrustAnything;
 
@@ -126,7 +126,7 @@ impl ServerCertVerifier for TrustAnything {
     }
 }
 
-/// Writes a file that nobody else can read.
+/// Writes a file that only its owner can read.
 fn private(path: &PathBuf, text: &str) {
     use std::io::Write;
     let mut file =

@@ -71,7 +71,7 @@ impl TestDatabase {
         }
     }
 
-    /// Begins a transaction that somebody else has to wait for.
+    /// Begins a transaction that others have to wait for.
     pub(crate) async fn begin(&self) -> OpenTransaction {
         let (client, connection) = self.config().connect(NoTls).await.expect("connected");
         let mut driver = JoinSet::new();

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use super::call::{TestRequest, TestResponse};
 use super::cluster::TestDatabase;
 
-/// A device that runs stay with for as long as a test may take.
+/// A lease that is longer than any test.
 pub(crate) const LONG_LEASE: Duration = Duration::from_secs(600);
 
 /// An application with its first key.
@@ -99,7 +99,7 @@ impl DeviceFixture {
         self.desktop.revoke_key(RevokeKey { key_id }).await.expect("revoked");
     }
 
-    /// Begins a session, as the device does when it dials.
+    /// Begins a session, as the device does when it connects.
     pub(crate) async fn connect(&self) -> (SessionKey, Vec<HeldRun>) {
         self.store.begin_session(&self.key, None, VERSION, LONG_LEASE).await.expect("stored").expect("paired")
     }
@@ -132,7 +132,7 @@ async fn publish(
     desktop.publish(request).await.expect("published").endpoint_id
 }
 
-/// A gateway with a desk. Stopped by [`World::stop`].
+/// A gateway with a device. Stopped by `TestGateway::stop`.
 pub(crate) struct TestGateway {
     pub(crate) gateway: Gateway,
     pub(crate) desk: DeviceFixture,
@@ -209,7 +209,7 @@ pub(crate) fn work(text: &str) -> Value {
     json!({ "input": { "text": text } })
 }
 
-/// One key for every gateway and desk of a test.
+/// One encryption key for every gateway of a test.
 pub(crate) fn seal() -> DataCipher {
     static CIPHER: LazyLock<DataCipher> =
         LazyLock::new(|| DataCipher::load_or_create(&CIPHER_DIR.path().join("seal")).expect("made"));

@@ -1,4 +1,4 @@
-//! An issuer of accounts whose keys, tokens and presence a test decides.
+//! An issuer of accounts whose keys, tokens and availability a test controls.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The client that desktops are to it.
+/// The desktops' client identifier there.
 pub(crate) const CLIENT_ID: &str = "deskgate-desktop";
 
 /// One of its keys.
@@ -75,7 +75,7 @@ impl IssuerKey {
         self.token_with(&json!({ "alg": alg, "typ": "at+jwt", "kid": self.kid() }), claims)
     }
 
-    /// A token with this header, whatever it says.
+    /// A token with this header, valid or not.
     pub(crate) fn token_with(&self, header: &Value, claims: &Value) -> String {
         let signed = unsigned(header, claims);
         let signature = URL_SAFE_NO_PAD.encode(self.sign(signed.as_bytes()));
@@ -89,7 +89,7 @@ pub(crate) fn unsigned(header: &Value, claims: &Value) -> String {
     format!("{}.{}", part(header), part(claims))
 }
 
-/// What it publishes, and how often it was asked.
+/// The keys it publishes, and how often they were requested.
 #[derive(Default)]
 struct PublishedKeys {
     url: String,
@@ -126,12 +126,12 @@ impl TestIssuer {
         self.shown().keys = keys.iter().map(|key| key.public()).collect();
     }
 
-    /// Whether it answers with nothing but failures from now on.
+    /// Whether it answers with failures only from now on.
     pub(crate) fn away(&self, away: bool) {
         self.shown().away = away;
     }
 
-    /// How often its keys were asked for.
+    /// How often its keys were requested.
     pub(crate) fn asked(&self) -> usize {
         self.shown().asked
     }
@@ -155,7 +155,7 @@ impl TestIssuer {
         }
     }
 
-    /// What a good token says: this subject, for this gateway, for so long from now on.
+    /// The claims of a good token: this subject, for this gateway, for so long from now on.
     pub(crate) fn claims(&self, subject: &str, audience: &str, lasts: Duration) -> Value {
         let now = jiff::Timestamp::now().as_second();
         let lasts = i64::try_from(lasts.as_secs()).expect("not for ever");

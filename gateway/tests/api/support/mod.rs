@@ -1,4 +1,4 @@
-//! What the tests stand on: a real database, a real gateway on a real port, and callers.
+//! The tests' environment: a real database, a real gateway on a real port, and callers.
 
 pub(crate) mod authority;
 pub(crate) mod call;

@@ -1,4 +1,4 @@
-//! A caller that writes what it likes into the socket.
+//! A caller that writes any bytes into the socket.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// A connection without manners.
+/// A connection with full control over its bytes.
 pub(crate) struct RawConnection(Box<dyn RawStream>);
 
 pub(crate) trait RawStream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -23,22 +23,22 @@ impl RawConnection {
         Self(Box::new(stream))
     }
 
-    /// False when the other side is gone.
+    /// Sends bytes. False when the other side is gone.
     pub(crate) async fn say(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.0.write_all(bytes.as_ref()).await.is_ok() && self.0.flush().await.is_ok()
     }
 
-    /// Says that nothing more comes.
+    /// Ends the sending direction.
     pub(crate) async fn end(&mut self) {
         let _ = self.0.shutdown().await;
     }
 
-    /// Everything the other side says until it closes. A reset counts as closing.
+    /// Everything the other side sends until it closes. A reset counts as closing.
     pub(crate) async fn hear(&mut self) -> String {
         String::from_utf8_lossy(&self.hear_bytes().await).into_owned()
     }
 
-    /// As [`Self::hear`], as it was said.
+    /// As [`Self::hear`], as bytes.
     pub(crate) async fn hear_bytes(&mut self) -> Vec<u8> {
         let mut heard = Vec::new();
         let mut buffer = [0; 4096];
@@ -51,7 +51,7 @@ impl RawConnection {
         heard
     }
 
-    /// What the other side says, until `enough`.
+    /// What the other side sends, until `enough`.
     pub(crate) async fn hear_until(&mut self, enough: impl Fn(&str) -> bool) -> String {
         let mut heard = Vec::new();
         let mut buffer = [0; 4096];
@@ -66,7 +66,7 @@ impl RawConnection {
         String::from_utf8_lossy(&heard).into_owned()
     }
 
-    /// Says `bytes` one by one with a pause, until the other side closes; returns what it said.
+    /// Sends `bytes` one by one with a pause, until the other side closes; returns its answer.
     pub(crate) async fn drip(self, bytes: &[u8], pause: Duration) -> String {
         let (mut reader, mut writer) = split(self.0);
         let dripping = async {

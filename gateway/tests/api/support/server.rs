@@ -1,4 +1,4 @@
-//! The public door alone, with limits and a stop of a test's choosing, on a gateway's store.
+//! The public server alone, with limits and a stop of a test's choosing, on a gateway's store.
 
 use std::net::SocketAddr;
 
@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::gateway::{patient, seal};
 
-/// A door that is closed when it is dropped.
+/// A server that is closed when it is dropped.
 pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
-    /// Cancelled: nothing more is admitted, but the door stays open.
+    /// Cancelled: no more work is admitted, but the server stays open.
     pub(crate) draining: CancellationToken,
     _serving: JoinSet<()>,
 }

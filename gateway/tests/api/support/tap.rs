@@ -1,4 +1,4 @@
-//! A line to the database on which a test hears which statements are executed.
+//! A database connection on which a test records the executed statements.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::cluster::TestDatabase;
 
-/// What was executed since it was last looked at.
+/// The statements executed since the last look.
 pub(crate) struct StatementTap {
     heard: StatementLog,
     dir: TempDir,
@@ -39,7 +39,7 @@ impl StatementTap {
         Self { heard, dir, url: database.url(), _tapping: tapping }
     }
 
-    /// The address of the database, on this line.
+    /// The address of the database, through this connection.
     pub(crate) fn url(&self) -> String {
         let (_, rest) = self.url.split_once('@').expect("a user and a host");
         let (_, rest) = rest.split_once(':').expect("a port");
@@ -67,7 +67,7 @@ async fn line(gateway: UnixStream, database: PathBuf, heard: StatementLog) {
 /// 80877103, in the place of a version.
 const SSL_REQUEST: [u8; 4] = 80_877_103_u32.to_be_bytes();
 
-/// Passes messages on (PostgreSQL's protocol, section 55.7), and writes down what they execute.
+/// Passes messages on (PostgreSQL's protocol, section 55.7), and records the statements they execute.
 async fn listen(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, heard: StatementLog) -> std::io::Result<()> {
     loop {
         let length = from.read_u32().await?;
@@ -75,7 +75,7 @@ async fn listen(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, heard: Statemen
         from.read_exact(&mut greeting).await?;
         to.write_u32(length).await?;
         to.write_all(&greeting).await?;
-        // Whoever may have TLS asks for it first, and greets then.
+        // A client that may use TLS asks for it first, and greets then.
         if greeting != SSL_REQUEST {
             break;
         }
@@ -106,7 +106,7 @@ async fn listen(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, heard: Statemen
     }
 }
 
-/// What the store calls a statement, or its text.
+/// The store's name of a statement, or its text.
 fn name(sql: &str) -> String {
     let named = sql.split_once("-- ").map_or(sql, |(_, name)| name);
     named.split_whitespace().next().unwrap_or_default().to_owned()

@@ -1,4 +1,4 @@
-//! Accepting: against pgbench, against the bare HTTP stack, its latency, and beside a device that works.
+//! Accepting runs: against pgbench, against the bare HTTP stack, its latency, and beside a working device.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -20,10 +20,10 @@ use crate::requests::{LoadTarget, RequestKind};
 const CONNECTION_COUNT: usize = 64;
 /// Clients that pgbench is tried with.
 const PGBENCH_CLIENT_COUNTS: [usize; 4] = [8, 16, 32, 64];
-/// Rounds of each comparison; what is compared takes turns, and the medians count.
+/// Rounds of each comparison; the compared things take turns, and the medians count.
 const ACCEPT_ROUNDS: usize = 5;
 
-/// Notes what rounds of pgbench came to; returns the rows per second.
+/// Records the rounds of pgbench; returns the rows per second.
 fn compared(name: &str, rounds: &[PgbenchResult], report: &mut BenchReport) -> f64 {
     let of = |part: fn(&PgbenchResult) -> f64| rounds.iter().map(part).collect::<Vec<_>>();
     let cost = json!({
@@ -36,7 +36,7 @@ fn compared(name: &str, rounds: &[PgbenchResult], report: &mut BenchReport) -> f
     median(&rates)
 }
 
-/// Measures what is asked for.
+/// Runs the selected measurements.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     let names = [
         "accept_vs_pgbench",
@@ -91,7 +91,7 @@ impl AcceptBench<'_> {
         }
     }
 
-    /// Takes turns with pgbench and the route that does nothing; returns the accepted per second.
+    /// Takes turns with pgbench and the no-op route; returns the accepted runs per second.
     async fn against_the_ceilings(&mut self, folder: &Path, report: &mut BenchReport) -> anyhow::Result<f64> {
         let pgbench = match self.bench.wants(&["accept_vs_pgbench"]) {
             true => Some(self.best_pgbench(folder, report).await?),
@@ -136,7 +136,7 @@ impl AcceptBench<'_> {
         Ok(most)
     }
 
-    /// Reads one waiting run again and again, in turns with the route that does nothing.
+    /// Reads one waiting run repeatedly, in turns with the no-op route.
     async fn reading(&self, folder: &Path, report: &mut BenchReport) -> anyhow::Result<()> {
         let (_noop, address) = noop::start(folder).await?;
         self.server.forget_runs().await?;
@@ -155,9 +155,9 @@ impl AcceptBench<'_> {
         Ok(())
     }
 
-    /// Processor time per accepted run, in microseconds: steadier than rates where others use the machine too.
+    /// CPU time per accepted run, in microseconds: steadier than rates when other programs use the machine.
     fn cost(&self, costs: &[(f64, f64, f64, LoadResult)]) -> serde_json::Value {
-        // What is sent while warming up costs as much as what counts.
+        // Requests of the warm-up cost as much as those that count.
         let per_run = |of: fn(&(f64, f64, f64, LoadResult)) -> f64| {
             let warm = 1.0 / 4.0 + 1.0;
             median(&costs.iter().map(|cost| of(cost) * 1e6 / (cost.3.accepted as f64 * warm)).collect::<Vec<_>>())
@@ -176,7 +176,7 @@ impl AcceptBench<'_> {
         load::send(&plan).await
     }
 
-    /// pgbench with the number of clients that is its best here.
+    /// pgbench with its best number of clients on this machine.
     async fn best_pgbench(&self, folder: &Path, report: &mut BenchReport) -> anyhow::Result<(Pgbench, usize)> {
         let pgbench = Pgbench::prepare(&self.server, folder)?;
         let one = pgbench.run(&self.server, Table::Same, 1, self.bench.time(2.0)).await?;

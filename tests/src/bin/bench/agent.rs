@@ -1,4 +1,4 @@
-//! What the desktop's agent takes itself: time for each turn of a run, and memory while runs are under way.
+//! The agent's own use of resources: time for each turn of a run, and memory while runs execute.
 
 use std::time::{Duration, Instant};
 
@@ -18,24 +18,24 @@ const SCRIPTED_METRIC: &str = "agent_overhead_ms_p50";
 const HTTP_METRIC: &str = "agent_overhead_http_ms_p50";
 const ACTIVE_MEMORY_METRIC: &str = "rss_device_8_active_mib";
 
-/// Turns of a run that call Read; one more gives the answer.
+/// Turns of a run that call Read; one more turn gives the answer.
 const TURNS_PER_RUN: usize = 100;
-/// Runs that are timed ...
+/// Runs that are timed.
 const TIMED_RUNS: usize = 20;
-/// ... after one that is not.
+/// Runs before them that are not timed.
 const WARM_UP_RUNS: usize = 1;
 /// The file that each turn reads.
 const SMALL_FILE_NAME: &str = "order.txt";
 
-/// Runs under way at the same time.
+/// Runs that execute at the same time.
 const ACTIVE_RUNS: u32 = 8;
-/// Files that each of them has read, in so many turns.
+/// Files that each turn reads, and the reading turns of each of these runs.
 const FILES_PER_TURN: usize = 20;
 const READING_TURNS: usize = 4;
 /// Lines of such a file.
 const LINES_PER_FILE: usize = 200;
 
-/// Measures what is asked for.
+/// Runs the selected measurements.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&[SCRIPTED_METRIC, HTTP_METRIC, ACTIVE_MEMORY_METRIC]) {
         return Ok(());
@@ -46,7 +46,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
     let mut desktop = Desktop::start(&bench.programs, folder.path()).await?;
     desktop.pair(&server).await?;
     plant(&desktop)?;
-    // First: memory that was once used is not always given back.
+    // Measured first: used memory is not always given back.
     if bench.wants(&[ACTIVE_MEMORY_METRIC]) {
         eight_active(&mut desktop, report).await?;
     }
@@ -91,7 +91,7 @@ fn note(report: &mut BenchReport, name: &'static str, times: &[f64]) {
     report.value(name, median(times));
 }
 
-/// Milliseconds that one turn of each run took, without what `models_own` says of the model's.
+/// Milliseconds of one turn of each run, without the model's own time by `models_own`.
 async fn turns(bench: &Bench, target: &LoadTarget, models_own: impl Fn() -> Duration) -> anyhow::Result<Vec<f64>> {
     let mut connection = HttpConnection::open(target.address).await?;
     let mut submission = RequestTemplate::submissions(target);
@@ -162,7 +162,7 @@ async fn eight_active(desktop: &mut Desktop, report: &mut BenchReport) -> anyhow
     Ok(())
 }
 
-/// A turn counts once the model has asked for its calls; the one in which it waits does not.
+/// A turn counts once the model has requested its calls; the turn in which it waits does not.
 async fn until_all_wait(desktop: &Desktop) -> anyhow::Result<()> {
     let deadline = Instant::now() + START_TIMEOUT;
     loop {

@@ -1,4 +1,4 @@
-//! Taking runs from a long queue against taking them from a short one.
+//! Claiming runs from a long queue against claiming them from a short one.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ const WARM_UP_CLAIMS: i64 = 20;
 /// Runs in one claim.
 const RUNS_PER_CLAIM: i64 = 16;
 
-/// Measures it if it is asked for.
+/// Runs the measurement if it is selected.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&["claim_million_vs_thousand"]) {
         return Ok(());
@@ -78,7 +78,7 @@ impl Queue<'_> {
             length + (WARM_UP_CLAIMS + TIMED_CLAIMS) * RUNS_PER_CLAIM
         );
         self.client.batch_execute(&fill).await?;
-        // What autovacuum does in time on a server.
+        // On a server, autovacuum does this in time.
         self.client.batch_execute("VACUUM (ANALYZE) runs").await?;
         self.client.batch_execute("CHECKPOINT").await?;
         let mut times = Vec::new();

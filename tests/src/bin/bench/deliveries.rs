@@ -1,7 +1,7 @@
-//! Callbacks: how fast a receiver is told, beside a client that does nothing but post to it.
+//! Callbacks: how fast events are delivered to a receiver, beside a client that only posts to it.
 //!
-//! A callback goes to port 443 of a public address and nowhere else, so this is measured where every address belongs to
-//! this machine, by this program started anew there.
+//! A callback goes only to port 443 of a public address, so this is measured on an island, where every address belongs
+//! to this machine. This program is started again there.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -30,10 +30,10 @@ const CALLBACK_ADDRESS: &str = "93.184.216.34";
 const DELIVERY_ROUNDS: usize = 3;
 /// Callbacks of a round.
 const CALLBACKS_PER_ROUND: usize = 20_000;
-/// How many the gateway sends at once to one receiver that answers well.
+/// The most concurrent sends of a gateway to one receiver that answers well.
 const MAX_CONCURRENT_SENDS: usize = 16;
 
-/// What was measured there.
+/// The measured rates.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct CallbackRates {
     delivered: Vec<f64>,
@@ -42,7 +42,7 @@ struct CallbackRates {
     gateway_cpu_us: f64,
 }
 
-/// Measures it if it is asked for.
+/// Runs the measurement if it is selected.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&["deliver_vs_bare_client"]) {
         return Ok(());
@@ -68,7 +68,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
     Ok(())
 }
 
-/// The process that receives, until a signal ends it. Its first line says who vouches for it.
+/// The process that receives, until a signal ends it. Its first line is the path of its root certificate.
 pub(crate) fn receiver() -> anyhow::Result<()> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
         let receiver = Receiver::start(&[CALLBACK_HOST], async |_| StatusCode::NO_CONTENT.into_response()).await;
@@ -77,7 +77,7 @@ pub(crate) fn receiver() -> anyhow::Result<()> {
     })
 }
 
-/// The measurement, there. What is found is printed for whoever started it.
+/// The measurement on the island. The result is printed for the parent process.
 pub(crate) async fn inside(bench: &Bench) -> anyhow::Result<()> {
     netns::arrange();
     let names = DnsServer::start().await;
@@ -118,8 +118,8 @@ async fn start(folder: &Path) -> anyhow::Result<(ChildProcess, PathBuf)> {
     Ok((process, ca_file))
 }
 
-/// Submits runs, each of which is told of, and waits until all are; how many callbacks were confirmed after the last
-/// submission, and in how many seconds.
+/// Submits runs with callbacks, and waits until all are delivered. Returns how many callbacks were confirmed after the
+/// last submission, and in how many seconds.
 async fn delivered(server: &BenchGateway, target: &LoadTarget, callbacks: usize) -> anyhow::Result<(f64, f64)> {
     let (database, _driver) = server.database().await?;
     let pending = async || -> anyhow::Result<i64> {
@@ -140,9 +140,9 @@ async fn delivered(server: &BenchGateway, target: &LoadTarget, callbacks: usize)
     Ok((count as f64, seconds))
 }
 
-/// What the receiver answers when it is asked as much at once, with as many bytes; requests per second.
+/// The receiver's rate for as many concurrent requests of the same size, in requests per second.
 async fn bare(bench: &Bench, over: LoadTransport) -> anyhow::Result<f64> {
-    // A signed callback has some headers more, of the same sizes.
+    // A signed callback has some more headers, of the same sizes.
     let request = format!(
         "POST /deskgate HTTP/1.1\r\nhost: {CALLBACK_HOST}\r\nwebhook-id: {:031}\r\nwebhook-timestamp: 1763800000\r\n\
          webhook-signature: v1,{:044}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{SUBMISSION_BODY}",
@@ -150,7 +150,7 @@ async fn bare(bench: &Bench, over: LoadTransport) -> anyhow::Result<f64> {
         0,
         SUBMISSION_BODY.len()
     );
-    // Nobody submits anything: this is only where it goes.
+    // Only the address is used; no run is submitted.
     let address: SocketAddr = format!("{CALLBACK_ADDRESS}:443").parse()?;
     let target = LoadTarget { address, key: String::new(), endpoint_id: String::new() };
     let (warm_up, time) = (bench.time(0.5), bench.time(3.0));

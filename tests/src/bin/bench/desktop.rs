@@ -53,7 +53,7 @@ impl Desktop {
         command
     }
 
-    /// Asks the running agent something with its own command line.
+    /// Runs a command of the agent's own command line.
     pub(crate) async fn ask(&self, words: &[&str]) -> anyhow::Result<Value> {
         let mut command = self.command();
         command.arg("--json").args(words);
@@ -73,12 +73,12 @@ impl Desktop {
         }
     }
 
-    /// Pairs it with a server and connects to that over SSH.
+    /// Pairs it with a server and connects to the server over SSH.
     pub(crate) async fn pair(&mut self, server: &BenchGateway) -> anyhow::Result<()> {
         self.pair_at(server, &server.ssh).await
     }
 
-    /// The same, at another address that leads to its SSH listener.
+    /// As [`Self::pair`], at another address of the SSH listener.
     pub(crate) async fn pair_at(&mut self, server: &BenchGateway, ssh: &str) -> anyhow::Result<()> {
         let path = |name: &str| self.folder.join(name).display().to_string();
         let (identity, socket, token) = (path("identity.json"), path("run/control.sock"), path("state/control_token"));
@@ -89,12 +89,12 @@ impl Desktop {
         let save = ["connection", "save", "--mode", "remote", "--ssh-user", "deskgate", "--ssh-address", ssh];
         let rest = ["--control-socket", &socket, "--host-key", fingerprint, "--token-file", &token];
         self.ask(&[save.as_slice(), rest.as_slice()].concat()).await?;
-        // A fresh process: nothing is left in it of the gateway that was built in.
+        // A fresh process, without leftovers of the built-in gateway.
         self.pause();
         self.resume().await
     }
 
-    /// A script of the scripted assistant, as the name of a model.
+    /// A script of the scripted assistant, as a model's name.
     pub(crate) fn script(&self, name: &str, steps: &Value) -> anyhow::Result<String> {
         let path = self.folder.join(format!("{name}.json"));
         std::fs::write(&path, json!({ "steps": steps }).to_string())?;
@@ -112,8 +112,8 @@ impl Desktop {
         self.publish_as("bench", &["--model", &model, "--tools", "none"]).await
     }
 
-    /// Publishes a service in an application of the same name, and enables access. `arguments` are those of
-    /// `service create` beside its folder.
+    /// Publishes a service in an application of the same name, and enables access. `arguments` are those of `service
+    /// create` besides its folder.
     pub(crate) async fn publish_as(&self, name: &str, arguments: &[&str]) -> anyhow::Result<LoadTarget> {
         std::fs::create_dir_all(self.work())?;
         let created = self.ask(&["app", "create", name]).await?;
@@ -133,7 +133,7 @@ impl Desktop {
         })
     }
 
-    /// Lets it execute so many runs at the same time. It must be stopped.
+    /// Sets how many runs it executes at the same time. It must be stopped.
     pub(crate) async fn set_slots(&self, slots: u32) -> anyhow::Result<()> {
         anyhow::ensure!(self.process.is_none(), "a running agent has read its settings already");
         let store = Store::open(self.home.join("deskgate.db")).await?;

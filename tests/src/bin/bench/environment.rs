@@ -1,4 +1,4 @@
-//! The real programs in a temporary folder, and the gateway, set up with its own command line.
+//! The real programs in a temporary folder, and the gateway with its own command line.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,9 +11,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::process::ChildProcess;
 
-/// The longest anything takes to start.
+/// The longest time to wait for a start.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// More than is ever asked for here: the limits are not what is measured.
+/// Settings that lift the limits, which are not measured.
 const UNLIMITED_SETTINGS: [&str; 4] = [
     "limits.waiting_runs_per_application=100000000",
     "limits.requests_per_second=1000000",
@@ -21,11 +21,11 @@ const UNLIMITED_SETTINGS: [&str; 4] = [
     "limits.streams_per_application=100000",
 ];
 
-/// The programs that stand beside this one.
+/// The programs beside this one.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     gateway: PathBuf,
-    /// The desktop's.
+    /// The desktop's agent.
     pub(crate) agent: PathBuf,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn folder() -> anyhow::Result<tempfile::TempDir> {
 pub(crate) struct BenchGateway {
     process: ChildProcess,
     program: Command,
-    /// Where desktops reach it.
+    /// The address for desktops.
     pub(crate) ssh: String,
     http: String,
     folder: PathBuf,
@@ -81,7 +81,7 @@ impl BenchGateway {
             command
         };
         let log = folder.join("gateway.log");
-        // One that was there before has said that it is ready, too.
+        // An earlier process with the same log has logged that it is ready too.
         let _ = std::fs::remove_file(&log);
         let mut process = ChildProcess::start(command().arg("serve"), &log)?;
         let ready = |line: &str| {
@@ -99,14 +99,14 @@ impl BenchGateway {
         self.process.pid()
     }
 
-    /// Asks the running gateway something with its own command line.
+    /// Runs a command of the gateway's own command line.
     pub(crate) async fn ask(&self, words: &[&str]) -> anyhow::Result<Value> {
         let mut command = Command::new(self.program.get_program());
         command.args(self.program.get_args()).arg("--json").args(words);
         answer(command).await
     }
 
-    /// Where backends reach it.
+    /// The address for backends.
     pub(crate) fn http(&self) -> anyhow::Result<std::net::SocketAddr> {
         self.http.parse().context("an address")
     }
@@ -116,7 +116,7 @@ impl BenchGateway {
         self.folder.join("run/control.sock")
     }
 
-    /// What opens it.
+    /// The private control token.
     pub(crate) fn control_token(&self) -> anyhow::Result<String> {
         Ok(std::fs::read_to_string(self.folder.join("state/control_token"))?.trim().to_owned())
     }
@@ -146,13 +146,13 @@ impl BenchGateway {
     pub(crate) async fn database(&self) -> anyhow::Result<(tokio_postgres::Client, AbortOnDropHandle<()>)> {
         let (client, connection) = tokio_postgres::connect(&self.database_url()?, NoTls).await?;
         let driver = tokio::spawn(async move {
-            // What went wrong is told by the statement that waits for an answer.
+            // The statement that waits for an answer reports the error.
             let _ = connection.await;
         });
         Ok((client, AbortOnDropHandle::new(driver)))
     }
 
-    /// Forgets every run, and writes out what is dirty, so that each round begins alike.
+    /// Deletes every run, and writes dirty pages out, so that all rounds begin alike.
     pub(crate) async fn forget_runs(&self) -> anyhow::Result<()> {
         let (database, _driver) = self.database().await?;
         database.batch_execute("TRUNCATE runs CASCADE").await?;
@@ -161,7 +161,7 @@ impl BenchGateway {
     }
 }
 
-/// Waits for a line of a log that `wanted` makes something of.
+/// Waits for the first log line that `wanted` accepts.
 pub(crate) async fn first_line<T>(
     log: &Path,
     process: &mut ChildProcess,
@@ -181,7 +181,7 @@ pub(crate) async fn first_line<T>(
     }
 }
 
-/// What a command line prints with `--json`.
+/// The output of a command line with `--json`.
 pub(crate) async fn answer(command: Command) -> anyhow::Result<Value> {
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
     let mut command = tokio::process::Command::from(command);

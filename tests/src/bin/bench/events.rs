@@ -1,4 +1,4 @@
-//! From a device's frame to the sockets of those who follow the run, and what an open stream holds.
+//! From a device's frame to the sockets of a run's followers, and the memory of an open stream.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -27,12 +27,12 @@ const TIMED_EVENTS: usize = 1000;
 const TIMED_EVENTS_MANY_STREAMS: usize = 100;
 /// Events before that, until statements are prepared.
 const WARM_UP_EVENTS: usize = 20;
-/// The event with which a run starts.
+/// The sequence of the event with which a run starts.
 const STARTED_SEQUENCE: u64 = 2;
-/// The pause between two events: what is measured is one event, not a queue of them.
+/// The pause between two events, so that single events are measured and no queue forms.
 const EVENT_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Measures what is asked for.
+/// Runs the selected measurements.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&[&ONE_STREAM_METRICS[..], &MANY_STREAMS_METRICS[..], &[STREAM_MEMORY_METRIC]].concat()) {
         return Ok(());
@@ -68,7 +68,7 @@ fn note(report: &mut BenchReport, [p50, p99]: [&'static str; 2], mut times: Vec<
     report.value(p99, percentile(&times, 0.99));
 }
 
-/// Everybody who follows the run.
+/// The followers of the run.
 struct StreamReaders {
     size: usize,
     hears: mpsc::UnboundedSender<Instant>,
@@ -84,7 +84,7 @@ impl Default for StreamReaders {
 }
 
 impl StreamReaders {
-    /// Opens streams behind everything that has happened, until there are so many.
+    /// Opens streams after the newest event, until there are `size`.
     async fn grow_to(&mut self, size: usize, target: &LoadTarget, run_id: RunId, after: u64) -> anyhow::Result<()> {
         while self.size < size {
             let stream = open(target, run_id, after, Ipv4Addr::LOCALHOST).await?;
@@ -93,7 +93,7 @@ impl StreamReaders {
         }
         Ok(())
     }
-    /// Has the device report events one by one, and returns the milliseconds until each follower had each of them.
+    /// Makes the device report events one by one, and returns the milliseconds until each follower had each of them.
     async fn time(
         &mut self,
         device: &mut RawDevice,

@@ -1,4 +1,4 @@
-//! A keep-alive HTTP/1.1 client that costs next to nothing: it shares the cores with what it measures.
+//! A cheap keep-alive HTTP/1.1 client: it shares the cores with the measured programs.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,14 +12,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Whom a connection in TLS is to lead to.
+/// The TLS server to trust.
 pub(crate) struct TlsTrust {
     name: ServerName<'static>,
     connector: TlsConnector,
 }
 
 impl TlsTrust {
-    /// To whoever has this name and is vouched for by this file's authority.
+    /// Trusts the server with this name and a certificate of this file's authority.
     pub(crate) fn new(name: &str, ca_file: &Path) -> anyhow::Result<Self> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_file_iter(ca_file)? {
@@ -32,7 +32,7 @@ impl TlsTrust {
     }
 }
 
-/// What a connection goes over.
+/// The transport of a connection.
 trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
@@ -50,7 +50,7 @@ impl HttpConnection {
         Self::over(address, None).await
     }
 
-    /// Opens it, in TLS if there is somebody to trust.
+    /// Opens it, with TLS if there is a server to trust.
     pub(crate) async fn over(address: SocketAddr, trust: Option<&TlsTrust>) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -61,7 +61,7 @@ impl HttpConnection {
         Ok(Self { stream, answer: Vec::with_capacity(8 * 1024), body: 0 })
     }
 
-    /// Sends a request and returns its answer's status. Understands answers with a Content-Length, and 204.
+    /// Sends a request and returns the status of its answer. Supports answers with a Content-Length, and 204.
     pub(crate) async fn exchange(&mut self, request: &[u8]) -> anyhow::Result<u16> {
         self.stream.write_all(request).await?;
         self.stream.flush().await?;

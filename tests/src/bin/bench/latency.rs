@@ -16,10 +16,10 @@ use crate::requests::{RequestTemplate, read};
 const TIMED_RUNS: usize = 2000;
 /// Runs before that, until connections are open and statements prepared.
 const WARM_UP_RUNS: usize = 50;
-/// Callers that take turns: the gateway inside the desktop limits what one key may ask in a second.
+/// Callers that take turns: the desktop's built-in gateway limits the request rate of one key.
 const CALLER_COUNT: usize = 32;
 
-/// Measures what is asked for.
+/// Runs the selected measurements.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     let builtin =
         ["submit_to_final_ms_p50_builtin", "submit_to_final_ms_p99_builtin", "submit_to_final_ms_p999_builtin"];

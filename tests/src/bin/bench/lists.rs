@@ -15,12 +15,12 @@ use crate::report::{BenchReport, median};
 
 /// How often each page is read.
 const READS_PER_PAGE: usize = 200;
-/// Readings before that, until the statement's plan is kept.
+/// Reads before that, until the statement's plan is kept.
 const WARM_UP_READS: usize = 20;
 /// Runs in a page.
 const PAGE_RUNS: u32 = 100;
 
-/// Measures it if it is asked for.
+/// Runs the measurement if it is selected.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&["list_page100_vs_page1"]) {
         return Ok(());
@@ -35,7 +35,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
     client.batch_execute(&owner(id)).await?;
     let runs = if bench.quick { 100_000 } else { 1_000_000 };
     client.batch_execute(&ended(id, runs)).await?;
-    // What autovacuum does in time on a server.
+    // On a server, autovacuum does this in time.
     client.batch_execute("VACUUM (ANALYZE) runs").await?;
 
     let first = readings(&store, id, None).await?;
@@ -50,7 +50,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
     Ok(())
 }
 
-/// Microseconds of each reading of the page behind a place.
+/// Microseconds of each read of the page after a position.
 async fn readings(store: &Store, id: DeviceId, before: Option<PagePosition>) -> anyhow::Result<Vec<f64>> {
     let mut times = Vec::new();
     for reading in 0..WARM_UP_READS + READS_PER_PAGE {

@@ -1,4 +1,4 @@
-//! The load: many connections that ask as fast as they are answered, or at a fixed rate.
+//! The load: many connections that send requests at full speed or at a fixed rate.
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
@@ -16,29 +16,29 @@ use crate::http::{HttpConnection, TlsTrust};
 use crate::report::percentile;
 use crate::requests::{LoadTarget, RequestKind, RequestTemplate};
 
-/// What to send.
+/// The plan of a load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LoadPlan {
-    /// Where.
+    /// The target of the requests.
     pub target: LoadTarget,
-    /// How many at the same time.
+    /// The number of connections.
     pub connections: usize,
-    /// How long before it counts.
+    /// The warm-up time, which does not count.
     pub warm_up: Duration,
-    /// How long it counts.
+    /// The time that counts.
     pub time: Duration,
-    /// Requests a second; without it as many as are answered.
+    /// Requests per second; if absent, the load runs at full speed.
     pub rate: Option<f64>,
-    /// The end, even if there is time left.
+    /// The number of requests after which it ends early.
     pub at_most: Option<u64>,
-    /// What is asked.
+    /// The kind of the requests.
     pub asks: RequestKind,
-    /// Over what.
+    /// The transport.
     pub over: LoadTransport,
 }
 
 impl LoadPlan {
-    /// Submits so many runs, as fast as they are accepted.
+    /// Submits this many runs at full speed.
     pub(crate) fn fill(target: LoadTarget, runs: usize) -> Self {
         let (warm_up, time, at_most) = (Duration::ZERO, Duration::from_secs(600), Some(runs as u64));
         Self {
@@ -54,12 +54,12 @@ impl LoadPlan {
     }
 }
 
-/// What the load goes over.
+/// The transport of the load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum LoadTransport {
-    /// A connection for all that it asks.
+    /// TCP, with one connection for all requests of a client.
     Tcp,
-    /// The same, in TLS to whoever has this name and is vouched for by this file's authority.
+    /// TLS to the server with this name and a certificate of this file's authority.
     Tls { name: String, ca_file: PathBuf },
     /// The same, with a new connection for each request.
     TlsEach { name: String, ca_file: PathBuf },
@@ -74,35 +74,35 @@ impl LoadTransport {
     }
 }
 
-/// What came of it.
+/// The result of a load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LoadResult {
-    /// Good answers in the time that counts.
+    /// Successful answers in the time that counts.
     pub accepted: u64,
-    /// Any other answer, at any time.
+    /// Other answers, at any time.
     pub refused: u64,
-    /// One of those.
+    /// One of the other answers.
     pub refusal: Option<String>,
     /// The time that counted, in seconds.
     pub seconds: f64,
-    /// Milliseconds from the scheduled moment to the whole answer.
+    /// The median in milliseconds, from the scheduled time to the complete answer.
     pub p50_ms: f64,
-    /// 99 of 100.
+    /// The 99th percentile.
     pub p99_ms: f64,
-    /// All.
+    /// The maximum.
     pub max_ms: f64,
-    /// Seconds of processor time that the load itself took.
+    /// Seconds of CPU time that the load itself used.
     pub cpu_seconds: f64,
 }
 
 impl LoadResult {
-    /// Accepted per second.
+    /// Accepted requests per second.
     pub(crate) fn rate(&self) -> f64 {
         self.accepted as f64 / self.seconds
     }
 }
 
-/// Sends a plan's load from a process of its own. A refusal is an error: then the numbers mean nothing.
+/// Sends a plan's load from a separate process. A refusal is an error, because the numbers are then meaningless.
 pub(crate) async fn send(plan: &LoadPlan) -> anyhow::Result<LoadResult> {
     let mut child = tokio::process::Command::new(std::env::current_exe()?)
         .arg("load")
@@ -111,7 +111,7 @@ pub(crate) async fn send(plan: &LoadPlan) -> anyhow::Result<LoadResult> {
         .kill_on_drop(true)
         .process_group(0)
         .spawn()?;
-    // The plan holds a key, so it is no argument.
+    // The plan has a key, so it is not passed as an argument.
     let mut input = child.stdin.take().context("the load has a standard input")?;
     input.write_all(&serde_json::to_vec(plan)?).await?;
     drop(input);
@@ -125,7 +125,7 @@ pub(crate) async fn send(plan: &LoadPlan) -> anyhow::Result<LoadResult> {
     Ok(outcome)
 }
 
-/// The process itself.
+/// The load's process.
 pub(crate) async fn child() -> anyhow::Result<()> {
     let plan: LoadPlan = serde_json::from_reader(std::io::stdin())?;
     let trust = plan.over.trust()?;
@@ -157,13 +157,13 @@ struct Tally {
     plan: LoadPlan,
     trust: Option<TlsTrust>,
     sent: Cell<u64>,
-    /// Milliseconds, of those that count.
+    /// The milliseconds that count.
     latencies: RefCell<Vec<f64>>,
     refused: RefCell<Vec<String>>,
 }
 
 impl Tally {
-    /// The number of the next submission and its moment; none when the time is over.
+    /// The number of the next submission and its time; `None` when the time is over.
     fn next(&self) -> Option<(u64, Instant)> {
         let number = self.sent.get();
         let moment = match self.plan.rate {
@@ -178,7 +178,7 @@ impl Tally {
 
     fn count(&self, scheduled: Instant) {
         let (now, counts_from) = (Instant::now(), self.begin + self.plan.warm_up);
-        // At full speed an answer counts when it arrives, at a fixed rate when it was due.
+        // At full speed an answer counts by its arrival, at a fixed rate by its scheduled time.
         let moment = if self.plan.rate.is_some() { scheduled } else { now };
         if moment >= counts_from && moment < counts_from + self.plan.time {
             self.latencies.borrow_mut().push((now - scheduled).as_secs_f64() * 1e3);
@@ -204,7 +204,7 @@ impl Tally {
 }
 
 async fn ask(mut connection: HttpConnection, mut requests: RequestTemplate, tally: Rc<Tally>) {
-    // Another run of the load on the same gateway must use other keys.
+    // Another load on the same gateway must use other keys.
     let session = uuid::Uuid::now_v7().as_u64_pair().0;
     let wanted = requests.wanted();
     let anew = matches!(tally.plan.over, LoadTransport::TlsEach { .. });

@@ -1,8 +1,8 @@
-//! What the numbers were measured on.
+//! The machine that the numbers were measured on.
 
 use serde_json::{Value, json};
 
-/// The class of this machine and the state it was in; nothing that names it.
+/// The class and state of this machine, without its name.
 pub(crate) fn facts() -> Value {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let line = |text: &str, name: &str| {

@@ -1,7 +1,7 @@
-//! `make bench`: measures how fast and how small the real programs are, against measures of the same machine.
+//! `make bench`: measures the speed and size of the real programs, against references on the same machine.
 //!
-//! What each number means stands in BENCHMARKS.md. Everything runs in temporary folders on loopback, and
-//! everything that was started is stopped at the end, on an error and on Ctrl-C.
+//! BENCHMARKS.md explains each number. Everything runs in temporary folders on loopback, and all processes are stopped
+//! at the end, on an error and on Ctrl-C.
 
 mod accept;
 mod agent;
@@ -73,7 +73,7 @@ enum Subprocess {
     Deliveries,
 }
 
-/// What every measurement is told.
+/// The context of every measurement.
 struct Bench {
     programs: Programs,
     quick: bool,
@@ -81,17 +81,17 @@ struct Bench {
 }
 
 impl Bench {
-    /// Whether one of these names is asked for.
+    /// Whether one of these names is selected.
     fn wants(&self, names: &[&str]) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| names.contains(&only.as_str()))
     }
 
-    /// A time, or a tenth of it.
+    /// A duration, or a tenth of it in a quick run.
     fn time(&self, seconds: f64) -> Duration {
         Duration::from_secs_f64(if self.quick { seconds / 10.0 } else { seconds })
     }
 
-    /// How often something is repeated, or a tenth of it.
+    /// A number of repetitions, or a tenth of it in a quick run.
     fn count(&self, count: usize) -> usize {
         if self.quick { count.div_ceil(10) } else { count }
     }
@@ -115,7 +115,7 @@ fn main() -> ExitCode {
 }
 
 fn on_one_thread(options: Options) -> anyhow::Result<()> {
-    // The measuring must leave the cores to what is measured.
+    // Leaves the cores to the measured programs.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match options.part {
@@ -125,7 +125,7 @@ fn on_one_thread(options: Options) -> anyhow::Result<()> {
     })
 }
 
-/// Dropping the measurements stops what they started.
+/// Runs the measurements until Ctrl-C. Dropping them stops their processes.
 async fn until_interrupted(options: Options) -> anyhow::Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let measuring = async {

@@ -1,4 +1,4 @@
-//! How much memory the programs hold, without PostgreSQL's own processes.
+//! The memory of the programs, without PostgreSQL's own processes.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::load::{self, LoadPlan};
 use crate::process::memory_mib;
 use crate::report::BenchReport;
 
-/// Nothing happens for so long before memory is read.
+/// The idle time before memory is read.
 pub(crate) const IDLE_PERIOD: Duration = Duration::from_secs(3);
 
-/// Measures what is asked for.
+/// Runs the selected measurements.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&["rss_gateway_idle_mib", "rss_device_idle_mib", "rss_gateway_100k_queued_mib"]) {
         return Ok(());
@@ -24,7 +24,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
     let server = BenchGateway::start(&bench.programs, folder.path()).await?;
     let mut desktop = Desktop::start(&bench.programs, folder.path()).await?;
     desktop.pair(&server).await?;
-    // As it is on every later day. On its first, before it is paired, an agent has begun its own gateway.
+    // The normal state of an agent. At its very first start, before pairing, it also runs its own gateway.
     desktop.pause();
     desktop.resume().await?;
     tokio::time::sleep(IDLE_PERIOD).await;
@@ -40,7 +40,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
     note(report, "rss_gateway_100k_queued_mib", server.pid())
 }
 
-/// Notes what a process holds.
+/// Records a process's memory.
 pub(crate) fn note(report: &mut BenchReport, name: &'static str, pid: u32) -> anyhow::Result<()> {
     let of = |line| memory_mib(pid, line);
     // Pages of the program's file count as resident, but are shared and can be dropped at any time.

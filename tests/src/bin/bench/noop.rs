@@ -1,4 +1,4 @@
-//! The most the HTTP stack could do: the same accept loop, with a route that reads the body and answers.
+//! The limit of the HTTP stack: the same accept loop, with a route that reads the body and answers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -15,20 +15,20 @@ use tokio_util::sync::CancellationToken;
 use crate::environment;
 use crate::process::ChildProcess;
 
-/// As large as the record that a 202 of the gateway carries.
+/// As many bytes as the record in a 202 of the gateway.
 const RESPONSE_BYTES: usize = 900;
 
-/// Starts it as a process of its own; its address is its first line.
+/// Starts it as a separate process; its address is its first line.
 pub(crate) async fn start(folder: &Path) -> anyhow::Result<(ChildProcess, SocketAddr)> {
     let log = folder.join("noop.log");
-    // The first line of an earlier one would name an address where nobody listens any more.
+    // The first line of an earlier process would be an outdated address.
     std::fs::write(&log, "")?;
     let mut process = ChildProcess::start(Command::new(std::env::current_exe()?).arg("noop"), &log)?;
     let address = environment::first_line(&log, &mut process, |line| line.parse().ok()).await?;
     Ok((process, address))
 }
 
-/// The process itself, until a signal ends it. It has as many threads as the gateway.
+/// The server's process, until a signal ends it. It has as many threads as the gateway.
 pub(crate) fn child() -> anyhow::Result<()> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve())
 }

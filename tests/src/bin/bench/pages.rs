@@ -15,10 +15,10 @@ use crate::report::{BenchReport, percentile};
 
 /// How often each page is read.
 const READS_PER_PAGE: usize = 100;
-/// Readings before that.
+/// Reads before that.
 const WARM_UP_READS: usize = 10;
 
-/// Measures it if it is asked for.
+/// Runs the measurement if it is selected.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&["page_ms_p50", "page_ms_p99"]) {
         return Ok(());
@@ -64,7 +64,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
     Ok(())
 }
 
-/// Waits until nothing is in hand.
+/// Waits until the device has no run.
 async fn settled(desktop: &Desktop) -> anyhow::Result<()> {
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
@@ -77,7 +77,7 @@ async fn settled(desktop: &Desktop) -> anyhow::Result<()> {
     }
 }
 
-/// Where the pages are, and the cookie of a browser that has signed in.
+/// The address of the pages, and the cookie of a signed-in browser.
 async fn sign_in(desktop: &Desktop) -> anyhow::Result<(SocketAddr, String)> {
     let opened = desktop.ask(&["open"]).await?;
     let link = opened["link"].as_str().context("no link")?;
@@ -99,7 +99,7 @@ async fn sign_in(desktop: &Desktop) -> anyhow::Result<(SocketAddr, String)> {
     Ok((address, cookie.split(';').next().unwrap_or_default().to_owned()))
 }
 
-/// The pages that show runs, or what is counted from them.
+/// The pages that show runs or numbers of them.
 async fn addresses(desktop: &Desktop) -> anyhow::Result<Vec<String>> {
     let id = |list: &Value, name: &str, member: &str| list[name][0][member].as_str().map(str::to_owned);
     let applications = desktop.ask(&["app", "list"]).await?;

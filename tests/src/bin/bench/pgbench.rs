@@ -1,4 +1,4 @@
-//! What PostgreSQL itself does with one row a commit: pgbench, on the same cluster.
+//! PostgreSQL's own rate with one row per commit: pgbench, on the same cluster.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,12 +10,12 @@ use crate::environment::BenchGateway;
 use crate::process::ended_children_cpu_seconds;
 use crate::requests::SUBMISSION_BODY;
 
-/// What pgbench inserts into.
+/// The table that pgbench inserts into.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Table {
-    /// Defined as the table of runs is: its columns, constraints and indexes.
+    /// Defined like the table of runs: its columns, constraints and indexes.
     Same,
-    /// The same columns with two of its indexes and nothing else.
+    /// The same columns with only two of its indexes.
     Bare,
 }
 
@@ -45,14 +45,14 @@ pub(crate) struct Pgbench {
     postmaster: u32,
 }
 
-/// What came of a run of pgbench.
+/// The result of a run of pgbench.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PgbenchResult {
-    /// Transactions, each with a row.
+    /// Transactions per second, each with one row.
     pub per_second: f64,
-    /// Microseconds of PostgreSQL's processor time for each.
+    /// Microseconds of PostgreSQL's CPU time for each.
     pub postgres_cpu_us: f64,
-    /// Microseconds of pgbench's own.
+    /// Microseconds of pgbench's own CPU time for each.
     pub pgbench_cpu_us: f64,
 }
 
@@ -60,7 +60,7 @@ impl Pgbench {
     /// Finds the program and writes its script into `folder`.
     pub(crate) fn prepare(server: &BenchGateway, folder: &Path) -> anyhow::Result<Self> {
         let (socket, postmaster) = server.cluster()?;
-        // It stands beside the server's program.
+        // It is beside the server's program.
         let program = std::fs::read_link(format!("/proc/{postmaster}/exe"))?.with_file_name("pgbench");
         anyhow::ensure!(program.exists(), "{} is missing; it comes with the package postgresql", program.display());
         let script = folder.join("insert.pgbench");
@@ -68,7 +68,7 @@ impl Pgbench {
         Ok(Self { program, socket, script, postmaster })
     }
 
-    /// So many clients, into an empty table.
+    /// Runs it with this many clients, into an empty table.
     pub(crate) async fn run(
         &self,
         server: &BenchGateway,
@@ -100,7 +100,7 @@ impl Pgbench {
             |name: &str, end| text.lines().find_map(|line| line.strip_prefix(name)?.split(end).next()?.parse().ok());
         let per_second: f64 = number("tps = ", ' ').with_context(failure)?;
         let rows: f64 = number("number of transactions actually processed: ", '/').with_context(failure)?;
-        // Its connections end in their own time; what they cost is known then.
+        // CPU time of its connections is known once they have ended.
         let others = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'";
         while database.query_one(others, &[]).await?.try_get::<_, i64>(0)? > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -115,7 +115,7 @@ impl Pgbench {
     }
 }
 
-/// One comparable row: the wide values are the ones our requests carry, the unique ones are made in place.
+/// One comparable row: the wide values are those of our requests, the unique ones are generated in SQL.
 fn statement() -> anyhow::Result<String> {
     let body: serde_json::Value = serde_json::from_str(SUBMISSION_BODY)?;
     let (input, metadata) = (&body["input"], &body["metadata"]);

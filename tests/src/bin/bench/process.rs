@@ -1,4 +1,4 @@
-//! The processes that are measured: started, looked at, and stopped whatever happens.
+//! The measured processes: starts, measures and stops them in all cases.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The longest a process gets to stop by itself.
+/// The longest time to wait for a process to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A process that is stopped, and waited for, when this is dropped.
 pub(crate) struct ChildProcess(Child);
 
 impl ChildProcess {
-    /// Starts it away from this terminal's Ctrl-C, with its messages in a file.
+    /// Starts it in its own process group, so that Ctrl-C does not reach it, with its output in a file.
     pub(crate) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
         let log = std::fs::File::options().create(true).append(true).open(log)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
@@ -23,7 +23,7 @@ impl ChildProcess {
         Ok(Self(child))
     }
 
-    /// Its number.
+    /// Its process identifier.
     pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }
@@ -39,7 +39,7 @@ impl Drop for ChildProcess {
         if let Some(pid) = Pid::from_raw(self.0.id().cast_signed())
             && !self.has_ended()
         {
-            // An error means that it is gone already.
+            // An error means that it has already ended.
             let _ = kill_process(pid, Signal::TERM);
         }
         let deadline = Instant::now() + STOP_TIMEOUT;
@@ -63,13 +63,13 @@ pub(crate) fn memory_mib(pid: u32, name: &str) -> anyhow::Result<f64> {
     Ok(kib.trim().parse::<f64>()? / 1024.0)
 }
 
-/// Seconds of processor time that a process used so far.
+/// The CPU seconds of a process so far.
 pub(crate) fn cpu_seconds(pid: u32) -> f64 {
-    // Behind the name in brackets: user and system time are the 12th and 13th, in hundredths.
+    // After the name in brackets: user and system time are the 12th and 13th fields, in hundredths.
     stat_seconds(pid, 11)
 }
 
-/// The same for those of its children that ended.
+/// The CPU seconds of its children that have ended.
 pub(crate) fn ended_children_cpu_seconds(parent: u32) -> f64 {
     stat_seconds(parent, 13)
 }
@@ -80,7 +80,7 @@ fn stat_seconds(pid: u32, at: usize) -> f64 {
     numbers.filter_map(|number| number.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
-/// The same for a process's children that are alive, such as a PostgreSQL server's.
+/// The CPU seconds of a process's live children, such as a PostgreSQL server's.
 pub(crate) fn children_cpu_seconds(parent: u32) -> f64 {
     let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
     children.split_whitespace().filter_map(|pid| pid.parse().ok()).map(cpu_seconds).sum()

@@ -1,4 +1,4 @@
-//! A model provider that answers at once: so many turns that call Read, and then an answer. In OpenAI's wire format.
+//! A model provider that answers at once: some turns that call Read, and then an answer. In OpenAI's wire format.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,13 +45,13 @@ impl ModelProvider {
         format!("http://{}/v1", self.address)
     }
 
-    /// How long it took for all its answers since this was asked the last time.
+    /// The time it needed for all its answers since the last call.
     pub(crate) fn take_spent(&self) -> Duration {
         std::mem::take(&mut *self.spent.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The stream of an answer. The conversation says how many turns there were.
+/// The stream of an answer. The conversation shows how many turns there were.
 fn answer(asked: &[u8], turns: usize, file: &str) -> String {
     let asked: Value = serde_json::from_slice(asked).unwrap_or_default();
     let messages = asked["messages"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A device made by hand, and streams on its runs.
+//! A raw device, and streams of its runs.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::environment::BenchGateway;
 use crate::http::HttpConnection;
 use crate::requests::{LoadTarget, RequestTemplate};
 
-/// A device whose frames are sent when this program likes.
+/// A device whose frames this program sends itself.
 pub(crate) struct RawDevice {
     line: RawConnection,
     next_request: u64,
@@ -40,7 +40,7 @@ impl RawDevice {
         Ok(Self { line, next_request: 1, next_submission: 0 })
     }
 
-    /// The next frame that says something.
+    /// The next frame that is not a ping.
     async fn hear(&mut self) -> anyhow::Result<GatewayFrame> {
         self.line.next_answering_pings().await.context("the line ended")
     }
@@ -89,14 +89,14 @@ impl RawDevice {
         Ok(offer.run_id)
     }
 
-    /// Reports the event `seq` of a run, without waiting for anything.
+    /// Reports the event `seq` of a run without waiting.
     pub(crate) async fn report(&mut self, run_id: RunId, seq: u64) {
         let event =
             DeviceEvent::MessageCompleted { message_id: "msg".to_owned(), text: "Order 4711 is done.".to_owned() };
         self.line.send(&DeviceFrame::Event { run_id, attempt: 1, seq, event }).await;
     }
 
-    /// Does nothing else for a while.
+    /// Only answers pings for a while.
     pub(crate) async fn answer_pings(&mut self, time: Duration) -> anyhow::Result<()> {
         match tokio::time::timeout(time, self.hear()).await {
             Ok(heard) => bail!("nothing was to be said: {heard:?}"),
@@ -111,8 +111,8 @@ impl RawDevice {
     }
 }
 
-/// Opens a stream behind the event `after`, and reads its head and the record. `from` is an address of this machine: a
-/// gateway takes so many connections from one.
+/// Opens a stream after the event `after`, and reads its head and the record. `from` is an address of this machine: a
+/// gateway limits the connections from one address.
 pub(crate) async fn open(target: &LoadTarget, run_id: RunId, after: u64, from: Ipv4Addr) -> anyhow::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((from, 0).into())?;
@@ -132,12 +132,12 @@ pub(crate) async fn open(target: &LoadTarget, run_id: RunId, after: u64, from: I
     Ok(stream)
 }
 
-/// Says when each event was there, until the stream ends.
+/// Sends the arrival time of each event, until the stream ends.
 pub(crate) async fn follow(mut stream: TcpStream, hears: mpsc::UnboundedSender<Instant>) {
     let mut buffer = [0; 2048];
     while let Ok(length @ 1..) = stream.read(&mut buffer).await {
         let at = Instant::now();
-        // An event is far smaller than what is read at once, and comes alone.
+        // An event is far smaller than one read, and arrives alone.
         if buffer[..length].windows(4).any(|bytes| bytes == b"id: ") && hears.send(at).is_err() {
             return;
         }

@@ -14,7 +14,7 @@ const REPLICA_ROUNDS: usize = 5;
 /// Connections that submit at the same time, in all.
 const CONNECTION_COUNT: usize = 64;
 
-/// Measures it if it is asked for.
+/// Runs the measurement if it is selected.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&["accept_two_replicas_vs_one"]) {
         return Ok(());

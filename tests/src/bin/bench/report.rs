@@ -52,7 +52,7 @@ pub(crate) const METRICS: [(&str, &str); 38] = [
     ("rss_gateway_100k_queued_mib", "the gateway after accepting 100,000 runs that wait; MiB, aim 40"),
 ];
 
-/// What was measured so far.
+/// The results so far.
 pub(crate) struct BenchReport {
     quick: bool,
     values: Vec<(&'static str, f64)>,
@@ -60,18 +60,18 @@ pub(crate) struct BenchReport {
 }
 
 impl BenchReport {
-    /// An empty one.
+    /// An empty report.
     pub(crate) fn new(quick: bool) -> Self {
         Self { quick, values: Vec::new(), parts: Map::new() }
     }
 
-    /// Notes a result.
+    /// Records a result.
     pub(crate) fn value(&mut self, name: &'static str, value: f64) {
         println!("  {name} = {value:.3}");
         self.values.push((name, value));
     }
 
-    /// Notes what results are made of.
+    /// Records a part of a result.
     pub(crate) fn part(&mut self, name: &str, value: impl Into<Value>) {
         let value = value.into();
         println!("    {name}: {value}");
@@ -111,7 +111,7 @@ fn folder() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// The middle one; of an even number the mean of the two in the middle.
+/// The median; of an even number, the mean of the two in the middle.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

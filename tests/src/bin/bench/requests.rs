@@ -1,10 +1,10 @@
-//! What the load asks, again and again: requests that are made beforehand and differ in a few bytes.
+//! The requests of the load: made beforehand, and different in a few bytes.
 
 use anyhow::Context;
 use deskgate_gateway::signing::{SigningSecret, sign};
 use serde::{Deserialize, Serialize};
 
-/// Where and as whom to submit.
+/// The target and credentials of submissions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LoadTarget {
     /// The gateway.
@@ -15,46 +15,46 @@ pub(crate) struct LoadTarget {
     pub endpoint_id: String,
 }
 
-/// A webhook that takes events in the manner of Standard Webhooks.
+/// A webhook that accepts events in the Standard Webhooks format.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LoadWebhook {
     /// Its identifier.
     pub hook_id: String,
-    /// What its events are signed with.
+    /// The secret of its events.
     pub secret: String,
 }
 
-/// What to ask.
+/// The kind of requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum RequestKind {
     /// Submit runs.
     Submit,
     /// Read this run.
     Read(String),
-    /// Send signed events; each connection to the next of these.
+    /// Send signed events; each connection uses the next of these webhooks.
     Events(Vec<LoadWebhook>),
-    /// Send these bytes, and nothing else.
+    /// Send these bytes unchanged.
     Same(String),
 }
 
-/// What every submission says: an order of a usual size.
+/// The body of every submission: an order of a usual size.
 pub(crate) const SUBMISSION_BODY: &str = r#"{"input":{"text":"Please check order 2026-004711: two chairs arrived damaged, the customer asks for a replacement before Friday and wants to know who pays the return.","order_id":"2026-004711"},"metadata":{"shop":"de-1","channel":"mail"}}"#;
 
-/// Characters of what makes a request one of its own.
+/// Characters of the number that makes a request unique.
 const NUMBER_CHARS: usize = 32;
 
 /// The requests of one connection.
 pub(crate) enum RequestTemplate {
-    /// The same again and again; answered with this.
+    /// The same request each time, and its expected status.
     Same(Vec<u8>, u16),
-    /// Each with an Idempotency-Key of its own.
+    /// Each request has its own Idempotency-Key.
     Submissions { bytes: Vec<u8>, key_at: usize },
-    /// Each with an identifier and a signature of its own.
+    /// Each request has its own identifier and signature.
     Events { bytes: Vec<u8>, id_at: usize, signature_at: usize, secret: SigningSecret, time: i64 },
 }
 
 impl RequestTemplate {
-    /// Those of the connection with this number.
+    /// The requests of the connection with this number.
     pub(crate) fn new(asks: &RequestKind, target: &LoadTarget, connection: usize) -> anyhow::Result<Self> {
         Ok(match asks {
             RequestKind::Submit => Self::submissions(target),
@@ -98,7 +98,7 @@ impl RequestTemplate {
         Ok(Self::Events { bytes, id_at, signature_at, secret, time })
     }
 
-    /// The status of a good answer.
+    /// The status of a successful answer.
     pub(crate) fn wanted(&self) -> u16 {
         match self {
             Self::Same(_, status) => *status,
@@ -106,7 +106,7 @@ impl RequestTemplate {
         }
     }
 
-    /// The next one, made one of its own by a session's number and a number within it.
+    /// The next request, made unique by a session's number and a number within it.
     pub(crate) fn next(&mut self, session: u64, number: u64) -> &[u8] {
         let number = format!("{session:016x}{number:016x}");
         match self {
@@ -117,7 +117,7 @@ impl RequestTemplate {
             }
             Self::Events { bytes, id_at, signature_at, secret, time } => {
                 bytes[*id_at..*id_at + NUMBER_CHARS].copy_from_slice(number.as_bytes());
-                // As long as that of any other identifier.
+                // As long as any other identifier.
                 let signature = sign(&[secret], &number, *time, SUBMISSION_BODY.as_bytes());
                 bytes[*signature_at..*signature_at + signature.len()].copy_from_slice(signature.as_bytes());
                 bytes
@@ -126,7 +126,7 @@ impl RequestTemplate {
     }
 }
 
-/// The request that reads a run, and waits so many seconds for a change.
+/// The request that reads a run, and waits this many seconds for a change.
 pub(crate) fn read(target: &LoadTarget, run_id: &str, wait_s: u32) -> String {
     format!(
         "GET /api/v1/runs/{run_id}?wait={wait_s} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: customer-10042\r\n\r\n",

@@ -16,14 +16,14 @@ use crate::{Bench, environment};
 
 /// Files in one folder of the tree.
 const FILES_PER_FOLDER: usize = 100;
-/// One of so many files has what is searched for.
+/// One of this many files has a match.
 const FILES_PER_MATCH: usize = 100;
 /// Lines of a file.
 const LINES_PER_FILE: usize = 40;
 /// How often each is timed, in turns.
 const SEARCH_ROUNDS: usize = 15;
 
-/// Measures what is asked for.
+/// Runs the selected measurements.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&["grep_vs_ripgrep", "glob_vs_ripgrep"]) {
         return Ok(());
@@ -53,7 +53,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
     Ok(())
 }
 
-/// One call and the command that does the same.
+/// A tool call and the command that does the same.
 struct SearchPair<'a> {
     toolbox: &'a Toolbox,
     tree: &'a Path,
@@ -63,7 +63,7 @@ struct SearchPair<'a> {
 }
 
 impl SearchPair<'_> {
-    /// `found`: the files that both must find.
+    /// Measures both and records the result. `found` is the number of files that both must find.
     async fn note(&self, report: &mut BenchReport, name: &'static str, found: usize) -> anyhow::Result<()> {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         // The first time fills the system's caches.
@@ -104,7 +104,7 @@ impl SearchPair<'_> {
     }
 }
 
-/// The files in an answer: its lines, or the number that Glob says when it shows the newest only.
+/// The files in an answer: its lines, or the number that Glob reports when it shows only the newest.
 fn count(text: &str) -> usize {
     let notice = text.rsplit_once(" of ").and_then(|(_, rest)| rest.split_once(" files:")).map(|(number, _)| number);
     match notice.and_then(|number| number.parse().ok()) {
@@ -113,7 +113,7 @@ fn count(text: &str) -> usize {
     }
 }
 
-/// A repository with folders in folders, four kinds of files, and rules about what to ignore.
+/// Writes a repository with nested folders, four kinds of files, and ignore rules.
 fn plant(tree: &Path, files: usize) -> anyhow::Result<()> {
     let line = |n: usize| format!("let value_{} = compute(\"{}\", {});\n", n % 401, n % 7, n % 1009);
     for folder in 0..files / FILES_PER_FOLDER {

@@ -1,4 +1,4 @@
-//! Beginnings: a gateway's start, and a device's way back after its line was cut.
+//! Start times: a gateway's start, and a device's reconnection after its connection was cut.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,10 @@ use crate::requests::{LoadTarget, RequestTemplate, read};
 
 /// How often each is done.
 const REPETITIONS: usize = 10;
-/// How long the line stays cut.
+/// How long the connection stays cut.
 const OUTAGE_DURATION: Duration = Duration::from_secs(3);
 
-/// Measures what is asked for.
+/// Runs the selected measurements.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&["start_ms", "reconnect_ms_p50"]) {
         return Ok(());
@@ -46,7 +46,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
     Ok(())
 }
 
-/// From the moment at which the line is there again until a run that waited has ended.
+/// The time from the end of the cut until a waiting run has ended.
 async fn reconnecting(
     bench: &Bench,
     server: &BenchGateway,

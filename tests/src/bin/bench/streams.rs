@@ -1,4 +1,4 @@
-//! Five thousand open streams: what they hold, what they cost while nothing happens, and that all of them are alive.
+//! Five thousand open streams: their memory, their idle cost, and that all of them are alive.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -19,24 +19,24 @@ use crate::report::BenchReport;
 
 const MEMORY_METRIC: &str = "streams_5000_mib";
 const IDLE_CPU_METRIC: &str = "streams_5000_idle_cpu_percent";
-/// Streams, each on a run of its own: nothing is shared.
+/// Streams, each of its own run, so that nothing is shared.
 const STREAM_COUNT: usize = 5000;
 /// Streams from one address.
 const STREAMS_PER_ADDRESS: usize = 1000;
 /// The event with which a run starts.
 const STARTED_SEQUENCE: u64 = 2;
-/// Reports under way at once.
+/// The most unacknowledged reports.
 const MAX_CONCURRENT_REPORTS: usize = 64;
-/// Seconds in which nothing happens.
+/// The idle time in seconds.
 const QUIET_SECONDS: f64 = 20.0;
 
-/// Measures it if it is asked for.
+/// Runs the measurement if it is selected.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&[MEMORY_METRIC, IDLE_CPU_METRIC]) {
         return Ok(());
     }
     println!("Many streams");
-    // This program holds the other end of each.
+    // This program has the other end of each stream.
     let descriptors = DescriptorLimit::for_connections(STREAM_COUNT);
     descriptors.take().and_then(|()| descriptors.are_enough().map_err(std::io::Error::other))?;
     let folder = environment::folder()?;
@@ -91,7 +91,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
     Ok(())
 }
 
-/// An event in each of these runs.
+/// Reports an event in each of these runs.
 async fn tell(device: &mut RawDevice, runs: &[RunId]) -> anyhow::Result<()> {
     for run_id in runs {
         device.report(*run_id, 1).await;

@@ -1,7 +1,7 @@
 //! The tunnel: bytes between a device and a server over our SSH at both ends, beside OpenSSH at both ends.
 //!
-//! Both lead to the same process, which sends back what it hears or swallows it. OpenSSH's client has a Unix socket on this side, and its
-//! server one on that side; both ends use the same cipher.
+//! Both lead to the same process, which echoes or discards the bytes. OpenSSH's client and server each have a Unix
+//! socket at their end; both tunnels use the same cipher.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -27,21 +27,21 @@ use crate::process::ChildProcess;
 use crate::report::{BenchReport, median, percentile};
 
 const METRICS: [&str; 2] = ["tunnel_throughput_vs_openssh", "tunnel_rtt_vs_openssh"];
-/// What a device says first: send everything back.
+/// A device's first byte: echo all bytes.
 const ECHO_COMMAND: u8 = b'e';
-/// Or swallow so many bytes, and then say that they are there.
+/// Or discard this many bytes, and then confirm them.
 const SINK_COMMAND: u8 = b's';
-/// One question and one answer.
+/// The bytes of one request and of one answer.
 const MESSAGE_BYTES: usize = 64;
 /// Rounds of each.
 const TUNNEL_ROUNDS: usize = 5;
-/// Written at once.
+/// The bytes of one write.
 const CHUNK_BYTES: usize = 32 * 1024;
 
-/// The other side of every line. Its name stands for the control socket's.
+/// The socket at the far end of both tunnels, in the role of the control socket.
 const SOCKET_NAME: &str = "echo.sock";
 
-/// Measures what is asked for.
+/// Runs the selected measurements.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&METRICS) {
         return Ok(());
@@ -89,7 +89,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
 
 type TunnelStream = Box<dyn tunnel::ByteStream>;
 
-/// The middle of so many questions and answers, in microseconds.
+/// The median round trip in microseconds.
 async fn round_trip_us(mut line: TunnelStream, count: usize) -> anyhow::Result<f64> {
     line.write_all(&[ECHO_COMMAND]).await?;
     let mut word = [7; MESSAGE_BYTES];
@@ -105,7 +105,7 @@ async fn round_trip_us(mut line: TunnelStream, count: usize) -> anyhow::Result<f
     Ok(percentile(&times, 0.5))
 }
 
-/// How fast so many MiB arrive at the other end.
+/// The rate at which this many MiB arrive at the other end.
 async fn mib_per_second(mut line: TunnelStream, mib: usize) -> anyhow::Result<f64> {
     line.write_all(&[SINK_COMMAND]).await?;
     line.write_all(&u64::try_from(mib << 20)?.to_be_bytes()).await?;
@@ -119,7 +119,7 @@ async fn mib_per_second(mut line: TunnelStream, mib: usize) -> anyhow::Result<f6
     Ok(mib as f64 / began.elapsed().as_secs_f64())
 }
 
-/// The process behind both lines, and the port of our listener in it.
+/// Starts the process at the far end of both tunnels. Returns it with the port of our listener in it.
 async fn start(folder: &Path) -> anyhow::Result<(ChildProcess, u16)> {
     let log = folder.join("far.log");
     let mut command = Command::new(std::env::current_exe()?);
@@ -128,7 +128,7 @@ async fn start(folder: &Path) -> anyhow::Result<(ChildProcess, u16)> {
     Ok((process, port))
 }
 
-/// OpenSSH's server, and its client with a socket on this side.
+/// Starts OpenSSH's server, and its client with a socket on this side.
 async fn openssh(folder: &Path) -> anyhow::Result<(Sshd, ChildProcess)> {
     let key = folder.join("id");
     let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status()?;
@@ -162,7 +162,7 @@ async fn openssh(folder: &Path) -> anyhow::Result<(Sshd, ChildProcess)> {
     Ok((sshd, process))
 }
 
-/// Lets everybody in.
+/// Admits every device.
 struct AdmitEveryone;
 
 impl KeyAdmission for AdmitEveryone {
@@ -171,7 +171,7 @@ impl KeyAdmission for AdmitEveryone {
     }
 }
 
-/// The process behind both lines, in the folder that it was started in, until a signal ends it.
+/// The process at the far end of both tunnels, in the folder it was started in, until a signal ends it.
 pub(crate) fn run_echo_server() -> anyhow::Result<()> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
         let folder = std::env::current_dir()?;

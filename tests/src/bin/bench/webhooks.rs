@@ -12,12 +12,12 @@ use crate::load::{self, LoadPlan, LoadTransport};
 use crate::report::{BenchReport, median};
 use crate::requests::{LoadWebhook, RequestKind};
 
-/// Webhooks that receive at once. One takes no more than a thousand events a second.
+/// Webhooks that receive at the same time. One accepts at most a thousand events a second.
 const WEBHOOK_COUNT: usize = 16;
 /// Rounds of each.
 const WEBHOOK_ROUNDS: usize = 5;
 
-/// Measures it if it is asked for.
+/// Runs the measurement if it is selected.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
     if !bench.wants(&["hook_vs_submit"]) {
         return Ok(());
@@ -53,7 +53,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
         submitted.push(load::send(&plan(RequestKind::Submit)).await?.rate());
         server.forget_runs().await?;
         events.push(load::send(&plan(RequestKind::Events(hooks.clone()))).await?.rate());
-        // What was saved up for a rush is there again.
+        // The burst allowance is full again.
         tokio::time::sleep(bench.time(4.0).max(Duration::from_secs(1))).await;
     }
     report.part("events_per_second", json!({ "median": median(&events), "rounds": events }));
@@ -62,7 +62,7 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
     Ok(())
 }
 
-/// A webhook whose events become the runs that are submitted otherwise.
+/// A webhook whose events become the same runs as the submissions.
 async fn create(desktop: &Desktop, endpoint_id: &str, name: &str) -> anyhow::Result<LoadWebhook> {
     let hook = ["hook", "create", name, "--app", "bench", "--service", endpoint_id, "--scheme", "standard"];
     let mapping = ["--text", "{{ $.input.text }}", "--subject", "customer-10042", "--rate", "1000"];

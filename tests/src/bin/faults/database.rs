@@ -1,4 +1,4 @@
-//! Whether the database is whole: every index and table as amcheck sees it, and no row that points to nothing.
+//! Whether the database is consistent: every index and table by amcheck, and no foreign key without its row.
 
 use deskgate_tests::Postgres;
 use serde_json::Value;
@@ -8,7 +8,7 @@ const INDEXES_QUERY: &str = "SELECT c.oid::regclass::text AS name, c.oid::int8 A
     WHERE c.relkind = 'i' AND n.nspname NOT IN ('pg_toast')";
 const TABLES_QUERY: &str = "SELECT c.oid::regclass::text AS name, c.oid::int8 AS oid FROM pg_class c \
     JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND n.nspname = 'public'";
-/// Each foreign key with what joins its two tables, and what is not empty in the one that points.
+/// Each foreign key with the join of its two tables and the condition that it is set.
 const FOREIGN_KEYS_QUERY: &str = "SELECT conname AS name, conrelid::regclass::text AS child, confrelid::regclass::text AS parent, \
     (SELECT string_agg(format('p.%I = c.%I', pa.attname, ca.attname), ' AND ') \
         FROM unnest(conkey, confkey) AS k(c, p) \
@@ -18,7 +18,7 @@ const FOREIGN_KEYS_QUERY: &str = "SELECT conname AS name, conrelid::regclass::te
         FROM unnest(conkey) AS k(c) JOIN pg_attribute ca ON ca.attrelid = conrelid AND ca.attnum = k.c) AS set \
     FROM pg_constraint WHERE contype = 'f'";
 
-/// What is wrong with it, in words; and that something was looked at.
+/// Everything that is wrong with it, in words; also if nothing was checked.
 pub(crate) async fn flaws(postgres: &Postgres) -> Vec<String> {
     let mut flaws = Vec::new();
     postgres.change("CREATE EXTENSION IF NOT EXISTS amcheck").await;
@@ -36,7 +36,7 @@ pub(crate) async fn flaws(postgres: &Postgres) -> Vec<String> {
         ));
     }
     for index in &indexes {
-        // Every row of the table must be in the index, too.
+        // Every row of the table must be in the index too.
         let check = format!("SELECT bt_index_check({}::regclass, true)", index["oid"]);
         if let Err(error) = postgres.try_run(&check).await {
             flaws.push(format!("index {}: {error}", text(index, "name")));
@@ -87,7 +87,7 @@ mod tests {
         postgres.change("INSERT INTO owners VALUES (1)").await;
         postgres.change("INSERT INTO things VALUES (1, 1), (2, NULL)").await;
         assert_eq!(flaws(&postgres).await, Vec::<String>::new());
-        // What checks the rule is put to sleep, as a fault of the store would do.
+        // The rule's check is disabled, as a storage fault would do.
         postgres.change("ALTER TABLE owners DISABLE TRIGGER ALL").await;
         postgres.change("DELETE FROM owners").await;
         let found = flaws(&postgres).await;

@@ -1,5 +1,5 @@
-//! What is gathered when everything is over: each run as every replica shows it, its events, what keys lead to, and what
-//! stands in the tables and in the logs.
+//! The evidence gathered at the end: each run on every replica, its events, the runs of keys, and the content of tables
+//! and logs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,57 +15,57 @@ use crate::injection::crash_points::{self, CrashPoint};
 use crate::testbed::leak_scan::LeakSource;
 use crate::testbed::{REPLICA_COUNT, resource_usage};
 
-/// Auditors who read beside each other.
+/// Auditors that read at the same time.
 const AUDITOR_COUNT: usize = 4;
 
-/// Evidence that no caller's history has.
+/// Evidence beyond the callers' histories.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Evidence {
     /// The stored events of each run, as the JSON form shows them.
     pub(crate) events: BTreeMap<String, Vec<StoredEvent>>,
-    /// The runs that each job's key leads to.
+    /// The runs that each job's key finds.
     pub(crate) found: BTreeMap<String, Vec<String>>,
     /// The runs in the table.
     pub(crate) rows: BTreeSet<String>,
-    /// Events whose delivery stands there as delivered.
+    /// Events whose delivery is marked as delivered.
     pub(crate) delivered: BTreeSet<String>,
     /// What is wrong with the database, in words.
     pub(crate) database: Vec<String>,
-    /// Lines of logs that must not be there.
+    /// Log lines that must not exist.
     pub(crate) logged: Vec<String>,
-    /// The list of each desk's runs, from page to page.
+    /// The listed runs of each desktop, from page to page.
     pub(crate) listed: BTreeMap<usize, Vec<String>>,
-    /// What a false server wrote when it let a device in.
+    /// What the impostor server logged when it admitted a device.
     pub(crate) impostor: Vec<String>,
-    /// What the agents wrote down when they began to execute a run, in the order of their logs.
+    /// The logged executions of the agents, in the order of their logs.
     pub(crate) executions: Vec<Execution>,
-    /// Secrets that were found where they must not be, and how many were looked for.
+    /// Secrets found where they must not be, and how many were searched for.
     pub(crate) leaked: Vec<String>,
     pub(crate) secrets: usize,
-    /// What is in queues when everything is over: each of a gateway's gauges that is not 0 then.
+    /// The gateways' queue gauges that are not 0 at the end.
     pub(crate) queued: Vec<String>,
-    /// The points at which a program may die.
+    /// The crash points.
     pub(crate) points: Vec<CrashPoint>,
 }
 
-/// An execution as its device's log has it.
+/// An execution in its device's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Execution {
     pub(crate) run_id: String,
     pub(crate) attempt: u64,
 }
 
-/// A job, and what became of its acceptance.
+/// A job, and what became of its submission.
 #[derive(Clone)]
 struct Job {
     key: String,
     desk: usize,
     run_id: Option<String>,
-    /// An event has no key that its run could be found by.
+    /// False for an event: its run cannot be found by a key.
     has_key: bool,
 }
 
-/// Gathers it. Whatever the auditors see is in their histories, too.
+/// Gathers the evidence. The auditors' answers are in their histories too.
 pub(crate) async fn gather(business: &Arc<CallerContext>, logs: &[(String, String)]) -> Evidence {
     let records = business.histories.all();
     let (jobs, conversations) = (jobs(&records), conversations(&records));
@@ -92,7 +92,7 @@ pub(crate) async fn gather(business: &Arc<CallerContext>, logs: &[(String, Strin
     }
     evidence.impostor = business.scene.impostor.let_in();
     let postgres = &business.scene.postgres;
-    // Those of the device made by hand are judged by whoever holds it.
+    // The runs of the raw device are judged by its caller.
     let stray = bare(&business.scene.stray.endpoint_id.to_string());
     let rows = format!("SELECT run_id AS id FROM runs WHERE endpoint_id <> '{stray}'");
     evidence.rows = column(&postgres.rows(&rows).await);
@@ -114,7 +114,7 @@ pub(crate) async fn gather(business: &Arc<CallerContext>, logs: &[(String, Strin
     evidence
 }
 
-/// A line that says that an execution began.
+/// The execution of a log line that reports one.
 fn execution(line: &str) -> Option<Execution> {
     let (_, fields) = line.split_once("execution began ")?;
     let field = |name: &str| fields.split_whitespace().find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
@@ -132,13 +132,13 @@ pub(crate) fn bare(id: &str) -> String {
     digits.chars().filter(|letter| *letter != '-').collect::<String>().to_lowercase()
 }
 
-/// Lines that say that the program met what cannot be.
+/// Log lines that report an impossible state.
 fn flaws(name: &str, log: &str) -> Vec<String> {
     let is_one = |line: &&str| line.contains("panicked at") || line.contains("invariant");
     log.lines().filter(is_one).map(|line| format!("{name}: {line}")).collect()
 }
 
-/// Reads the runs of some jobs from every replica, and what else can be read of them.
+/// Reads the runs of some jobs from every replica, with everything else that can be read of them.
 async fn audit(mut auditor: Caller, jobs: Vec<Job>) -> Evidence {
     let mut evidence = Evidence::default();
     for Job { key, desk, run_id, has_key } in jobs {
@@ -186,7 +186,7 @@ async fn events(auditor: &mut Caller, desk: usize, run_id: &str) -> Vec<StoredEv
     }
 }
 
-/// The runs of a desk as its caller can list them, page by page and each at some replica.
+/// The runs of a desktop as its caller lists them, page by page and each at some replica.
 async fn listed(auditor: &mut Caller, desk: usize) -> Vec<String> {
     let (mut listed, mut cursor) = (Vec::new(), String::new());
     loop {
@@ -201,7 +201,7 @@ async fn listed(auditor: &mut Caller, desk: usize) -> Vec<String> {
     }
 }
 
-/// The runs that a key leads to.
+/// The runs that a key finds.
 async fn found(auditor: &mut Caller, desk: usize, key: &str) -> Vec<String> {
     let request = get("find", desk, format!("/runs?idempotency_key={key}"));
     let Some(reply) = auditor.retry(&request).await else { return Vec::new() };
@@ -209,7 +209,7 @@ async fn found(auditor: &mut Caller, desk: usize, key: &str) -> Vec<String> {
     runs.filter_map(|run| run["run_id"].as_str()).map(str::to_owned).collect()
 }
 
-/// Every job that was asked for.
+/// Every requested job.
 fn jobs(records: &[HistoryRecord]) -> Vec<Job> {
     let mut jobs = BTreeMap::new();
     for call in calls(records) {
@@ -223,7 +223,7 @@ fn jobs(records: &[HistoryRecord]) -> Vec<Job> {
     jobs.into_values().collect()
 }
 
-/// Every conversation that was seen, and at which desk.
+/// Every conversation that was seen, with its desktop.
 fn conversations(records: &[HistoryRecord]) -> BTreeMap<String, usize> {
     let seen = calls(records).filter_map(|call| match &call.seen {
         AnswerContent::Conversation { conversation, .. } => Some((conversation.clone(), call.desk)),

@@ -1,7 +1,7 @@
-//! What each caller did and saw, as one line of JSON for each call, written while it happens.
+//! The history of each caller: one line of JSON for each call, written while it happens.
 //!
-//! Times are microseconds since the pass began, by the one clock of this program. Nothing here comes from the product
-//! but what it answered.
+//! Times are microseconds since the pass began, by this program's one clock. Everything else in it comes from the
+//! product's answers.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Since when times are counted.
+/// A clock that counts from the start of the pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     began: Instant,
@@ -21,17 +21,18 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// From now on.
+    /// Starts the clock.
     pub(crate) fn start() -> Self {
         Self { began: Instant::now(), began_at: SystemTime::now() }
     }
 
-    /// Microseconds since then.
+    /// Microseconds since the start.
     pub(crate) fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_micros()).expect("a pass ends before that")
     }
 
-    /// A time of the computer's clock, in nanoseconds since 1970, as microseconds since then; 0 for what was before.
+    /// Converts a time of the computer's clock, in nanoseconds since 1970, to microseconds since the start; 0 if it was
+    /// before.
     pub(crate) fn at(&self, unix_ns: u64) -> u64 {
         let began = self.began_at.duration_since(UNIX_EPOCH).expect("after 1970").as_micros();
         u64::try_from((u128::from(unix_ns) / 1000).saturating_sub(began)).expect("a pass ends before that")
@@ -52,47 +53,47 @@ pub(crate) enum HistoryRecord {
     Published(PublicationRecord),
 }
 
-/// One request, and what came of it.
+/// One request with its result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CallRecord {
     pub(crate) caller: String,
-    /// Which of the caller's operations it is a try of.
+    /// The caller's operation that it is a try of.
     pub(crate) operation: u64,
     pub(crate) asked: CallAction,
-    /// The desk whose service it is about.
+    /// The desktop whose service it concerns.
     pub(crate) desk: usize,
     pub(crate) replica: usize,
     pub(crate) begun: u64,
     pub(crate) ended: u64,
-    /// None when no whole answer came.
+    /// Absent if no complete answer arrived.
     pub(crate) status: Option<u16>,
     /// The code of a problem.
     pub(crate) code: String,
-    /// Whether the answer says when to come again.
+    /// Whether the answer has a retry time.
     pub(crate) retry_after: bool,
-    /// The version of the service that a run shows; 0 for none.
+    /// The service version that a run shows; 0 if none.
     pub(crate) version: u64,
     pub(crate) seen: AnswerContent,
 }
 
-/// What was asked for.
+/// The requested action.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "asked", rename_all = "snake_case")]
 pub(crate) enum CallAction {
     #[default]
     Nothing,
-    /// A run. The job is the idempotency key; `changed` says that the body is another one than the job's.
+    /// A run. The job is the idempotency key; `changed` means that the body differs from the job's.
     Submit {
         job: String,
         changed: bool,
     },
-    /// A message in a conversation, in a generation.
+    /// A message in a generation of a conversation.
     Say {
         job: String,
         conversation: String,
         generation: u64,
     },
-    /// An event of another system, signed; the job is its identifier. `forged` says that it must not count.
+    /// A signed event of another system; the job is its identifier. `forged` means that it must not count.
     Event {
         job: String,
         forged: bool,
@@ -116,14 +117,14 @@ pub(crate) enum CallAction {
     Operation {
         operation_id: String,
     },
-    /// Anything at all, with a key that is revoked at some time.
+    /// Any request with a key that is revoked at some time.
     Guest {
         name: String,
     },
 }
 
 impl CallAction {
-    /// The job that is to be accepted, if one is.
+    /// The job to accept, if there is one.
     pub(crate) fn job(&self) -> Option<&str> {
         match self {
             Self::Submit { job, changed: false } | Self::Say { job, .. } | Self::Event { job, forged: false } => {
@@ -134,7 +135,7 @@ impl CallAction {
     }
 }
 
-/// What an answer said.
+/// The content of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "seen", rename_all = "snake_case")]
 pub(crate) enum AnswerContent {
@@ -145,7 +146,7 @@ pub(crate) enum AnswerContent {
         phase: String,
         state: String,
         attempt: u64,
-        /// Of what came of it: state, result, error and when it ended.
+        /// The digest of its outcome: state, result, error and end time.
         digest: u64,
     },
     /// The run that an event became.
@@ -166,7 +167,7 @@ pub(crate) enum AnswerContent {
     Operation {
         operation_id: String,
         state: String,
-        /// `stopped`, `reset` …; empty before it is completed.
+        /// `stopped`, `reset` and so on; empty before it is completed.
         code: String,
         new_generation: Option<u64>,
     },
@@ -182,28 +183,28 @@ pub(crate) struct OperationRecord {
     pub(crate) ended: u64,
     pub(crate) tries: u32,
     pub(crate) succeeded: bool,
-    /// The run that it made or waited for.
+    /// The run that it made or awaited.
     pub(crate) run_id: Option<String>,
 }
 
-/// A run followed by its stream, over all connections that it took.
+/// A run followed by its stream, over all its connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FollowRecord {
     pub(crate) caller: String,
     pub(crate) run_id: String,
-    /// Each with what it showed, in order.
+    /// The connections with their events, in order.
     pub(crate) connections: Vec<StreamConnection>,
-    /// Whether a stream said that the run has ended, and was closed.
+    /// Whether a stream reported the run's end and was closed.
     pub(crate) is_whole: bool,
 }
 
 /// One connection of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StreamConnection {
-    /// The event behind which it began.
+    /// The event after which it began.
     pub(crate) after: u64,
     pub(crate) events: Vec<StoredEvent>,
-    /// Whether it came to a stream at all, whether the gateway said that it closes it, and whether the caller left.
+    /// Whether the stream opened, whether the gateway announced that it closes it, and whether the caller left.
     pub(crate) was_open: bool,
     pub(crate) was_told: bool,
     pub(crate) was_left: bool,
@@ -215,12 +216,12 @@ pub(crate) struct StreamConnection {
 pub(crate) struct StoredEvent {
     pub(crate) sequence: u64,
     pub(crate) kind: String,
-    /// Of everything it says.
+    /// The digest of its content.
     pub(crate) digest: u64,
 }
 
 impl StoredEvent {
-    /// One as it came.
+    /// Reads an event from its JSON.
     pub(crate) fn read(value: &Value) -> Option<Self> {
         let sequence = value["sequence"].as_u64()?;
         Some(Self { sequence, kind: value["type"].as_str()?.to_owned(), digest: digest(value) })
@@ -232,18 +233,18 @@ impl StoredEvent {
     }
 }
 
-/// What the owner of a device decided of what waited for that.
+/// A decision of a device's owner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DecisionRecord {
     pub(crate) run_id: String,
     pub(crate) at: u64,
     pub(crate) matter: DecisionTopic,
     pub(crate) is_yes: bool,
-    /// Whether the device said that it took the decision.
+    /// Whether the device confirmed the decision.
     pub(crate) is_taken: bool,
 }
 
-/// A version of a desk's service, and the release that its instructions name.
+/// A version of a desktop's service, and the release that its instructions name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PublicationRecord {
     pub(crate) desk: usize,
@@ -251,69 +252,69 @@ pub(crate) struct PublicationRecord {
     pub(crate) release: u64,
 }
 
-/// What was revoked, and what came of that.
+/// A revocation and its effects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RevocationRecord {
     pub(crate) name: String,
     /// When the revocation was confirmed.
     pub(crate) acknowledged: u64,
-    /// Whether something was open with it: a stream, or a device's session.
+    /// Whether a stream or session was open with it.
     pub(crate) has_open: bool,
     /// When that ended, if it did.
     pub(crate) ended: Option<u64>,
-    /// Microseconds that it may take to that.
+    /// The microseconds allowed until then.
     pub(crate) bound: u64,
 }
 
-/// What an owner is asked.
+/// The subject of an owner's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum DecisionTopic {
-    /// Whether a run of which nobody knows how it ended runs again.
+    /// Whether a run with an unknown outcome runs again.
     RunAgain,
-    /// Whether a call of a tool may run.
+    /// Whether a tool call may run.
     Call,
 }
 
-/// What somebody was answered who asked for what is not theirs.
+/// A request for a resource of another owner, with its answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ProbeRecord {
     pub(crate) caller: String,
     pub(crate) at: u64,
-    /// As whom it was asked.
+    /// The identity of the request.
     pub(crate) by: String,
     /// Method and path.
     pub(crate) asked: String,
-    /// Whether it asks for a list, in which nothing of the other's may stand.
+    /// Whether it requests a list, which must not contain another owner's resources.
     pub(crate) is_list: bool,
     pub(crate) status: u16,
     /// The code of a problem.
     pub(crate) code: String,
-    /// What of the other's the answer shows.
+    /// The other owner's values that the answer shows.
     pub(crate) shows: Vec<String>,
-    /// Status and code of the same request for what does not exist.
+    /// Status and code of the same request for an unused identifier.
     pub(crate) twin: Option<(u16, String)>,
 }
 
-/// A run of which a device said an end that it had no right to say any more.
+/// A run whose device reported an end in an outdated scope.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StaleFinishRecord {
     pub(crate) run_id: String,
     pub(crate) at: u64,
-    /// What was over: the attempt, or the session.
+    /// The outdated scope: the attempt or the session.
     pub(crate) over: String,
-    /// The result of the attempt and session that are not over.
+    /// The result that the present attempt and session reported.
     pub(crate) wanted: String,
-    /// The result that the run has.
+    /// The run's result.
     pub(crate) ended: String,
 }
 
-/// A number for what a document says; the same in every build.
+/// A digest of a document; the same in every build.
 pub(crate) fn digest(value: &Value) -> u64 {
     let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     sorted(value).to_string().bytes().fold(0xcbf2_9ce4_8422_2325, hash)
 }
 
-/// The same, with the members of objects in one order.
+/// The same value with sorted object members.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -325,7 +326,7 @@ fn sorted(value: &Value) -> Value {
     }
 }
 
-/// The histories of all callers: each in a file of its own, all together in memory.
+/// The histories of all callers: one file each, and all together in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Histories {
     folder: PathBuf,
@@ -339,12 +340,12 @@ struct HistoryState {
 }
 
 impl Histories {
-    /// In a folder that is there.
+    /// Histories in an existing folder.
     pub(crate) fn within(folder: PathBuf) -> Self {
         Self { folder, written: Arc::default() }
     }
 
-    /// Writes down what a caller did.
+    /// Records one entry of a caller.
     pub(crate) fn note(&self, caller: &str, record: HistoryRecord) {
         let mut written = self.lock();
         let file = written.files.entry(caller.to_owned()).or_insert_with(|| {
@@ -359,7 +360,7 @@ impl Histories {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything so far.
+    /// All records so far.
     pub(crate) fn all(&self) -> Vec<HistoryRecord> {
         self.lock().records.clone()
     }

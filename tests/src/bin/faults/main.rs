@@ -1,21 +1,22 @@
-//! `make faults`: breaks the whole product on purpose, and judges by what its witnesses saw.
+//! `make faults`: breaks the whole product on purpose, and judges it by the records of witnesses.
 //!
-//! Three gateways of the real program share one PostgreSQL; two devices are connected over SSH; callers of several kinds
-//! submit, talk, reset, stop and follow. One fault after the other is struck and healed, in an order that one number
-//! decides. Then everything is asked what it saw, and the checker says where an invariant did not hold.
+//! Three gateways of the real program share one PostgreSQL; two devices are connected over SSH; callers of several
+//! kinds submit, send messages, reset, stop and follow. Faults are injected and healed one after the other, in an order
+//! that a seed decides. Then the evidence is gathered, and the checker reports every violation of an invariant.
 //!
 //! | part | what it does |
 //! |---|---|
-//! | [`plan`] [`seed`] | decide beforehand what is broken, when and for how long |
-//! | [`testbed`] | what is broken, and the witnesses: the journals of model, tool server and receiver, and the ledgers |
-//! | [`callers`] | what works meanwhile, each with a [`history`] of its own |
+//! | [`plan`] [`seed`] | decide beforehand which faults there are, when and for how long |
+//! | [`testbed`] | the system under test, and the witnesses: the journals of model, tool server and receiver, and the
+//! effect logs |
+//! | [`callers`] | the load meanwhile, each with a [`history`] of its own |
 //! | [`injection`] | the faults: inject, prove that they took effect, heal |
-//! | [`pass`] | all of it in its order |
-//! | [`evidence`] [`database`] | what is looked at when everything is over |
-//! | [`check`] | the invariants, as pure functions over what the witnesses wrote down |
+//! | [`pass`] | one pass from start to end |
+//! | [`evidence`] [`database`] | the evidence that is gathered at the end |
+//! | [`check`] | the invariants, as pure functions over the witnesses' records |
 //! | [`report`] | the text and the page |
 //!
-//! It runs on an island, because callbacks go to public addresses only. Everything it starts listens there, lives in
+//! It runs on an island, because callbacks go to public addresses only. Everything it starts listens there, uses
 //! temporary folders, and is stopped at the end, on an error and on Ctrl-C.
 
 mod callers;
@@ -46,7 +47,7 @@ use injection::POINT_FILTER_ENV;
 use plan::FaultKind;
 use report::PassReport;
 
-/// Set inside of the island, to the folder of the reports.
+/// The variable that is set inside of the island, to the folder of the reports.
 const INSIDE_ENV: &str = "DESKGATE_FAULTS_INSIDE";
 
 /// Breaks Deskgate on purpose; the report also goes to target/faults.
@@ -101,7 +102,7 @@ fn outside(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 fn inside(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> {
-    // Whoever ends the program outside ends this one.
+    // If the program outside ends, this one ends too.
     set_parent_process_death_signal(Some(Signal::TERM))?;
     netns::arrange();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -115,7 +116,7 @@ fn inside(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// A pass and its judgement.
+/// Runs a pass and judges it.
 async fn judged(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> {
     let seed = options.seed.context("the one outside passes it on")?;
     let (usual, faults, deaths): (&[FaultKind], usize, usize) = match (options.long, options.points) {

@@ -1,5 +1,4 @@
-//! One pass: opens the scene, lets the callers work, strikes what was planned, heals, waits, and gathers what the witnesses
-//! have to say.
+//! One pass: opens the testbed, starts the callers, injects the planned faults, heals, waits, and gathers the evidence.
 
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
@@ -24,30 +23,30 @@ use crate::plan::PlannedFault;
 use crate::testbed::Testbed;
 use crate::testbed::resource_usage::{self, UsageSample};
 
-/// Submitters at each desk.
+/// Submitters at each desktop.
 const SUBMITTERS_PER_DESK: usize = 2;
-/// Conversations at each desk, and callers in each.
+/// Conversations at each desktop, and callers in each.
 const CONVERSATIONS_PER_DESK: usize = 2;
 const CALLERS_PER_CONVERSATION: usize = 2;
-/// How long everybody works before the first fault, which is what is compared with the end.
+/// How long all callers work before the first fault; the end is compared with this span.
 const WARM_UP_DURATION: Duration = Duration::from_secs(6);
-/// Runs that have ended by then: every device has worked on as many as it takes at once.
+/// Runs that have ended by then: every device has worked on as many as it executes at once.
 const WARM_UP_RUNS: usize = 32;
-/// Between the last fault and the time from which on everything must go well.
+/// The pause between the last fault and the time from which on no operation may fail.
 const RECOVERY_DELAY: Duration = Duration::from_secs(10);
-/// Faults after which it is calm for a while.
+/// Faults before each calm span.
 const FAULTS_PER_SERIES: usize = 21;
-/// How long it then must go well, and how long in the end.
+/// The length of a calm span, and of the last one.
 const CALM_DURATION: Duration = Duration::from_secs(6);
 const FINAL_CALM_DURATION: Duration = Duration::from_secs(12);
-/// How long missing runs are waited for.
+/// How long to wait for missing runs.
 const MISSING_RUNS_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long what was begun may take to its end.
+/// How long open operations may take to end.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long callbacks may take after that.
 const CALLBACK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Makes a pass, with histories and logs in a folder. Goes on until at least so many runs have ended.
+/// Runs a pass, with histories and logs in a folder. It goes on until at least this many runs have ended.
 pub(crate) async fn run(seed: u64, plan: &[PlannedFault], runs: usize, folder: &Path) -> Observations {
     let clock = Clock::start();
     let scene = Arc::new(Testbed::open(clock).await);
@@ -108,7 +107,7 @@ fn seconds(clock: Clock) -> f64 {
     clock.now() as f64 / 1e6
 }
 
-/// Everybody who works: those who call, and the owners of the devices.
+/// Starts all tasks: the callers, and the owners of the devices.
 fn employ(business: &Arc<CallerContext>) -> (JoinSet<()>, JoinSet<()>) {
     let (mut callers, mut owners) = (JoinSet::new(), JoinSet::new());
     for desk in 0..business.scene.desks.len() {
@@ -137,8 +136,8 @@ async fn join(workers: &mut JoinSet<()>) {
     }
 }
 
-/// Strikes one fault after the other, and says when it was calm in between. One that cannot be healed ends the row, and
-/// the pass then does not count.
+/// Injects one fault after the other, and returns the calm spans in between. A fault that cannot be healed ends the
+/// series, and the pass then does not count.
 async fn strike_all(business: &Arc<CallerContext>, plan: &[PlannedFault]) -> (Vec<InjectedFault>, Vec<(u64, u64)>) {
     let (mut caller, mut struck, mut calm) = (business.caller("cut"), Vec::new(), Vec::new());
     let clock = business.scene.clock;
@@ -159,16 +158,16 @@ async fn strike_all(business: &Arc<CallerContext>, plan: &[PlannedFault]) -> (Ve
             }
         }
     };
-    // What it panics with has been printed, and must not end the pass before it is judged.
+    // A panic's message has been printed, and must not end the pass before it is judged.
     if AssertUnwindSafe(striking).catch_unwind().await.is_err() {
         println!("faults: a fault could not be healed");
     }
     (struck, calm)
 }
 
-/// Waits until nothing is to be delivered any more. The schedule's later steps take minutes and hours; they are brought
-/// forward in the table, which is what passing time would come to. What is under way is left alone: its lease is
-/// shorter than any of those steps.
+/// Waits until no delivery is pending. The schedule's later steps take minutes and hours; they are brought forward in
+/// the table, as if that time had passed. Claimed deliveries are left alone: their lease is shorter than any of those
+/// steps.
 async fn tell(scene: &Testbed) {
     let deadline = Instant::now() + CALLBACK_TIMEOUT;
     let later =

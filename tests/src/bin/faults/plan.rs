@@ -1,4 +1,4 @@
-//! What is broken, when, and for how long: decided by the seed before anything starts.
+//! The plan of faults, times and durations: decided by the seed before anything starts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -143,7 +143,7 @@ impl FaultKind {
     pub(crate) const CRASH_POINT_PASS: [Self; 5] =
         [Self::CrashGateway, Self::CrashGateway, Self::CrashGateway, Self::CrashAgent, Self::CrashAgent];
 
-    /// The kinds of which two may be at work at the same time.
+    /// The kinds of which two may be active at the same time.
     pub(crate) const COMBINABLE: [Self; 13] = [
         Self::KillGateway,
         Self::KillAgent,
@@ -176,25 +176,25 @@ impl FromStr for FaultKind {
     }
 }
 
-/// One fault to be struck.
+/// One planned fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PlannedFault {
     /// Its place in the plan.
     pub(crate) number: usize,
-    /// What it is.
+    /// Its kind.
     pub(crate) kind: FaultKind,
     /// Milliseconds of quiet before it.
     pub(crate) pause_ms: u64,
-    /// Milliseconds it lasts, where it lasts.
+    /// Milliseconds that it lasts, where it lasts.
     pub(crate) lasts_ms: u64,
-    /// Which replica, device or session; a number that whoever strikes takes the remainder of.
+    /// Chooses the replica, device or session; the injection takes the remainder of this number.
     pub(crate) target: u64,
-    /// Which variant of it, in the same way.
+    /// Chooses the variant, in the same way.
     pub(crate) manner: u64,
 }
 
 impl PlannedFault {
-    /// Two others that are struck at once in its place.
+    /// Two other faults that are injected at once in its place.
     pub(crate) fn split_in_two(&self) -> [Self; 2] {
         let mut dice = SeededRandom::of(self.manner, "two");
         let mut kinds = FaultKind::COMBINABLE.to_vec();
@@ -207,7 +207,7 @@ impl PlannedFault {
     }
 }
 
-/// The whole plan of a pass. Every kind comes equally often, in an order that the seed decides.
+/// The whole plan of a pass. All kinds are equally frequent, in an order that the seed decides.
 pub(crate) fn plan(seed: u64, kinds: &[FaultKind], faults: usize) -> Vec<PlannedFault> {
     let mut dice = SeededRandom::of(seed, "plan");
     let mut order = Vec::new();

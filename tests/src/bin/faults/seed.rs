@@ -1,13 +1,13 @@
-//! Chance that one number decides: the same seed, the same choices.
+//! Random choices from a seed: the same seed, the same choices.
 
 /// A small generator (SplitMix64): not for secrets.
 #[derive(Clone, Debug)]
 pub(crate) struct SeededRandom(u64);
 
 impl SeededRandom {
-    /// One of its own for each name, so that nobody's choices depend on how often somebody else chose.
+    /// A generator for each name, so that its choices do not depend on those of others.
     pub(crate) fn of(seed: u64, name: &str) -> Self {
-        // FNV-1a: the same in every build, which the standard library's hashes do not promise.
+        // FNV-1a is the same in every build; the standard library's hashes do not promise that.
         let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         Self(name.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, hash))
     }
@@ -30,12 +30,12 @@ impl SeededRandom {
         usize::try_from(self.any() % bound as u64).expect("below a usize")
     }
 
-    /// True so many times in a hundred.
+    /// True with this percentage.
     pub(crate) fn percent(&mut self, share: u64) -> bool {
         self.any() % 100 < share
     }
 
-    /// In another order.
+    /// Shuffles a list.
     pub(crate) fn shuffle<T>(&mut self, list: &mut [T]) {
         for place in (1..list.len()).rev() {
             list.swap(place, self.below(place + 1));

@@ -12,14 +12,14 @@ use crate::environment::LoadEnvironment;
 use crate::report::LoadReport;
 use crate::submissions::{self, SubmissionResult};
 
-/// Callers that submit at a time.
+/// Callers that submit at the same time.
 const MAX_CONCURRENT_CALLERS: usize = 64;
-/// Pages of the list that are read while everything waits.
+/// Pages of the list that are read while all runs wait.
 const PAGES_READ: usize = 50;
-/// The fewest runs in a second that are waited for.
+/// The slowest allowed rate, in runs per second.
 const MIN_RUNS_PER_SECOND: f64 = 50.0;
 
-/// Queues so many, reads, wakes the device and waits until all have ended.
+/// Queues this many runs, reads, wakes the device and waits until all have ended.
 pub(crate) async fn from_sleep(site: &mut LoadEnvironment, runs: u32, report: &mut LoadReport) {
     let (began, left) = (Instant::now(), Arc::new(AtomicU32::new(runs)));
     let mut submitting = JoinSet::new();

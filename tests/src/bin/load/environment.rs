@@ -1,5 +1,5 @@
-//! What is put under load: three gateways on one PostgreSQL, the devices with a service and a callback each, and a
-//! receiver. One more device is asleep until somebody wakes it.
+//! The system under load: three gateways on one PostgreSQL, devices with a service and a callback each, and a receiver.
+//! One more device sleeps until a level wakes it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,14 +16,14 @@ use futures_util::StreamExt;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// Gateways.
+/// The number of gateways.
 pub(crate) const REPLICA_COUNT: usize = 3;
-/// The receiver's name, and an address that belongs to the public Internet everywhere but on an island.
+/// The receiver's name, and an address that is public everywhere but on an island.
 const RECEIVER_HOST: &str = "hooks.example.com";
 const RECEIVER_ADDRESS: &str = "93.184.216.34";
-/// Devices that are set up at a time.
+/// Devices that are set up at the same time.
 const MAX_CONCURRENT_SETUPS: usize = 4;
-/// Not what is tried here.
+/// Settings that lift the limits, which are not under test.
 const UNLIMITED_SETTINGS: [&str; 4] = [
     "limits.waiting_runs_per_application=10000000",
     "limits.requests_per_second=1000000",
@@ -38,15 +38,15 @@ pub(crate) struct LoadDesktop {
     pub(crate) folder: Folder,
 }
 
-/// When the end of each run was told, by run.
+/// When the end of each run was delivered, by run.
 type RunEndTimes = Arc<Mutex<HashMap<String, Vec<Instant>>>>;
 
-/// Everything.
+/// The system under load: gateways, devices and receiver.
 pub(crate) struct LoadEnvironment {
     pub(crate) postgres: Postgres,
     pub(crate) replicas: Vec<GatewayProcess>,
     pub(crate) desks: Vec<LoadDesktop>,
-    /// Its agent does not run.
+    /// The sleeping device, whose agent does not run.
     pub(crate) sleeper: LoadDesktop,
     told: RunEndTimes,
     _receiver: Receiver,
@@ -54,7 +54,7 @@ pub(crate) struct LoadEnvironment {
 }
 
 impl LoadEnvironment {
-    /// Starts it with so many devices that are awake.
+    /// Starts it with this many devices awake.
     pub(crate) async fn open(devices: usize) -> Self {
         let began = Instant::now();
         let names = DnsServer::start().await;
@@ -78,12 +78,12 @@ impl LoadEnvironment {
         Self { postgres, replicas, desks, sleeper, told, _receiver: receiver, _names: names }
     }
 
-    /// A caller of a service, by the replica whose turn it is.
+    /// A caller of a service, at the replica whose turn it is.
     pub(crate) fn caller(&self, backend: &Backend, turn: usize) -> Backend {
         backend.through(self.replicas[turn % REPLICA_COUNT].http())
     }
 
-    /// What is watched: gateways, one device of those that are awake, and the sleeper when it is.
+    /// The measured processes: the gateways, one awake device, and the sleeper while it runs.
     pub(crate) fn processes(&self) -> Vec<(String, u32)> {
         let gateways = self.replicas.iter().enumerate();
         let mut all: Vec<_> = gateways.map(|(n, replica)| (format!("gateway {n}"), replica.process().id())).collect();
@@ -91,18 +91,18 @@ impl LoadEnvironment {
         all
     }
 
-    /// When each run's end was told.
+    /// When the end of each run was delivered.
     pub(crate) fn told(&self) -> HashMap<String, Vec<Instant>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Runs that have not ended, as the table says.
+    /// The number of unfinished runs in the table.
     pub(crate) async fn unfinished(&self) -> u64 {
         let rows = self.postgres.rows("SELECT count(*) AS open FROM runs WHERE finished_at IS NULL").await;
         rows[0]["open"].as_u64().expect("a number")
     }
 
-    /// Waits until nothing is under way any more, and says how long that took. None: not within `limit`.
+    /// Waits until no work is left, and returns how long that took; `None` if it took longer than `limit`.
     pub(crate) async fn settled(&self, limit: Duration) -> Option<Duration> {
         let began = Instant::now();
         while self.unfinished().await > 0 {
@@ -129,7 +129,8 @@ impl LoadEnvironment {
 }
 
 impl LoadDesktop {
-    /// Pairs a device with one of the replicas and publishes its service. One that stays awake tells of its runs' ends.
+    /// Pairs a device with one of the replicas and publishes its service. An awake one gets a callback for the ends of
+    /// its runs.
     async fn open(number: usize, replicas: &[GatewayProcess], is_awake: bool) -> Self {
         let gateway = &replicas[number % REPLICA_COUNT];
         let device = TestDevice::for_remote().await;

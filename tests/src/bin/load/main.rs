@@ -1,18 +1,18 @@
-//! `make load`: puts the whole product under load, and judges whether anything was lost, doubled or dishonest meanwhile.
+//! `make load`: puts the whole product under load, and checks that nothing was lost, doubled or wrongly reported.
 //!
 //! | level | load |
 //! |---|---|
 //! | L1 | a rate of submissions to many devices over three gateways, each with a callback, beside open streams |
 //! | L3 | very many runs wait for one sleeping device, which then wakes |
 //! | L4 | ten times the rate of L1 |
-//! | L6 | racers: very many callers for each thing that there is once |
+//! | L6 | races: very many callers for the same single thing |
 //!
 //! | part | what it does |
 //! |---|---|
 //! | [`environment`] | three gateways on one PostgreSQL, the devices, the receiver of callbacks |
-//! | [`submissions`] | submissions at the times at which they are due, whatever became of those before |
+//! | [`submissions`] | submissions at their scheduled times, independent of earlier ones |
 //! | [`steady_load`] [`device_wake`] [`races`] | the levels |
-//! | [`report`] | what is measured, and what was wrong |
+//! | [`report`] | the measurements, and what was wrong |
 //!
 //! It runs on an island, because callbacks go to public addresses only, and each level ends by itself.
 
@@ -37,7 +37,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use environment::LoadEnvironment;
 use report::LoadReport;
 
-/// Set inside of the island, to the folder of the report.
+/// The variable that is set inside of the island, to the folder of the report.
 const INSIDE_ENV: &str = "DESKGATE_LOAD_INSIDE";
 
 /// Puts Deskgate under load; the report also goes to target/load.
@@ -98,7 +98,7 @@ fn outside() -> anyhow::Result<ExitCode> {
 }
 
 fn inside(options: &Options, folder: PathBuf) -> anyhow::Result<ExitCode> {
-    // Whoever ends the program outside ends this one.
+    // If the program outside ends, this one ends too.
     set_parent_process_death_signal(Some(Signal::TERM))?;
     netns::arrange();
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -131,7 +131,7 @@ async fn loaded(options: &Options) -> LoadReport {
                 Scenario::L6 => races::race(&mut site, options.racers as usize, &mut report).await,
             }
         };
-        // What it panics with has been printed; what was measured until then is kept.
+        // A panic's message has been printed; the measurements so far are kept.
         if AssertUnwindSafe(tried).catch_unwind().await.is_err() {
             report.wrong("it could not go on".to_owned());
             break;

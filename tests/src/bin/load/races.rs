@@ -1,4 +1,4 @@
-//! L6: very many callers at the same moment for each thing that there is once.
+//! L6: very many callers at the same moment for the same single thing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use tokio::task::JoinSet;
 use crate::environment::{LoadDesktop, LoadEnvironment};
 use crate::report::LoadReport;
 
-/// Commands of the desktop that are started at a time: each is a process.
+/// Desktop commands that are started at the same time; each is a process.
 const MAX_CONCURRENT_COMMANDS: usize = 32;
 
-/// All races, each with so many racers.
+/// All races, each with this many racers.
 pub(crate) async fn race(site: &mut LoadEnvironment, racers: usize, report: &mut LoadReport) {
     one_key(site, racers, report).await;
     one_key_for_other_bodies(site, racers, report).await;
@@ -43,7 +43,7 @@ async fn at_once(requests: Vec<(Backend, RequestBuilder)>) -> Vec<ApiResponse> {
     racing.join_all().await.into_iter().map(|answer| answer.expect("the gateway answers")).collect()
 }
 
-/// How many were answered with each status.
+/// How many answers had each status.
 fn statuses(answers: &[ApiResponse]) -> BTreeMap<u16, usize> {
     let mut statuses = BTreeMap::new();
     for answer in answers {
@@ -52,7 +52,7 @@ fn statuses(answers: &[ApiResponse]) -> BTreeMap<u16, usize> {
     statuses
 }
 
-/// How many were asked to come again, and told when.
+/// How many answers ask to retry later, with a time.
 fn count_waits(answers: &[ApiResponse]) -> usize {
     let waits = |answer: &&ApiResponse| {
         [429, 503].contains(&answer.status.as_u16()) && answer.headers.contains_key("retry-after")
@@ -60,7 +60,7 @@ fn count_waits(answers: &[ApiResponse]) -> usize {
     answers.iter().filter(waits).count()
 }
 
-/// The different values of a member.
+/// How often each value of a member occurs.
 fn values(answers: &[ApiResponse], member: &str) -> BTreeMap<String, usize> {
     let mut values = BTreeMap::new();
     for value in answers.iter().filter_map(|answer| answer.body[member].as_str()) {
@@ -121,7 +121,7 @@ async fn one_event(site: &LoadEnvironment, racers: usize, report: &mut LoadRepor
     };
     let answers = at_once((0..racers).map(event).collect()).await;
     let (statuses, runs) = (statuses(&answers), values(&answers, "run_id"));
-    // A webhook takes a thousand events a second, and asks for the others later.
+    // A webhook accepts a thousand events a second, and asks to retry the others later.
     let is_right = statuses.keys().all(|status| (200..300).contains(status) || *status == 429) && runs.len() == 1;
     report.must(is_right, || format!("one event: {statuses:?} {runs:?}"));
     report.figure("racers with one event: runs", runs.len() as f64);
@@ -138,7 +138,7 @@ async fn one_reset(site: &LoadEnvironment, racers: usize, report: &mut LoadRepor
     };
     let answers = at_once((0..racers).map(reset).collect()).await;
     let (statuses, operations) = (statuses(&answers), values(&answers, "operation_id"));
-    // While it is under way, whoever asks for the same is told of it.
+    // While it is in progress, the same request gets the same operation.
     let right = statuses.get(&202).unwrap_or(&0) + statuses.get(&409).unwrap_or(&0) + count_waits(&answers);
     report.must(right == racers && operations.len() == 1, || format!("one reset: {statuses:?} {operations:?}"));
     for operation in operations.keys() {
@@ -179,7 +179,7 @@ async fn one_stop(site: &LoadEnvironment, racers: usize, report: &mut LoadReport
     report.figure("racers for one stop: operations that stopped it", stopped as f64);
 }
 
-/// Yes and no at the same moment, by commands of the desktop.
+/// Approval and denial at the same moment, by desktop commands.
 async fn one_decision(site: &LoadEnvironment, report: &mut LoadReport) {
     let desk = &site.desks[0];
     let write = json!({ "tool": "Write", "arguments": { "file_path": "decided.txt", "content": "yes\n" } });

@@ -1,4 +1,4 @@
-//! What is measured, and what was wrong.
+//! The measurements, and what was wrong.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::environment::LoadEnvironment;
 
-/// Of each level, in words and numbers.
+/// The results of each level.
 #[derive(Debug, Default)]
 pub(crate) struct LoadReport {
     levels: Vec<ScenarioResult>,
@@ -22,13 +22,13 @@ struct ScenarioResult {
 }
 
 impl LoadReport {
-    /// What follows is of this level.
+    /// Begins a level.
     pub(crate) fn begin(&mut self, name: String, site: &LoadEnvironment) {
         self.levels.push(ScenarioResult { name, ..ScenarioResult::default() });
         self.memory(site, "before");
     }
 
-    /// The level is over.
+    /// Ends the level.
     pub(crate) fn end(&mut self, site: &LoadEnvironment) {
         self.memory(site, "after");
     }
@@ -42,13 +42,13 @@ impl LoadReport {
         }
     }
 
-    /// A number.
+    /// Records a number.
     pub(crate) fn figure(&mut self, name: &str, value: f64) {
         println!("load: {name}: {value:.1}");
         self.of().figures.push((name.to_owned(), value));
     }
 
-    /// Median, 99th of a hundred and the longest of these, in milliseconds.
+    /// Records the median, the 99th percentile and the maximum, in milliseconds.
     pub(crate) fn times(&mut self, name: &str, mut times: Vec<Duration>) {
         times.sort_unstable();
         let at = |part: f64| {
@@ -60,13 +60,13 @@ impl LoadReport {
         }
     }
 
-    /// Something that must not be.
+    /// Records a fault.
     pub(crate) fn wrong(&mut self, text: String) {
         println!("load: WRONG: {text}");
         self.of().wrong.push(text);
     }
 
-    /// Something that must be.
+    /// Records a fault if the condition is false.
     pub(crate) fn must(&mut self, is_so: bool, otherwise: impl FnOnce() -> String) {
         if !is_so {
             self.wrong(otherwise());
@@ -77,7 +77,7 @@ impl LoadReport {
         self.levels.last_mut().expect("a level has begun")
     }
 
-    /// Whether nothing was wrong, and something was done.
+    /// Whether there was no fault, and there were measurements.
     pub(crate) fn is_clean(&self) -> bool {
         !self.levels.is_empty() && self.levels.iter().all(|level| level.wrong.is_empty())
     }
@@ -109,7 +109,7 @@ impl ScenarioResult {
     }
 }
 
-/// What a process has in memory. None of one that is gone.
+/// The resident memory of a process; `None` if it has ended.
 fn resident_mib(pid: u32) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

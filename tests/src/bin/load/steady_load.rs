@@ -12,17 +12,17 @@ use crate::environment::LoadEnvironment;
 use crate::report::LoadReport;
 use crate::submissions::{self, Submission, SubmissionResult};
 
-/// Reads at a time.
+/// Reads at the same time.
 const MAX_CONCURRENT_READS: usize = 32;
-/// How long what was accepted may take to its end: the slowest that is imagined, in runs in a second.
+/// The slowest allowed rate at which accepted runs end, in runs per second.
 const MIN_RUNS_PER_SECOND: f64 = 20.0;
 /// How long callbacks may take after that.
 const CALLBACK_TIMEOUT: Duration = Duration::from_secs(60);
-/// Submissions that show that all is well again, and how long they may take.
+/// The number of submissions that show recovery, and how long they may take.
 const RECOVERY_RUNS: usize = 50;
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// L1, beside streams of runs that wait for the sleeper, and end when it wakes.
+/// L1, beside streams of runs that wait for the sleeper and end when it wakes.
 pub(crate) async fn beside_streams(site: &mut LoadEnvironment, options: &Options, report: &mut LoadReport) {
     let began = Instant::now();
     let streams = streams(site, options.streams as usize).await;
@@ -47,14 +47,14 @@ pub(crate) async fn beside_streams(site: &mut LoadEnvironment, options: &Options
     ended_once(site, &offered, report).await;
 }
 
-/// L4.
+/// L4: ten times the rate of L1.
 pub(crate) async fn ten_times(site: &mut LoadEnvironment, options: &Options, report: &mut LoadReport) {
     let lasts = Duration::from_secs_f64(f64::from(options.seconds) / 3.0);
     let offered = at_rate(site, options.rate * 10, lasts, report).await;
     ended_once(site, &offered, report).await;
 }
 
-/// Offers at a rate, and waits until everything that was accepted has ended and is well again.
+/// Submits at a rate, and waits until all accepted runs have ended and the system has recovered.
 async fn at_rate(site: &LoadEnvironment, rate: u32, lasts: Duration, report: &mut LoadReport) -> Vec<Submission> {
     let waiting = site.unfinished().await;
     let (offered, ()) = tokio::join!(submissions::offer(site, rate, lasts), async {
@@ -95,7 +95,7 @@ async fn is_well(site: &LoadEnvironment, report: &mut LoadReport) {
     });
 }
 
-/// Every accepted run succeeded, was executed once, is readable from every replica, and was told of.
+/// Every accepted run succeeded, was executed once, is readable from every replica, and was delivered.
 async fn ended_once(site: &LoadEnvironment, offered: &[Submission], report: &mut LoadReport) {
     let executions = site.executions();
     for (_, run_id) in submissions::accepted(offered) {
@@ -137,7 +137,7 @@ fn judge_state((state, run_id): (String, String), report: &mut LoadReport) {
     report.must(state == "\"succeeded\"", || format!("{run_id} is {state}"));
 }
 
-/// Opens the streams, each of a run that waits for the sleeper. They return the numbers of the events that they showed.
+/// Opens the streams, each of a run that waits for the sleeper. They return the numbers of their events.
 async fn streams(site: &LoadEnvironment, count: usize) -> JoinSet<(String, Vec<u64>)> {
     let mut following = JoinSet::new();
     for number in 0..count {

@@ -1,4 +1,4 @@
-//! Submissions at the times at which they are due, whatever became of those before, and what each was answered with.
+//! Submissions at their scheduled times, independent of earlier ones, and their results.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use tokio::time::{Instant, sleep_until};
 use crate::environment::LoadEnvironment;
 use crate::report::LoadReport;
 
-/// What a submission was answered with.
+/// The result of a submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SubmissionResult {
-    /// With this run.
+    /// Accepted with this run.
     Accepted(String),
-    /// No, and when to come again.
+    /// Refused with a time to retry.
     RetryLater(u16),
-    /// In a way that nobody may be answered.
+    /// An answer that is never allowed.
     Unexpected(String),
 }
 
 /// One submission.
 #[derive(Clone, Debug)]
 pub(crate) struct Submission {
-    /// The place of its service among the desks.
+    /// The index of its desktop.
     pub(crate) desk: usize,
     /// When it was due.
     pub(crate) due: Instant,
@@ -33,7 +33,7 @@ pub(crate) struct Submission {
     pub(crate) answered: SubmissionResult,
 }
 
-/// Offers so many in a second for so long, to all desks and replicas in turn.
+/// Submits at this rate for this long, to all desktops and replicas in turn.
 pub(crate) async fn offer(site: &LoadEnvironment, rate: u32, lasts: Duration) -> Vec<Submission> {
     let (begin, mut under_way) = (Instant::now(), JoinSet::new());
     let count = (f64::from(rate) * lasts.as_secs_f64()) as usize;
@@ -75,7 +75,7 @@ pub(crate) fn accepted(offered: &[Submission]) -> impl Iterator<Item = (&Submiss
     })
 }
 
-/// How many of what, how fast, and whether all of it was honest.
+/// Records the numbers and rates, and every answer that is not allowed.
 pub(crate) fn judge(offered: &[Submission], lasts: Duration, report: &mut LoadReport) {
     let count = accepted(offered).count();
     report.figure("offered", offered.len() as f64);

@@ -1,4 +1,4 @@
-//! Sessions with servers that behave, and with servers that are slow, huge, hostile, or gone in the middle of a call.
+//! Sessions with well-behaved servers, and with servers that are slow, huge, hostile, or gone in the middle of a call.
 
 mod server;
 
@@ -39,7 +39,7 @@ impl TrustingDevice {
         Self { _folder: folder, servers, server: McpServer { name: "crm".into(), url: set.url, tools_sha256: None } }
     }
 
-    /// As a check and a publication leave it.
+    /// As after a check and a publication.
     async fn published(mut self) -> Self {
         self.server.tools_sha256 = Some(self.servers.look(&self.server).await.expect("a list").digest());
         self
@@ -56,7 +56,7 @@ impl TrustingDevice {
     }
 }
 
-/// What comes of a call that a server answers so, and how often it was sent.
+/// The result of a call that a server answers so, and how often it was sent.
 async fn called(answer: impl Fn(&SeenRequest) -> ServerReply + Send + Sync + 'static) -> (ToolOutput, usize) {
     let server = FakeMcpServer::start(move |seen| match seen.method.as_str() {
         "tools/call" => answer(seen),
@@ -134,7 +134,7 @@ async fn a_key_never_follows_to_another_place() {
     let error = device.servers.look(&device.server).await.expect_err("not followed");
     assert!(matches!(error, McpServerError::Status(307)), "{error:?}");
     assert!(elsewhere.seen().is_empty());
-    // Nor when the service was saved with another address than the one that the key is for.
+    // The key is not sent either when the service was saved with another address than the key's.
     device.server.url = elsewhere.url.clone();
     let error = device.servers.look(&device.server).await.expect_err("another place").to_string();
     assert!(error.contains("service edit") && !error.contains("canary"), "{error}");
@@ -319,7 +319,7 @@ async fn lists_without_end_and_servers_that_are_none_are_refused() {
     }
 }
 
-/// Until the server has seen a request.
+/// Waits until the server has seen a request.
 async fn wait_for(server: &FakeMcpServer, method: &str) {
     let seen = async {
         while server.count(method) == 0 {

@@ -1,4 +1,4 @@
-//! A server over TLS that plays what a test tells it, well-behaved or not, and remembers what it was asked.
+//! A TLS server that plays the replies of a test, well-behaved or not, and records the requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 
-/// One request that came.
+/// One recorded request.
 #[derive(Clone, Debug)]
 pub(super) struct SeenRequest {
     /// The head as it was sent, in lower case.
@@ -19,15 +19,15 @@ pub(super) struct SeenRequest {
     pub(super) body: Value,
 }
 
-/// What becomes of a request.
+/// The server's reply to a request.
 pub(super) enum ServerReply {
     /// These bytes, and the end of the connection.
     Bytes(Vec<u8>),
-    /// The connection ends without a word.
+    /// The connection ends without a reply.
     Cut,
-    /// Nothing, for as long as the other side waits.
+    /// No reply, for as long as the client waits.
     Nothing,
-    /// This head, and then more and more.
+    /// This head, followed by an endless body.
     Endless(&'static str),
 }
 
@@ -63,18 +63,18 @@ impl FakeMcpServer {
         Self { url, certificate, seen, _serving: AbortOnDropHandle::new(serving) }
     }
 
-    /// What came so far.
+    /// The requests so far.
     pub(super) fn seen(&self) -> Vec<SeenRequest> {
         self.seen.lock().expect("no panic").clone()
     }
 
-    /// How often a method was asked for.
+    /// How many requests had this method.
     pub(super) fn count(&self, method: &str) -> usize {
         self.seen().iter().filter(|seen| seen.method == method).count()
     }
 }
 
-/// One request on each connection.
+/// Serves one request on each connection.
 async fn serve(acceptor: TlsAcceptor, stream: TcpStream, seen: &Mutex<Vec<SeenRequest>>, play: &PlayFn) -> Option<()> {
     let mut stream = acceptor.accept(stream).await.ok()?;
     let request = read(&mut stream).await?;
@@ -84,7 +84,7 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream, seen: &Mutex<Vec<SeenRe
         ServerReply::Bytes(bytes) => stream.write_all(&bytes).await.ok()?,
         ServerReply::Cut => return Some(()),
         ServerReply::Nothing => {
-            // Until the other side gives up.
+            // Until the client gives up.
             let _ = stream.read(&mut [0]).await;
         }
         ServerReply::Endless(head) => {
@@ -129,7 +129,7 @@ pub(super) fn result(seen: &SeenRequest, result: Value) -> ServerReply {
     http("200 OK", "content-type: application/json\r\nmcp-session-id: s-1\r\n", &body.to_string())
 }
 
-/// What a well-behaved server answers to everything but a call.
+/// A well-behaved server's reply to everything but a call.
 pub(super) fn polite(seen: &SeenRequest, tools: Value) -> ServerReply {
     match seen.method.as_str() {
         "initialize" => {

@@ -1,11 +1,11 @@
-//! Calls that people decide about: what runs, what does not, and what no sequence of events lets through.
+//! Calls that people decide about: which run, which do not, and which no sequence of events lets through.
 
 use deskgate_definition::approvals::OnDenial;
 use deskgate_protocol::control::ApprovalResolution;
 
 use super::*;
 
-/// Everything that writes asks; nothing in `keys` is touched.
+/// Every writing call asks; files in `keys` are denied.
 fn held(on_denial: OnDenial) -> Turn {
     let deny = Rule { action: RuleAction::Deny, tool: "*".into(), path: Some("keys".into()) };
     turn_under(9, ApprovalPolicy { rules: vec![deny], on_denial, ..ApprovalPolicy::default() })
@@ -53,7 +53,7 @@ fn a_yes_lets_the_call_run_once_it_was_planned_anew_and_is_in_the_journal() {
     assert_eq!(one(&mut turn, answers("saved")), ["note true"]);
     assert_eq!(one(&mut turn, TurnEvent::Noted), ["call_2_1 Write completed Ok", "call the model with 3 messages"]);
     assert_eq!(turn.effects, Effects::Known);
-    // Once means once.
+    // An approval for one call covers one call.
     let asks = after(&mut turn, [calls("Write"), ends()]);
     assert_eq!(asks.last().expect("asks"), "ask for Write because \"\"");
 }
@@ -64,7 +64,7 @@ fn what_would_do_something_else_by_now_than_what_was_seen_is_asked_again() {
     turn.on(TurnEvent::Answered(ApprovalAnswer::Once), SECOND);
     let asks = turn.on(TurnEvent::Planned(Ok(plan("b/a.txt"))), SECOND);
     assert_eq!(asks.iter().map(words).collect::<Vec<_>>(), ["ask again for Write"]);
-    // And what became something that is denied is not even asked.
+    // A call that is now denied is not even asked about.
     after(&mut turn, [asked()]);
     turn.on(TurnEvent::Answered(ApprovalAnswer::Once), SECOND);
     turn.on(TurnEvent::Planned(Ok(plan("keys/a.txt"))), SECOND);
@@ -119,7 +119,7 @@ fn a_yes_for_the_run_is_about_one_tool_in_one_folder() {
     assert!(told(&turn).contains("rules"), "a grant beats no deny");
 }
 
-/// Ends the call under way without anybody knowing how, and lets the model ask for the same once more.
+/// Ends the call under way with an unknown effect, and lets the model repeat it.
 fn lost_and_repeated(turn: &mut Turn) -> Vec<String> {
     let lost = TurnEvent::ToolFinished(Ok(ToolOutput::unknown("It may have happened.")));
     let effects = turn.on(lost, SECOND);
@@ -136,7 +136,7 @@ fn a_call_that_may_have_happened_is_repeated_by_no_rule_and_no_grant_but_by_a_pe
     after(&mut by_rule, [TurnEvent::Started, calls("Write"), ends()]);
     assert_eq!(lost_and_repeated(&mut by_rule).last().expect("asks"), "ask for Write because \"\"");
     assert_eq!(after(&mut by_rule, [asked(), TurnEvent::Answered(ApprovalAnswer::Once)])[2], "run Write");
-    // Another call is another matter.
+    // A different call is not affected.
     after(&mut by_rule, [answers("saved"), calls("Write")]);
     by_rule.on(ends(), SECOND);
     let other = by_rule.on(TurnEvent::Planned(Ok(plan("b.txt"))), SECOND);
@@ -229,8 +229,8 @@ fn effects_of_an_earlier_attempt_are_not_forgotten() {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: a tool that writes runs only right behind its entry in the journal, that only
-    /// behind a plan, and then by a rule, or by a yes to exactly this plan, or to its scope.
+    /// In any order of events: a tool that writes runs only directly after its entry in the journal, that only after a
+    /// plan, and then by a rule, or by an approval of exactly this plan, or of its scope.
     #[test]
     fn no_writing_call_runs_without_a_plan_a_verdict_and_an_intent(
         events in prop::collection::vec(any_event(), 0..200),

@@ -1,4 +1,4 @@
-//! Conversations between a model, its tools and a run, and what no sequence of events can bring about.
+//! Conversations between a model, its tools and a run, and states that no sequence of events can reach.
 
 mod tokens;
 
@@ -23,7 +23,7 @@ fn turn(max_turns: u32) -> Turn {
     Turn::new(setup(max_turns))
 }
 
-/// In which every call runs by itself.
+/// A setup in which every call runs without a question.
 fn setup(max_turns: u32) -> Setup {
     let all = Rule { action: RuleAction::Allow, tool: "*".into(), path: None };
     setup_under(max_turns, ApprovalPolicy { rules: vec![all], ..ApprovalPolicy::default() })
@@ -49,8 +49,8 @@ fn setup_under(max_turns: u32, approvals: ApprovalPolicy) -> Setup {
     }
 }
 
-/// What a test says happens, in order; the last answer of the turn comes back, in short words. Plans are made and the
-/// journal is written without a word.
+/// Feeds a test's events in order, and returns the last effects in short words. Plans and journal writes are answered
+/// by themselves.
 fn after(turn: &mut Turn, events: impl IntoIterator<Item = TurnEvent>) -> Vec<String> {
     events.into_iter().map(|event| with_its_steps(turn, event)).last().expect("events").iter().map(words).collect()
 }
@@ -151,7 +151,7 @@ fn what_the_model_writes_is_said_at_once_with_its_place_counted_in_characters() 
     let mut turn = turn(9);
     assert_eq!(after(&mut turn, [TurnEvent::Started, says("Größe: ")]), ["msg_2_1 at 0: \"Größe: \""]);
     assert_eq!(after(&mut turn, [says("3")]), ["msg_2_1 at 7: \"3\""]);
-    // A model that is asked again begins the same message anew.
+    // A retried model begins the same message anew.
     assert_eq!(after(&mut turn, [fails(ErrorKind::Overloaded, true)]), ["retry in 250 ms"]);
     assert_eq!(after(&mut turn, [TurnEvent::RetryDue, says("Four")]), ["msg_2_1 at 0: \"Four\""]);
     assert_eq!(after(&mut turn, [calls("Read"), ends(), answers("text"), says("x")]), ["msg_2_2 at 0: \"x\""]);
@@ -288,7 +288,7 @@ fn the_end_of_time_is_a_failure_of_its_own_and_usage_says_how_long_it_took() {
 fn tokens_of_failed_and_whole_calls_are_added_up() {
     let mut turn = turn(9);
     let usage = |input_tokens| TurnEvent::Model(ModelEvent::Usage(TokenUsage { input_tokens, output_tokens: 1 }));
-    // Within a call the last word counts: 3, then 5 in all.
+    // Within a call the last count is valid: 3, then 5 in all.
     after(&mut turn, [TurnEvent::Started, usage(3), usage(5), fails(ErrorKind::Overloaded, true), TurnEvent::RetryDue]);
     after(&mut turn, [usage(10), says("x"), ends()]);
     assert_eq!((turn.usage.input_tokens, turn.usage.output_tokens), (15, 2));
@@ -387,11 +387,11 @@ proptest! {
             prop_assert!((0..=1).contains(&tools));
             prop_assert!(turn.usage.model_calls <= u64::from(max_turns * 2 * (MAX_MODEL_ATTEMPTS + 1)));
         }
-        // Whatever came before: a stop ends a run that has not ended.
+        // After any events: a stop ends a run that has not ended.
         let end = turn.on(TurnEvent::Stop, SECOND);
         let ends = end.iter().filter(|effect| matches!(effect, TurnEffect::Finish(_))).count();
         prop_assert_eq!(ends, usize::from(!finished));
-        // Every call that was answered stands right behind its message, so that providers accept it.
+        // Every answered call directly follows its message, so that providers accept it.
         for pair in turn.messages.windows(2) {
             if let Message::Assistant { tool_calls, .. } = &pair[0] {
                 let Message::ToolResults(results) = &pair[1] else { panic!("a call without its result") };

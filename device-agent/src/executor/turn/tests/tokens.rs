@@ -1,4 +1,4 @@
-//! Limits of tokens: what a run may write, and what its model can read.
+//! Token limits: how much a run may write, and how much its model can read.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn in_a_conversation(context_tokens: u64) -> Turn {
     Turn::new(Setup { messages, context_tokens: Some(context_tokens), ..setup(9) })
 }
 
-/// The request of the one call of the model among these effects.
+/// The request of the one model call among these effects.
 fn request(effects: Vec<TurnEffect>) -> ModelRequest {
     let mut requests = effects.into_iter().filter_map(|effect| match effect {
         TurnEffect::CallModel(request) => Some(request),
@@ -42,7 +42,7 @@ fn each_call_may_write_what_the_calls_before_it_left() {
     assert_eq!(request(turn.on(TurnEvent::Started, SECOND)).max_output_tokens, Some(100));
     after(&mut turn, [usage(5, 30), calls("Read"), ends()]);
     assert_eq!(request(turn.on(answers("x"), SECOND)).max_output_tokens, Some(70));
-    // Also what a call wrote that broke off; and a provider that counts nothing is counted by bytes.
+    // The output of a broken call counts too; a provider that sends no counts is counted by bytes.
     after(&mut turn, [usage(5, 20), fails(ErrorKind::Overloaded, true)]);
     assert_eq!(request(turn.on(TurnEvent::RetryDue, SECOND)).max_output_tokens, Some(50));
     after(&mut turn, [says(&"x".repeat(40)), fails(ErrorKind::Overloaded, true)]);
@@ -67,7 +67,7 @@ fn an_answer_at_the_limit_is_a_cut_answer_and_work_at_the_limit_is_a_failure() {
     after(&mut turn, [TurnEvent::Started, says("Half an ans"), usage(5, 10)]);
     let Some(TurnEffect::Finish(Outcome::Succeeded { result, .. })) = turn.on(length(), SECOND).pop() else { panic!() };
     assert_eq!(result.finish_reason, FinishReason::Length);
-    // A call that nobody could make an answer of any more does not run.
+    // A call whose result could no longer become an answer does not run.
     let ended = after(&mut limited(), [TurnEvent::Started, calls("Write"), usage(5, 12), ends()]);
     assert_eq!(ended, ["usage after 1 calls", "failed ModelError"]);
     assert_eq!(after(&mut limited(), [TurnEvent::Started, usage(5, 10), length()])[1], "failed ModelError");
@@ -119,7 +119,7 @@ fn a_summary_that_fails_in_passing_is_tried_again_and_then_the_call_itself_has_a
     let mut turn = in_a_conversation(1024);
     turn.on(TurnEvent::Started, SECOND);
     assert_eq!(after(&mut turn, [overloaded()]), ["retry in 250 ms"]);
-    // What it had said by then does not count.
+    // The text before that does not count.
     let asked = request(turn.on(TurnEvent::RetryDue, SECOND));
     assert!(asked.tools.is_empty(), "it is summed up again");
     assert_eq!(after(&mut turn, [says("Half a"), TurnEvent::ModelClosed]), ["retry in 500 ms"]);
@@ -160,7 +160,7 @@ fn older_work_of_a_long_run_is_summed_up_and_the_last_results_stay_whole() {
     after(&mut turn, [TurnEvent::Started, says("First."), calls("Read"), ends()]);
     after(&mut turn, [answers(&"1".repeat(6000)), calls("Read"), ends(), answers(&"2".repeat(4000))]);
     after(&mut turn, [calls("Read"), ends()]);
-    // By its bytes alone it would fit; the provider counts otherwise.
+    // By its bytes alone it would fit; the provider's count is higher.
     after(&mut turn, [answers("3"), usage(3000, 50), says("Next."), calls("Read"), ends()]);
     let asked = request(turn.on(answers(&"4".repeat(4000)), SECOND));
     let shown = text_of(&asked.messages[0]);
@@ -180,7 +180,7 @@ fn a_conversation_that_the_model_calls_too_long_is_shortened_once_and_then_it_is
     assert_eq!(after(&mut turn, [too_long()]), ["call the model with 1 messages"]);
     assert_eq!(after(&mut turn, [says("Short."), ends()])[2], "call the model with 3 messages");
     assert_eq!(after(&mut turn, [too_long()]), ["failed ModelError"]);
-    // Where nothing can give way it is one at once.
+    // If no part can be summarised, it fails at once.
     assert_eq!(after(&mut super::turn(9), [TurnEvent::Started, too_long()]), ["failed ModelError"]);
 }
 

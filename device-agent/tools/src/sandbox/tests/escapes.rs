@@ -1,5 +1,5 @@
-//! A corpus of attempts to get out: by path, by link, by descriptor, by process, by system call, by socket, by what is left
-//! behind. None may succeed, and everything outside is compared before and after.
+//! A corpus of escape attempts: by path, by link, by descriptor, by process, by system call, by socket, by leftovers.
+//! None may succeed, and everything outside is compared before and after.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -7,11 +7,11 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 
 use super::*;
 
-/// What an attempt prints when it succeeded; a success is also every word of [`SECRET`].
+/// The output of a successful attempt; every word of [`SECRET_TEXT`] counts as success too.
 const ESCAPED_WORD: &str = "ESCAPED";
 
-/// Attempts in a shell: each is a condition that is true when it succeeded. OUT, OWN and PID stand for somebody
-/// else's folder, the agent's, and the agent's process.
+/// Attempts in a shell: each is a condition that is true if it succeeded. OUT, OWN and PID stand for somebody else's
+/// folder, the agent's, and the agent's process.
 const SHELL_ATTEMPTS: [(&str, &str); 50] = [
     ("an absolute path", "cat OUT/file"),
     ("a path through the parent", "cat ../out/file"),
@@ -83,8 +83,8 @@ const SHELL_ATTEMPTS: [(&str, &str); 50] = [
     ("a hard link into a repository", "ln sub/.git/config stolen && echo changed >>stolen"),
 ];
 
-/// Attempts by system call, in Python: each sets `escaped`. `call` makes a system call by its x86-64 number and is 0 or
-/// more when that succeeded.
+/// Attempts by system call, in Python: each sets `escaped`. `call` makes a system call by its x86-64 number and returns
+/// 0 or more on success.
 const SYSCALL_ATTEMPTS: [(&str, &str); 29] = [
     ("ptrace of the first process", "escaped = call(101, 16, 1, 0, 0) >= 0"),
     ("ptrace of itself by a child", "escaped = call(101, 0, 0, 0, 0) >= 0"),
@@ -137,7 +137,7 @@ except OSError:
 print('ESCAPED' if escaped else 'refused')
 ";
 
-/// The site with everything that attempts are directed at.
+/// The site with everything that the attempts target.
 struct EscapeTarget {
     site: SandboxSite,
     sandbox: Sandbox,
@@ -175,7 +175,7 @@ impl EscapeTarget {
             .replace("NAME", &self.name)
     }
 
-    /// Everything that must be as before: names, contents, modes and times.
+    /// Everything that must stay unchanged: names, contents, modes and times.
     fn outside(&self) -> Vec<String> {
         let folders = ["out", "own", "in/sub/.git", "in/sub/.git/hooks", "in/guarded"];
         let mut all = Vec::new();
@@ -233,7 +233,7 @@ fn no_attempt_by_system_call_gets_out() {
 #[cfg(target_arch = "x86_64")]
 fn calls_of_another_kind_end_the_process() {
     let target = EscapeTarget::new();
-    // getpid as x32 knows it; and by the gate of 32-bit programs.
+    // getpid as an x32 call; and through the interface of 32-bit programs.
     let x32 = "call(0x40000000 | 39)";
     let old = "import mmap; page = mmap.mmap(-1, 4096, prot=7); page.write(bytes.fromhex('b814000000cd80c3'))
     ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()";

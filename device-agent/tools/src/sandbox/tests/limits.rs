@@ -1,4 +1,4 @@
-//! What a command may take, and what happens when it takes more.
+//! The limits of a command, and what happens when it exceeds them.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What a sandbox promises, tried with real ones.
+//! The guarantees of a sandbox, tested with real ones.
 
 mod escapes;
 mod limits;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::engine::workspace::WorkspaceOptions;
 
-/// What stands in every file that no command may read.
+/// The content of every file that no command may read.
 const SECRET_TEXT: &str = "SECRET-OF-SOMEBODY-ELSE";
 
 /// A working directory `in`, the agent's folder `own` and somebody else's folder `out` beside it.
@@ -61,7 +61,7 @@ fn run(sandbox: &Sandbox, command: &str) -> (String, CommandEnd) {
     (said.text(), ending)
 }
 
-/// What a command says that must succeed.
+/// The output of a command that must succeed.
 fn ok(sandbox: &Sandbox, command: &str) -> String {
     let (said, ending) = run(sandbox, command);
     assert!(matches!(ending, CommandEnd::Finished(status) if status.success()), "{command}: {ending:?}: {said}");

@@ -1,5 +1,5 @@
-//! What stands below the top of the working directory, and the folders above it: no command moves them, and none puts a
-//! link where a later sandbox is mounted.
+//! Protected paths below the top of the working directory, and the folders above them: no command moves them, and none
+//! puts a link where a later sandbox is mounted.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn below_tmp_no_command_leaves_a_link_that_leads_the_next_sandbox_out() {
     let directory = folder.path().join("deep/in");
     std::fs::create_dir_all(&directory).expect("creates");
     let sandbox = site.open(&directory, Network::None, CommandLimits::default()).expect("a sandbox stands");
-    // Where bubblewrap has the computer's own files while it mounts.
+    // The path at which bubblewrap has the computer's own files while it mounts.
     let outside = format!("/oldroot{}", site.path("out").display());
     let folder = folder.path().display();
     let plant = format!(

@@ -1,4 +1,4 @@
-//! Nothing outlives its call: not in the background, not detached, not stopped, not deaf to signals.
+//! No process outlives its call: not in the background, not detached, not stopped, not by ignoring signals.
 
 use super::*;
 

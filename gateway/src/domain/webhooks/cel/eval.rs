@@ -1,11 +1,11 @@
-//! From an expression to a value.
+//! Evaluates an expression.
 
 use super::EvalError;
 use super::parse::{BinaryOperator, ComprehensionMacro, Node, StringFunction};
 use super::value::{Fuel, Value};
 use crate::domain::webhooks::WebhookEvent;
 
-/// Steps that an evaluation may take: some milliseconds.
+/// The most steps of an evaluation: some milliseconds.
 const MAX_STEPS: u32 = 100_000;
 
 /// Whether an expression holds.
@@ -17,7 +17,7 @@ pub(super) fn eval(node: &Node, event: &WebhookEvent) -> Result<bool, EvalError>
 struct Evaluator<'a> {
     event: &'a WebhookEvent,
     fuel: Fuel,
-    /// What macros go through, innermost last.
+    /// The elements that macros iterate over, innermost last.
     elements: Vec<(&'a str, Value<'a>)>,
 }
 
@@ -177,7 +177,7 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// Goes through a list. As with `&&` and `||`, one element that decides is enough.
+    /// Iterates over a list. As with `&&` and `||`, one element that decides is enough.
     fn each(&mut self, each: ComprehensionMacro, of: &'a Node, name: &'a str, test: &'a Node) -> EvalResult<'a> {
         let elements = match self.value(of)? {
             // A map's elements are its keys.

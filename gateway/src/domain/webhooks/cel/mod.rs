@@ -2,18 +2,19 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `token` | text to words |
-//! | `parse` | words to an expression, of bounded size and depth |
+//! | `token` | text to tokens |
+//! | `parse` | tokens to an expression, of bounded size and depth |
 //! | `eval` | an expression to a value, in a bounded number of steps |
 //! | `value` | what can be compared, and how |
 //!
-//! There is: `payload`, `event.id`, `event.type`; fields and indices; lists in brackets; numbers, texts, `true`, `false`, `null`;
-//! `&&` `||` `!` `?:` `==` `!=` `<` `<=` `>` `>=` `in` `+` `-` `*` `/` `%`; `has(…)`, `size(…)`, `startsWith`, `endsWith`, `contains`; and
-//! the macros `exists`, `all`, `exists_one`. There is not: maps and messages, bytes, timestamps, regular expressions, joining texts
-//! and lists, `map` and `filter`. What there is means what it means in CEL, but that numbers of both kinds may be mixed.
+//! Supported: `payload`, `event.id`, `event.type`; fields and indices; lists in brackets; numbers, texts, `true`,
+//! `false`, `null`; `&&` `||` `!` `?:` `==` `!=` `<` `<=` `>` `>=` `in` `+` `-` `*` `/` `%`; `has(…)`, `size(…)`,
+//! `startsWith`, `endsWith`, `contains`; and the macros `exists`, `all`, `exists_one`. Missing: maps and messages,
+//! bytes, timestamps, regular expressions, joining texts and lists, `map` and `filter`. The meaning is that of CEL,
+//! except that numbers of both kinds may be mixed.
 //!
-//! The libraries for the whole language have no budget for steps and memory, and the parser of the one for this language takes more
-//! than two gigabytes for some texts of 125 bytes (cel-rust, issue 306).
+//! The libraries for the whole language have no budget for steps and memory, and the parser of the one for this
+//! language takes more than two gigabytes for some texts of 125 bytes (cel-rust, issue 306).
 
 mod eval;
 mod parse;
@@ -26,35 +27,35 @@ use parse::Node;
 /// Bytes of a condition.
 const MAX_CONDITION_BYTES: usize = 2048;
 
-/// A condition that was read.
+/// A parsed condition.
 #[derive(Clone, Debug)]
 pub struct Condition(Node);
 
-/// Why a text is no condition.
+/// Why a text is not a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it cannot be read at character {at}: {why}")]
 pub struct InvalidCondition {
-    /// Counted from 1.
+    /// The position, counted from 1.
     at: usize,
     why: String,
 }
 
-/// Why a condition has no answer for an event.
+/// Why a condition has no result for an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
-    /// A field that is not there.
+    /// A field is missing.
     #[error("there is no {0:?}; ask with has(…) first")]
     NoField(String),
-    /// An index that is not there.
+    /// An index is out of range.
     #[error("there is no such index")]
     NoIndex,
-    /// An operation that values of these kinds do not have.
+    /// The values' kinds do not have this operation.
     #[error("{0} cannot be done with these values")]
     NoSuch(&'static str),
     /// A number that is too large, or a division by zero.
     #[error("a number is out of range")]
     Range,
-    /// The whole is neither true nor false.
+    /// The result is neither true nor false.
     #[error("the condition is neither true nor false")]
     NoBoolean,
     /// It took too many steps.
@@ -63,7 +64,7 @@ pub enum EvalError {
 }
 
 impl Condition {
-    /// Reads a condition.
+    /// Parses a condition.
     ///
     /// # Errors
     /// See [`InvalidCondition`].

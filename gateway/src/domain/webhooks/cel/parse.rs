@@ -1,4 +1,4 @@
-//! From words to an expression. Its size and depth are bounded, and with them the stack that reading, evaluating and
+//! Parses tokens to an expression. Its size and depth are bounded, and with them the stack that parsing, evaluating and
 //! dropping it take.
 
 use super::InvalidCondition;
@@ -65,7 +65,7 @@ pub(super) enum ComprehensionMacro {
     ExistsOne,
 }
 
-/// Operators, loosest first. Those of the third level do not chain in a way that anybody means, as in CEL they do.
+/// Operators, loosest first. Those of the third level do not chain, as their chain in CEL has no useful meaning.
 const PRECEDENCE_LEVELS: [&[(&str, BinaryOperator)]; 5] = [
     &[("||", BinaryOperator::Or)],
     &[("&&", BinaryOperator::And)],
@@ -82,7 +82,7 @@ const PRECEDENCE_LEVELS: [&[(&str, BinaryOperator)]; 5] = [
     &[("*", BinaryOperator::Times), ("/", BinaryOperator::By), ("%", BinaryOperator::Rest)],
 ];
 
-/// The expression that the tokens are.
+/// Parses the tokens of an expression.
 pub(super) fn parse(tokens: Vec<Token>) -> Result<Node, InvalidCondition> {
     let mut parser = Parser { tokens, next: 0, nodes: 0, depth: 0, macros: 0, names: Vec::new() };
     let node = parser.choice()?;
@@ -98,7 +98,7 @@ struct Parser {
     nodes: usize,
     depth: usize,
     macros: usize,
-    /// What macros name their elements.
+    /// The names of the macros' elements.
     names: Vec<String>,
 }
 
@@ -106,7 +106,7 @@ type ParseResult = Result<Node, InvalidCondition>;
 
 impl Parser {
     fn peek(&self) -> &TokenKind {
-        // There is an end behind the last, and nobody steps over it.
+        // The last token is an end, which is never consumed.
         &self.tokens[self.next].kind
     }
 

@@ -1,4 +1,4 @@
-//! What conditions mean, and what they cannot cost.
+//! Tests of conditions: their meaning, and the limits of their cost.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
-//! Words, numbers and signs of an expression.
+//! Splits an expression into tokens: words, numbers and signs.
 
 use super::InvalidCondition;
 
-/// A part of the text, and where it begins.
+/// A token, and where it begins in the text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Token {
     pub(super) at: usize,
@@ -24,7 +24,7 @@ const OPERATOR_SIGNS: [&str; 22] = [
     "&&", "||", "==", "!=", "<=", ">=", "<", ">", "!", "+", "-", "*", "/", "%", "(", ")", "[", "]", ",", ".", "?", ":",
 ];
 
-/// The tokens of a text, with an end behind them.
+/// The tokens of a text, with an end after them.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token>, InvalidCondition> {
     let (mut tokens, mut rest) = (Vec::new(), text);
     loop {
@@ -93,7 +93,7 @@ fn number(text: &str) -> Result<(TokenKind, &str), &'static str> {
     Ok((kind.ok_or(NUMBER_ERROR)?, rest))
 }
 
-/// What stands before the closing quote.
+/// The text before the closing quote.
 fn quoted(text: &str, quote: char) -> Result<(TokenKind, &str), &'static str> {
     const ESCAPE_ERROR: &str = "what follows a backslash is not known";
     let (mut said, mut rest) = (String::new(), text.chars());

@@ -1,4 +1,4 @@
-//! Values while a condition is evaluated: borrowed from the event, so that none is copied.
+//! Values during an evaluation: borrowed from the event, so that they are never copied.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ pub(super) enum Value<'a> {
     /// A list in the expression. Shared, because a name for it may stand in it again and again.
     List(Rc<[Value<'a>]>),
     Object(&'a serde_json::Map<String, Json>),
-    /// What is known of the event beside its payload.
+    /// The event's own fields, beside its payload.
     Event,
 }
 
@@ -39,18 +39,21 @@ impl<'a> From<&'a Json> for Value<'a> {
     }
 }
 
-/// Steps that may still be taken.
+/// Steps that are left.
 pub(super) struct Fuel(pub(super) u32);
 
 impl Fuel {
     /// Takes so many steps.
+    ///
+    /// # Errors
+    /// Too few steps are left.
     pub(super) fn burn(&mut self, steps: usize) -> Result<(), EvalError> {
         let steps = u32::try_from(steps).unwrap_or(u32::MAX);
         self.0 = self.0.checked_sub(steps).ok_or(EvalError::TooMuch)?;
         Ok(())
     }
 
-    /// Reads so many bytes.
+    /// Takes the steps for reading so many bytes.
     pub(super) fn read(&mut self, bytes: usize) -> Result<(), EvalError> {
         self.burn(1 + bytes / 64)
     }
@@ -109,7 +112,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// The elements of a list, paid for.
+    /// The elements of a list, with their steps taken.
     pub(super) fn counted(&self, fuel: &mut Fuel) -> Result<Vec<Value<'a>>, EvalError> {
         let length = match self {
             Self::Array(values) => values.len(),
@@ -124,7 +127,7 @@ impl<'a> Value<'a> {
         matches!(self, Self::Int(_) | Self::Double(_))
     }
 
-    /// Which of two comes first; none where a number is not one.
+    /// The order of two values; `None` where a number is NaN.
     pub(super) fn order(&self, other: &Self, fuel: &mut Fuel) -> Result<Option<Ordering>, EvalError> {
         Ok(match (self, other) {
             (Self::Bool(one), Self::Bool(other)) => Some(one.cmp(other)),
@@ -141,7 +144,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Exact, also where a double has no room for all digits.
+/// Exact, also where a double cannot hold all digits.
 fn mixed(whole: i64, other: f64) -> Option<Ordering> {
     const INT_UPPER_BOUND: f64 = 9_223_372_036_854_775_808.0;
     if other.is_nan() {

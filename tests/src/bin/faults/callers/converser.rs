@@ -1,4 +1,5 @@
-//! Several callers in one conversation: they look, speak, stop and reset, each in the belief it has.
+//! Several callers in one conversation: each reads, sends messages, stops and resets, by what it believes of the
+//! conversation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +11,14 @@ use tokio::time::sleep;
 use super::{ApiReply, ApiRequest, Caller, CallerContext, submitter};
 use crate::history::{AnswerContent, CallAction};
 
-/// Talks in the conversation with this key while the business is open.
+/// Works in the conversation with this key while the pass is open.
 pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize, conversation_key: String) {
     let mut caller = business.caller(&name);
     let Some(conversation) = open(&mut caller, desk, &conversation_key).await else { return };
     let mut generation = 1;
     while business.is_open() {
         let heard = match caller.dice.below(10) {
-            // As one does who does not know whether it is there.
+            // As a caller does that does not know whether the conversation exists.
             0 => open(&mut caller, desk, &conversation_key).await.map(|_| AnswerContent::Nothing),
             1..=2 => look(&mut caller, desk, &conversation).await,
             3 => reset(&mut caller, desk, &conversation, generation).await,
@@ -56,7 +57,7 @@ pub(crate) async fn open(caller: &mut Caller, desk: usize, conversation_key: &st
     }
 }
 
-/// A look at a conversation.
+/// A read of a conversation.
 pub(crate) fn looks(desk: usize, conversation: &str) -> ApiRequest {
     ApiRequest {
         name: "look",
@@ -88,7 +89,7 @@ pub(crate) fn resets(caller: &Caller, desk: usize, conversation: &str, generatio
     }
 }
 
-/// Resets the conversation, and waits until that is completed.
+/// Resets the conversation, and waits until the reset is completed.
 async fn reset(caller: &mut Caller, desk: usize, conversation: &str, generation: u64) -> Option<AnswerContent> {
     let request = resets(caller, desk, conversation, generation);
     match caller.retry(&request).await?.seen {
@@ -99,7 +100,7 @@ async fn reset(caller: &mut Caller, desk: usize, conversation: &str, generation:
     }
 }
 
-/// Says something, and waits for the answer, or stops it.
+/// Sends a message, and waits for the answer or stops it.
 async fn say(caller: &mut Caller, desk: usize, conversation: &str, generation: u64) -> Option<AnswerContent> {
     let job = caller.business.fresh_job();
     let plan = if caller.dice.percent(25) { "write" } else { "say" };

@@ -1,4 +1,4 @@
-//! A caller that is cut off after so many bytes of its request, or of the answer, and comes again with the same key.
+//! A caller that is cut off after some bytes of its request or of the answer, and repeats with the same key.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::time::timeout;
 use super::{ApiReply, Caller, SUBJECT, submission};
 use crate::testbed::REPLICA_COUNT;
 
-/// How long an answer is waited for.
+/// How long it waits for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Submits a job over a line that is cut after `target` bytes, and again over a good one. Says what was cut.
+/// Submits a job over a connection that is cut after `target` bytes, and again over a good one. Returns what was cut.
 pub(crate) async fn submit(caller: &mut Caller, desk: usize, in_answer: bool, target: u64) -> anyhow::Result<String> {
     let job = caller.business.fresh_job();
     let text = format!("job={job} plan=write delay=0");
@@ -39,10 +39,10 @@ pub(crate) async fn submit(caller: &mut Caller, desk: usize, in_answer: bool, ta
         line.write_all(&bytes.as_bytes()[..sent]).await?;
         format!("after byte {sent} of {} of the request", bytes.len())
     };
-    // Closed without lingering, it is reset.
+    // Closing without lingering resets the connection.
     rustix::net::sockopt::set_socket_linger(&line, Some(Duration::ZERO))?;
     drop(line);
-    // Its end is waited for with that of all others.
+    // The run's end is awaited with all others.
     let again = caller.retry(&request).await;
     anyhow::ensure!(again.as_ref().and_then(ApiReply::run_id).is_some(), "the same key was not accepted afterwards");
     Ok(said)

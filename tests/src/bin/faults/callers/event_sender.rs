@@ -1,4 +1,4 @@
-//! Another system that sends signed events: some twice, and some that are forged or stale.
+//! Another system that sends signed events: some twice, some forged, some stale.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,7 @@ use super::{ApiReply, ApiRequest, Caller, CallerContext, submitter};
 use crate::history::CallAction;
 use crate::testbed::REPLICA_COUNT;
 
-/// Sends while the business is open, one event after the other.
+/// Sends one event after the other while the pass is open.
 pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize) {
     let mut caller = business.caller(&name);
     while business.is_open() {
@@ -33,14 +33,14 @@ pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize
         let Some(run_id) = caller.retry(&request).await.as_ref().and_then(ApiReply::run_id) else { continue };
         submitter::ends(&mut caller.fork("wait"), desk, &run_id, false).await;
         if caller.dice.percent(20) {
-            // Long after: signed anew, the same event.
+            // A late repetition: the same event with a new signature.
             caller.retry(&event(&caller, desk, &job, &text, None)).await;
         }
         sleep(Duration::from_millis(caller.dice.within(20, 300))).await;
     }
 }
 
-/// An event that becomes a job. One that must not count is signed too long ago, or by somebody else.
+/// An event that becomes a job. With `stale`, it must not count: it was signed too long ago, or with another secret.
 pub(crate) fn event(caller: &Caller, desk: usize, job: &str, text: &str, stale: Option<bool>) -> ApiRequest {
     let service = caller.service(desk);
     let body = json!({ "type": "order.placed", "text": text });

@@ -1,4 +1,4 @@
-//! Follows a run by its stream, and goes on behind the last event whenever the line breaks.
+//! Follows a run by its stream, and continues behind the last event when the connection breaks.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::history::{FollowRecord, HistoryRecord, StoredEvent, StreamConnection}
 use crate::testbed::REPLICA_COUNT;
 use crate::testbed::leak_scan::LeakSource;
 
-/// A comment comes every 15 seconds, so a longer silence is a broken line.
+/// A comment comes every 15 seconds, so a longer silence is a broken connection.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Follows a run to its end, which is an operation.
+/// Follows a run to its end, as one operation.
 pub(crate) async fn follow(caller: &mut Caller, desk: usize, run_id: &str) {
     let operation = caller.next_operation();
     let begun = caller.business.scene.clock.now();
@@ -42,14 +42,14 @@ pub(crate) async fn follow(caller: &mut Caller, desk: usize, run_id: &str) {
     caller.business.histories.note(&caller.name, HistoryRecord::Followed(followed));
 }
 
-/// One connection, until the gateway closes it; whatever broke it is an error. Some are left by the caller itself.
+/// One connection, until the gateway closes it; a break is an error. The caller leaves some connections itself.
 async fn once(caller: &mut Caller, desk: usize, run_id: &str, connection: &mut StreamConnection) -> anyhow::Result<()> {
     let leaves_behind = caller.dice.percent(20).then(|| caller.dice.below(3) + 1);
     let address = caller.business.scene.address(caller.dice.below(REPLICA_COUNT));
     let url = format!("http://{address}/api/v1/runs/{run_id}/events");
     let request = caller.business.http.get(url).bearer_auth(&caller.service(desk).key);
     let request = request.header("X-Gateway-Subject", SUBJECT).header("Accept", "text/event-stream");
-    // A stream has no end that could be waited for.
+    // A stream has no known end, so it gets no total timeout.
     let request = request.header("Last-Event-ID", connection.after.to_string()).timeout(SILENCE_TIMEOUT * 30);
     let mut response = timeout(SILENCE_TIMEOUT, request.send()).await??.error_for_status()?;
     let mut text = String::new();
@@ -68,7 +68,7 @@ async fn once(caller: &mut Caller, desk: usize, run_id: &str, connection: &mut S
     Ok(())
 }
 
-/// The stored event of a block, if it is one.
+/// The stored event of a block, if it has one.
 fn stored(block: &str) -> Option<StoredEvent> {
     let line = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     let id: u64 = line("id")?.parse().ok()?;

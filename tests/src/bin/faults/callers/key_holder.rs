@@ -9,10 +9,10 @@ use super::{ApiRequest, Caller, SUBJECT};
 use crate::history::CallAction;
 use crate::testbed::REPLICA_COUNT;
 
-/// Between two of its requests.
+/// The pause between two of its requests.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(40);
 
-/// Who asks, and with what.
+/// A caller with its key.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyHolder {
     pub(crate) name: String,
@@ -24,7 +24,7 @@ impl KeyHolder {
         vec![("Authorization", format!("Bearer {}", self.key)), ("X-Gateway-Subject", SUBJECT.to_owned())]
     }
 
-    /// Asks for its newest run at every gateway. Returns how many gave an answer to that.
+    /// Reads its newest run at every gateway. Returns how many answered successfully.
     pub(crate) async fn ask_all(&self, caller: &mut Caller) -> usize {
         let request = ApiRequest {
             name: "guest",

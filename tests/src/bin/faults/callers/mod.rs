@@ -1,4 +1,4 @@
-//! The callers: each a business system with choices of its own, that repeats what failed and writes down all of it.
+//! The callers: each is a business system with its own choices, repeats what failed, and records all calls.
 
 pub(crate) mod converser;
 pub(crate) mod cut_off;
@@ -31,27 +31,27 @@ use crate::testbed::{REPLICA_COUNT, Testbed};
 
 /// How long one operation is repeated.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long one try may take: longer than any wait that is asked for.
+/// The timeout of one request: longer than any wait in a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(12);
-/// How long a connection is kept that nobody uses: shorter than the pause before it is looked how many are open.
+/// How long an unused connection is kept: shorter than the pause before open connections are counted.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a read waits for a change, in seconds.
 pub(crate) const READ_WAIT_SECONDS: u32 = 5;
-/// On whose behalf all of it is asked.
+/// The subject of all requests.
 pub(crate) const SUBJECT: &str = "customer-1";
 
-/// How far the pass is.
+/// The stage of the pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PassStage {
-    /// New operations are begun.
+    /// New operations begin.
     Open,
-    /// What was begun is brought to its end.
+    /// Open operations are completed.
     Closing,
-    /// Whatever is not done now is given up.
+    /// Open operations are given up.
     Closed,
 }
 
-/// What all callers share.
+/// The state that all callers share.
 pub(crate) struct CallerContext {
     pub(crate) scene: Arc<Testbed>,
     pub(crate) seed: u64,
@@ -68,22 +68,22 @@ impl CallerContext {
         Self { scene, seed, histories, stage, http, jobs: AtomicU64::new(1) }
     }
 
-    /// Whether new operations are begun.
+    /// Whether new operations may begin.
     pub(crate) fn is_open(&self) -> bool {
         *self.stage.borrow() == PassStage::Open
     }
 
-    /// Whether everything is to be given up.
+    /// Whether open operations are given up.
     pub(crate) fn is_closed(&self) -> bool {
         *self.stage.borrow() == PassStage::Closed
     }
 
-    /// The name of a job that nobody has used before.
+    /// A new job name.
     pub(crate) fn fresh_job(&self) -> String {
         format!("job-{}", self.jobs.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A caller with choices and a history of its own.
+    /// A caller with its own choices and history.
     pub(crate) fn caller(self: &Arc<Self>, name: &str) -> Caller {
         let dice = SeededRandom::of(self.seed, name);
         Caller { name: name.to_owned(), dice, operations: 0, business: self.clone() }
@@ -98,7 +98,7 @@ pub(crate) struct Caller {
     pub(crate) business: Arc<CallerContext>,
 }
 
-/// A request that may be made several times.
+/// A request that may be repeated.
 #[derive(Clone)]
 pub(crate) struct ApiRequest {
     pub(crate) name: &'static str,
@@ -108,11 +108,11 @@ pub(crate) struct ApiRequest {
     pub(crate) path: String,
     pub(crate) key: Option<String>,
     pub(crate) body: Option<Value>,
-    /// What signs it, where no application key does.
+    /// The signature headers, instead of an application key.
     pub(crate) signed: Option<Vec<(&'static str, String)>>,
 }
 
-/// A whole answer.
+/// A complete answer.
 pub(crate) struct ApiReply {
     pub(crate) status: u16,
     pub(crate) body: Value,
@@ -134,11 +134,11 @@ impl ApiReply {
 }
 
 impl Caller {
-    /// A caller who goes on beside this one.
+    /// A second caller that works at the same time as this one.
     pub(crate) fn fork(&mut self, what: &str) -> Caller {
         self.operations += 1;
         let dice = SeededRandom::of(self.dice.any(), what);
-        // It writes into a history with its like, and its operations are told apart by what they are about.
+        // Both write into one history; their operations differ by what they concern.
         Caller { name: format!("{}-{what}", self.name), dice, operations: self.operations << 20, ..self.with_same() }
     }
 
@@ -146,7 +146,7 @@ impl Caller {
         Caller { name: String::new(), dice: self.dice.clone(), operations: 0, business: self.business.clone() }
     }
 
-    /// The service of a desk.
+    /// The service of a desktop.
     pub(crate) fn service(&self, desk: usize) -> &ServiceAccess {
         self.business.scene.desks[desk].service()
     }
@@ -155,7 +155,7 @@ impl Caller {
         let url = format!("http://{}/api/v1{}", self.business.scene.address(replica), request.path);
         let service = self.service(request.desk);
         let mut built = self.business.http.request(request.method.clone(), url);
-        // Without it, events would come as a stream.
+        // Without this header, events would come as a stream.
         built = built.header("Accept", "application/json");
         built = match &request.signed {
             None => built.bearer_auth(&service.key).header("X-Gateway-Subject", SUBJECT),
@@ -170,7 +170,7 @@ impl Caller {
         }
     }
 
-    /// Asks one replica once, and writes it down. None when no whole answer came.
+    /// Sends a request to one replica once, and records it. `None` if no complete answer arrived.
     pub(crate) async fn ask(&self, operation: u64, request: &ApiRequest, replica: usize) -> Option<ApiReply> {
         let clock = self.business.scene.clock;
         let begun = clock.now();
@@ -214,26 +214,26 @@ impl Caller {
         self.operations
     }
 
-    /// Asks until there is an answer that repeating would not change, each time at some replica, and writes down what
-    /// came of it. None if there was none.
+    /// Repeats a request, each time at some replica, until the answer is final, and records the result. `None` if there
+    /// was no such answer.
     pub(crate) async fn retry(&mut self, request: &ApiRequest) -> Option<ApiReply> {
         let operation = self.next_operation();
         let clock = self.business.scene.clock;
         let (begun, deadline, mut tries) = (clock.now(), Instant::now() + OPERATION_TIMEOUT, 0);
         let mut replica = self.dice.below(REPLICA_COUNT);
         let reply = loop {
-            // As what stands before them does: another one after one that did not answer.
+            // Like a load balancer, it takes another replica after one that did not answer.
             replica = (replica + 1 + self.dice.below(REPLICA_COUNT - 1)) % REPLICA_COUNT;
             tries += 1;
             let reply = self.ask(operation, request, replica).await;
             match reply {
                 Some(reply) if reply.status != 429 && reply.status < 500 => break Some(reply),
                 _ if Instant::now() > deadline || self.business.is_closed() => break None,
-                // A backend that repeats does not do it without a pause.
+                // A backend pauses before it repeats.
                 _ => sleep(Duration::from_millis(self.dice.within(30, 250))).await,
             }
         };
-        // A refusal that names the state of things is an answer, and what is forged is to be refused.
+        // A refusal that names the state is a final answer, and forged requests must be refused.
         let wanted = if matches!(request.asked, CallAction::Event { forged: true, .. }) { 401 } else { 409 };
         let succeeded = reply.as_ref().is_some_and(|reply| reply.is_good() || reply.status == wanted);
         let run_id = reply.as_ref().and_then(ApiReply::run_id);
@@ -241,7 +241,7 @@ impl Caller {
         reply
     }
 
-    /// Writes down what came of an operation.
+    /// Records the result of an operation.
     pub(crate) fn done(
         &self,
         name: &str,
@@ -257,13 +257,13 @@ impl Caller {
         self.business.histories.note(&self.name, HistoryRecord::Done(done));
     }
 
-    /// Reads a run once, at some replica; with `wait`, when something changed.
+    /// Reads a run once at some replica; with `wait`, waits until something changed.
     pub(crate) async fn read(&mut self, operation: u64, desk: usize, run_id: &str, wait: u32) -> Option<ApiReply> {
         let replica = self.dice.below(REPLICA_COUNT);
         self.ask(operation, &read(desk, run_id, wait), replica).await
     }
 
-    /// Asks for a run's stop.
+    /// Requests a run's stop.
     pub(crate) async fn stop(&mut self, desk: usize, run_id: &str) -> Option<ApiReply> {
         let request = ApiRequest {
             name: "stop",
@@ -278,7 +278,7 @@ impl Caller {
         self.retry(&request).await
     }
 
-    /// Waits until an operation is completed or failed, which is an operation itself.
+    /// Waits until an operation is completed or failed, as an operation of its own.
     pub(crate) async fn completed(&mut self, desk: usize, operation_id: &str) -> Option<ApiReply> {
         let number = self.next_operation();
         let clock = self.business.scene.clock;
@@ -323,12 +323,12 @@ pub(crate) fn read(desk: usize, run_id: &str, wait: u32) -> ApiRequest {
     }
 }
 
-/// A submission of a job to the service of a desk.
+/// A submission of a job to the service of a desktop.
 pub(crate) fn submission(caller: &Caller, desk: usize, job: &str, text: &str, changed: bool) -> ApiRequest {
     submission_to(&caller.service(desk).endpoint_id, desk, job, text, changed)
 }
 
-/// A submission of a job to an endpoint of a desk.
+/// A submission of a job to an endpoint.
 fn submission_to(endpoint_id: &str, desk: usize, job: &str, text: &str, changed: bool) -> ApiRequest {
     ApiRequest {
         name: "submit",
@@ -342,7 +342,7 @@ fn submission_to(endpoint_id: &str, desk: usize, job: &str, text: &str, changed:
     }
 }
 
-/// What an answer says of things that can be judged.
+/// The parts of an answer that can be judged.
 fn see(asked: &CallAction, status: u16, body: &Value) -> AnswerContent {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if let (CallAction::Say { conversation, .. } | CallAction::Reset { conversation, .. }, Some(generation)) =

@@ -1,4 +1,4 @@
-//! The owner of a device, who decides of every run and every request that waits for that.
+//! The owner of a device, who decides every run and request that waits for a decision.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::{CallerContext, PassStage};
 use crate::history::{DecisionRecord, DecisionTopic, HistoryRecord};
 use crate::seed::SeededRandom;
 
-/// How often the owner looks.
+/// How often the owner looks for open decisions.
 const DECISION_INTERVAL: Duration = Duration::from_millis(1500);
 
 /// Decides until the pass is closed.

@@ -1,5 +1,4 @@
-//! Looks where nothing is to be seen: asks for what is another subject's or another application's, and has a model read beside
-//! its folder.
+//! Probes isolation: requests resources of another subject or application, and has a model read beside its folder.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::testbed::REPLICA_COUNT;
 /// Another subject of the same application.
 const OTHER_SUBJECT: &str = "customer-2";
 
-/// What is somebody's.
+/// The resources of another subject.
 struct ProbeTarget {
     desk: usize,
     job: String,
@@ -24,17 +23,17 @@ struct ProbeTarget {
     operation_id: Option<String>,
 }
 
-/// A question about it.
+/// A request for one of them.
 struct ProbeRequest {
     method: Method,
-    /// Before and behind the identifier.
+    /// The path before and behind the identifier.
     path: (String, &'static str),
-    /// None for a list.
+    /// Absent for a list.
     id: Option<String>,
     body: Option<Value>,
 }
 
-/// Has jobs of its own, and asks for them as somebody else, while the business is open.
+/// Submits its own jobs, and requests them under other identities, while the pass is open.
 pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize) {
     let mut caller = business.caller(&name);
     let Some(conversation) = converser::open(&mut caller, desk, "nobody else's").await else { return };
@@ -59,7 +58,7 @@ pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize
     }
 }
 
-/// Asks everything once as another subject, and once as another application.
+/// Sends each request once as another subject, and once as another application.
 async fn probe(caller: &mut Caller, theirs: &ProbeTarget) {
     let service = caller.service(theirs.desk).clone();
     for (by, key, subject) in
@@ -130,7 +129,7 @@ fn path(question: &ProbeRequest, id: Option<&str>) -> String {
     format!("{before}{}{behind}", id.unwrap_or_default())
 }
 
-/// Asks once. None when no whole answer came, or the gateway has no time for it.
+/// Sends a request once. `None` if no complete answer arrived, or the gateway was too busy.
 async fn ask(
     caller: &Caller,
     replica: usize,
@@ -156,7 +155,7 @@ fn code(body: &str) -> String {
     body["code"].as_str().unwrap_or_default().to_owned()
 }
 
-/// What of theirs an answer names that the question did not.
+/// The target's values that an answer shows and the request did not name.
 fn shows(theirs: &ProbeTarget, question: &ProbeRequest, body: &str) -> Vec<String> {
     let asked = path(question, question.id.as_deref());
     let names = [Some(&theirs.run_id), Some(&theirs.conversation), Some(&theirs.job), theirs.operation_id.as_ref()];
@@ -165,7 +164,7 @@ fn shows(theirs: &ProbeTarget, question: &ProbeRequest, body: &str) -> Vec<Strin
     names.cloned().collect()
 }
 
-/// An identifier of the same kind that nobody has.
+/// An unused identifier of the same kind.
 fn nobodys(id: &str) -> String {
     let last = if id.ends_with('0') { '1' } else { '0' };
     let kept: String = id.chars().take(id.chars().count() - 1).collect();

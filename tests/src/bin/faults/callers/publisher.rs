@@ -1,4 +1,4 @@
-//! The owner of a device, who publishes the service anew again and again, each time with instructions that name the release.
+//! The owner of a device, who publishes the service again and again, each time with instructions that name the release.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::{CallerContext, PassStage};
 use crate::history::{HistoryRecord, PublicationRecord};
 use crate::seed::SeededRandom;
 
-/// Publishes until nothing new is begun.
+/// Publishes until no new operations may begin.
 pub(crate) async fn work(business: Arc<CallerContext>, desk: usize) {
     let name = format!("publisher-{desk}");
     let mut dice = SeededRandom::of(business.seed, &name);
@@ -35,7 +35,7 @@ pub(crate) async fn work(business: Arc<CallerContext>, desk: usize) {
             }
             version = ["/version", "/published/version"].iter().find_map(|path| said.value.pointer(path)?.as_u64());
         }
-        // One of which nobody knows whether it was published is not judged.
+        // A publication with an unknown result is not judged.
         if let Some(version) = version {
             business.histories.note(&name, HistoryRecord::Published(PublicationRecord { desk, version, release }));
         }

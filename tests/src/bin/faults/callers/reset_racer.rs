@@ -1,5 +1,5 @@
-//! Resets a conversation in which nobody speaks from every gateway at once, each time in the generation that it is in. One of them
-//! wins, or all of them ask for the same.
+//! Resets a conversation without messages from every gateway at once, each time in its present generation. One reset
+//! wins, or all get the same operation.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{ApiReply, ApiRequest, Caller, CallerContext, converser};
 use crate::history::AnswerContent;
 use crate::testbed::REPLICA_COUNT;
 
-/// Races while the business is open.
+/// Races while the pass is open.
 pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize) {
     let mut caller = business.caller(&name);
     let Some(conversation) = converser::open(&mut caller, desk, "a race").await else { return };
@@ -25,7 +25,7 @@ pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize
     }
 }
 
-/// Waits until everything that was begun by it is completed.
+/// Runs one race, and waits until its resets are completed.
 async fn race(caller: &mut Caller, desk: usize, conversation: &str, generation: u64) {
     let operation = caller.next_operation();
     let requests: [ApiRequest; REPLICA_COUNT] =

@@ -1,5 +1,5 @@
-//! Holds the device made by hand, which says the end of a run twice: first where it has no right to any more, in an attempt or
-//! in a session that is over, and then where it has.
+//! Runs the raw device, which reports the end of a run twice: first in an attempt or session that is over, and then in
+//! the present one.
 
 use std::sync::Arc;
 
@@ -14,21 +14,21 @@ use crate::history::{HistoryRecord, StaleFinishRecord};
 use crate::testbed::REPLICA_COUNT;
 use crate::testbed::raw_device::awaited;
 
-/// Its history.
+/// The name of its history.
 const HISTORY_NAME: &str = "stray";
-/// What it says where it has no right to, and where it has.
+/// The results it reports: in the outdated scope, and in the present one.
 const STALE_TEXT: &str = "said too late";
 const CURRENT_TEXT: &str = "said in time";
 
-/// What is over.
+/// The scope that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StaleScope {
     Attempt,
     Session,
 }
 
-/// Does so once at each pair of gateways, for an attempt and for a session. Only while nothing is broken: whatever it cannot do
-/// then, it says.
+/// Does this once at each pair of gateways, for an attempt and for a session. It runs only while no fault is active,
+/// and reports anything that it cannot do.
 pub(crate) async fn work(business: &Arc<CallerContext>) {
     for replica in 0..REPLICA_COUNT {
         for over in [StaleScope::Attempt, StaleScope::Session] {
@@ -82,7 +82,7 @@ async fn once(business: &Arc<CallerContext>, replica: usize, over: StaleScope) -
     })
 }
 
-/// Takes a run, which is the only one there is. Returns its attempt.
+/// Takes the only run. Returns its attempt.
 async fn begin(line: &mut RawConnection, run_id: RunId) -> Option<u32> {
     line.send(&DeviceFrame::Ready { slots: 1, full: Vec::new() }).await;
     let attempt = offered(line, run_id).await?;
@@ -108,7 +108,7 @@ fn finish(run_id: RunId, attempt: u32, text: &str) -> DeviceFrame {
 /// Waits until it is acknowledged, or revoked.
 async fn answered(line: &mut RawConnection, run_id: RunId, attempt: u32) {
     let answers = |frame| match frame {
-        // What a session resumes from is acknowledged, too.
+        // The event from which a session resumes is acknowledged too.
         GatewayFrame::Ack { through: 0, .. } => None,
         GatewayFrame::Ack { run_id: of, attempt: at, .. } | GatewayFrame::Revoke { run_id: of, attempt: at, .. } => {
             (of == run_id && at == attempt).then_some(())

@@ -1,4 +1,5 @@
-//! Submits jobs under keys, some at every gateway at once, some again with another body; follows, waits for or stops what it got.
+//! Submits jobs under keys, some at every gateway at once, some again with another body; follows, awaits or stops their
+//! runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use super::{ApiReply, Caller, CallerContext, READ_WAIT_SECONDS, follower, submis
 use crate::history::AnswerContent;
 use crate::testbed::{CALLER_INPUT, REPLICA_COUNT};
 
-/// Runs of one submitter that are under way at once.
+/// The most unfinished runs of one submitter.
 const MAX_RUNS_IN_FLIGHT: usize = 6;
 
-/// Submits while the business is open, and returns when everything it began is over.
+/// Submits while the pass is open, and returns when all its operations are over.
 pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize) {
     let mut caller = business.caller(&name);
     let room = Arc::new(Semaphore::new(MAX_RUNS_IN_FLIGHT));
@@ -53,7 +54,7 @@ pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize
     }
 }
 
-/// What a job is to do.
+/// The text that says what a job does.
 pub(crate) fn text(caller: &mut Caller, job: &str) -> String {
     let plan = match caller.dice.below(10) {
         0..=4 => "say",
@@ -69,7 +70,7 @@ pub(crate) fn text(caller: &mut Caller, job: &str) -> String {
 async fn submit(caller: &mut Caller, desk: usize, job: &str, text: &str) -> Option<String> {
     let request = submission(caller, desk, job, text, false);
     if caller.dice.percent(15) {
-        // All at once under one key, as a backend does whose own callers are impatient.
+        // All at once under one key, like a backend with impatient callers of its own.
         let operation = caller.next_operation();
         join_all((0..REPLICA_COUNT).map(|replica| caller.ask(operation, &request, replica))).await;
     }
@@ -81,7 +82,7 @@ async fn submit(caller: &mut Caller, desk: usize, job: &str, text: &str) -> Opti
     run_id
 }
 
-/// Waits for the end of a run, which is an operation itself. A stopped one may end as it likes.
+/// Waits for the end of a run, as an operation of its own. A stopped run may end in any state.
 pub(crate) async fn ends(caller: &mut Caller, desk: usize, run_id: &str, is_stopped: bool) {
     let operation = caller.next_operation();
     let (begun, mut tries) = (caller.business.scene.clock.now(), 0);
@@ -99,9 +100,9 @@ pub(crate) async fn ends(caller: &mut Caller, desk: usize, run_id: &str, is_stop
     caller.done("run", operation, begun, tries, succeeded, Some(run_id.to_owned()));
 }
 
-/// Stops a run after a moment, and waits until that is completed.
+/// Stops a run after a moment, and waits until the stop is completed.
 pub(crate) async fn stop(caller: &mut Caller, desk: usize, run_id: &str) {
-    // Some before it begins, and some while it works.
+    // Some before the run begins, some while it works.
     let most = if caller.dice.percent(40) { 600 } else { 7000 };
     sleep(Duration::from_millis(caller.dice.within(0, most))).await;
     let asked = caller.stop(desk, run_id).await;

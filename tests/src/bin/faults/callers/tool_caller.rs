@@ -1,4 +1,4 @@
-//! Has things noted in the book, one after the other, by the service whose tool is elsewhere.
+//! Adds notes one after the other through the service whose tool is on another server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::{ApiReply, CallerContext, submission_to, submitter};
 use crate::testbed::CALLER_INPUT;
 
-/// Submits while the business is open, and waits for the end of each.
+/// Submits while the pass is open, and waits for the end of each run.
 pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize) {
     let mut caller = business.caller(&name);
     while business.is_open() {

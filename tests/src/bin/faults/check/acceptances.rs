@@ -1,4 +1,4 @@
-//! I1: every run of an acceptance is readable by its owner from every replica, and stands in its owner's list.
+//! I1: every accepted run is readable by its owner from every replica, and is in its owner's list.
 
 use std::collections::BTreeSet;
 

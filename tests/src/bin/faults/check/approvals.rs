@@ -1,4 +1,4 @@
-//! I15, as far as the owner is a witness: a call that asks its owner runs only if the owner approved it.
+//! I15, as far as the owner is a witness: a call that needs approval runs only if the owner approved it.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
-//! I5: at most one live attempt of a run. Its model is asked by one of them at a time, their number never goes back, each is
-//! executed at most once and in order, what is said by one that is over changes nothing, and what came of a run is what
-//! the last of them came to.
+//! I5: at most one live attempt of a run. Only one attempt asks the model at a time, attempt numbers never go back,
+//! each attempt is executed at most once and in order, a report of an outdated attempt changes nothing, and the run's
+//! outcome is that of its last attempt.
 
 use std::collections::BTreeMap;
 
@@ -30,8 +30,8 @@ pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     violations
 }
 
-/// What devices wrote down when they began to execute. Its order is that of the log: a device's clock may be wrong, and a run
-/// is one device's.
+/// Checks the executions in the devices' logs. The order is that of the log: a device's clock may be wrong, and a run
+/// belongs to one device.
 fn executed(witnesses: &Observations) -> Vec<Violation> {
     let mut begun: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for execution in &witnesses.evidence.executions {
@@ -55,7 +55,7 @@ fn executed(witnesses: &Observations) -> Vec<Violation> {
     violations
 }
 
-/// Pairs of turns that were under way at the same time.
+/// Pairs of turns that overlapped in time.
 pub(super) fn overlaps<'a>(turns: &[&'a ModelTurn]) -> Vec<(&'a ModelTurn, &'a ModelTurn)> {
     let mut sorted = turns.to_vec();
     sorted.sort_by_key(|turn| turn.begun);

@@ -1,5 +1,5 @@
-//! I9: the end of each run reaches the receiver with its answer 2xx, under one identifier and with a valid signature;
-//! what stands as delivered was received, and what comes again does so because an answer may have been lost.
+//! I9: the end of each run reaches the receiver with a 2xx answer, under one identifier and with a valid signature; a
+//! delivery marked as delivered was received, and a repetition has a fault that may have lost the answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::evidence::bare;
 use crate::plan::FaultKind;
 use crate::testbed::fake_receiver::ReceivedCallback;
 
-/// What can lose the outcome of an attempt between the answer and its commit.
+/// The faults that can lose an attempt's outcome between the answer and its commit.
 const OUTCOME_LOSING_FAULTS: [FaultKind; 18] = [
     FaultKind::KillGateway,
     FaultKind::CrashGateway,
@@ -30,7 +30,7 @@ const OUTCOME_LOSING_FAULTS: [FaultKind; 18] = [
     FaultKind::StopAndResumeAll,
     FaultKind::OverlapTwo,
 ];
-/// Around an attempt, microseconds in which its outcome is on its way.
+/// Microseconds around an attempt in which its outcome may be lost.
 const ATTEMPT_MARGIN_US: u64 = 3_000_000;
 
 pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
@@ -72,7 +72,7 @@ fn confirms(receipt: &ReceivedCallback) -> bool {
     receipt.answered.is_some_and(|status| (200..300).contains(&status))
 }
 
-/// A callback that came again although it was confirmed, and nothing can have lost that.
+/// A callback that was repeated after its confirmation, although no fault can have lost that.
 fn again(witnesses: &Observations, event: &str, one: &ReceivedCallback, other: &ReceivedCallback) -> Option<Violation> {
     let is_explained = !confirms(one)
         || one.manner != "Confirms"

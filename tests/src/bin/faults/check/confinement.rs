@@ -1,4 +1,4 @@
-//! No tool reads what lies beside its folder, by whatever path the model asks for it.
+//! Checks that no tool reads beside its folder, by any path that the model uses.
 
 use super::{Observations, Violation};
 

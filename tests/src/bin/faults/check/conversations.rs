@@ -33,7 +33,7 @@ pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     violations
 }
 
-/// Runs that were certainly not finished when another one of their conversation was already accepted.
+/// Runs that were certainly unfinished when another run of their conversation was already accepted.
 fn unfinished(witnesses: &Observations) -> Vec<Violation> {
     let seen = witnesses.seen_of_runs();
     let mut runs: BTreeMap<&str, BTreeMap<&str, (u64, u64)>> = BTreeMap::new();
@@ -42,7 +42,7 @@ fn unfinished(witnesses: &Observations) -> Vec<Violation> {
         else {
             continue;
         };
-        // The first answer is the one that counts; a later one repeats it.
+        // The first answer counts; a later one repeats it.
         let accepted = runs.entry(conversation).or_default().entry(run_id).or_insert((call.begun, call.ended));
         *accepted = (call.begun.min(accepted.0), call.ended.min(accepted.1));
     }

@@ -1,4 +1,4 @@
-//! I19: the database is whole, and no program said that it met what cannot be.
+//! I19: the database is consistent, and no program logged an impossible state.
 
 use super::{Observations, Violation};
 

@@ -1,5 +1,5 @@
-//! I3: a call of a tool takes effect at most once, and a run begins at most once, and once more if one safe restart is
-//! recorded; and once more for each time that the owner let it run again.
+//! I3: a tool call takes effect at most once, and a run begins at most once, plus once for a recorded safe restart,
+//! plus once for each time the owner let it run again.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     let count = |job: &str, counted: &dyn Fn(&str) -> usize| -> usize {
         runs.get(job).into_iter().flatten().map(|run_id| counted(run_id)).sum()
     };
-    // A decision counts if the run's events say it, too.
+    // A decision also counts if only the run's events record it.
     let decisions = |job: &str| {
         let recorded = count(job, &|run_id| witnesses.count_events(run_id, "run.reconciled"));
         recorded.min(count(job, &|run_id| witnesses.count_again(run_id)))
@@ -42,7 +42,7 @@ pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     for (job, times) in first_turns {
         let restarts = count(job, &|run_id| witnesses.count_events(run_id, "run.restarted"));
         let decisions = decisions(job);
-        // A run that begins again by a decision is a restart in its events, too.
+        // A run that begins again by a decision is a restart in its events too.
         let safe = restarts.saturating_sub(decisions).min(1);
         if times.len() > 1 + safe + decisions {
             let text = format!(

@@ -1,4 +1,4 @@
-//! I10: one valid event is one run, however often it comes; one that is forged or stale is none.
+//! I10: one valid event is one run, however often it arrives; a forged or stale one is no run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     for (job, runs) in became.iter().filter(|(_, runs)| runs.len() > 1) {
         violations.push(Violation::of("I10", None, format!("event {job} became {runs:?}")));
     }
-    // The model would be asked about a run of it, whatever was answered.
+    // If such a run existed, the model would be asked about it, whatever the event's answer was.
     for turn in witnesses.turns.iter().filter(|turn| forged.contains(turn.job.as_str())) {
         violations.push(Violation::of("I10", turn.begun, format!("{} was forged, and ran", turn.job)));
     }

@@ -1,4 +1,4 @@
-//! What single faults must show beyond the invariants.
+//! Checks of single faults beyond the invariants.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use crate::testbed::fake_tool_server::NoteCall;
 
 /// Microseconds in which another gateway must have answered.
 const FAILOVER_LIMIT_US: u64 = 1_000_000;
-/// Three heartbeats of a second, and one for a machine with more to do than it can; in milliseconds.
+/// Three heartbeats of a second, plus one for an overloaded machine; in milliseconds.
 const SILENCE_NOTICE_LIMIT_MS: u64 = 4000;
 
-/// Faults of a kind that were shown to have struck.
+/// The proven faults of a kind.
 fn struck(witnesses: &Observations, kind: FaultKind) -> impl Iterator<Item = &InjectedFault> {
     witnesses.strikes.iter().filter(move |strike| strike.kind() == kind && strike.proof.is_ok())
 }
 
-/// F1: within a second another gateway has answered somebody as it should.
+/// F1: another gateway answers a caller correctly within a second.
 pub(super) fn others_serve(witnesses: &Observations) -> Vec<Violation> {
     let silent = struck(witnesses, FaultKind::KillGateway).filter(|strike| {
         let killed = one_of(strike.planned.target, REPLICA_COUNT);
@@ -36,12 +36,12 @@ pub(super) fn others_serve(witnesses: &Observations) -> Vec<Violation> {
         .collect()
 }
 
-/// Milliseconds in which the first of all gateways has to accept something after their start.
+/// Milliseconds after their start in which one of all gateways has to accept a submission.
 const START_LIMIT_MS: u64 = 5000;
-/// Microseconds in which whoever asks is answered while the database says nothing, with half a second for the machine.
+/// Microseconds in which a caller is answered while the database hangs, with half a second for the machine.
 const ANSWER_LIMIT_US: u64 = 3_500_000;
 
-/// F3: somebody's submission is accepted soon after the start.
+/// F3: a submission is accepted soon after the start.
 pub(super) fn starts_at_once(witnesses: &Observations) -> Vec<Violation> {
     let late = struck(witnesses, FaultKind::KillAllGateways)
         .filter(|strike| strike.noticed_ms.iter().any(|after| *after > START_LIMIT_MS));
@@ -52,7 +52,7 @@ pub(super) fn starts_at_once(witnesses: &Observations) -> Vec<Violation> {
     .collect()
 }
 
-/// F4: of the submissions that begin meanwhile none needs a third try, and every stream that ends was told so.
+/// F4: no submission that begins meanwhile needs a third try, and every ended stream was closed with a notice.
 pub(super) fn rolls(witnesses: &Observations) -> Vec<Violation> {
     let mut violations = Vec::new();
     for strike in struck(witnesses, FaultKind::RollingRestart) {
@@ -66,7 +66,7 @@ pub(super) fn rolls(witnesses: &Observations) -> Vec<Violation> {
             let mut events = followed.connections.iter().flat_map(|connection| &connection.events);
             let last = events.find(|event| event.is_final()).map(|event| event.sequence);
             let ends = |connection: &&StreamConnection| {
-                // Also where whoever asks has it already.
+                // Also if the follower already has the end.
                 let is_over = connection.events.last().is_some_and(StoredEvent::is_final)
                     || last.is_some_and(|last| connection.after >= last);
                 within(connection.ended) && connection.was_open && !connection.was_left && !is_over
@@ -80,7 +80,7 @@ pub(super) fn rolls(witnesses: &Observations) -> Vec<Violation> {
     violations
 }
 
-/// F11: nobody waits for the database.
+/// F11: no caller waits for the database.
 pub(super) fn nobody_hangs(witnesses: &Observations) -> Vec<Violation> {
     let mut violations = Vec::new();
     for strike in struck(witnesses, FaultKind::FreezeDatabase) {
@@ -95,7 +95,7 @@ pub(super) fn nobody_hangs(witnesses: &Observations) -> Vec<Violation> {
     violations
 }
 
-/// F12: where every connection is taken, readiness says so.
+/// F12: readiness reports that all connections are taken.
 pub(super) fn readiness_says_so(witnesses: &Observations) -> Vec<Violation> {
     let silent = struck(witnesses, FaultKind::BlockDatabase).filter(|strike| strike.noticed_ms.contains(&u64::MAX));
     silent
@@ -105,7 +105,7 @@ pub(super) fn readiness_says_so(witnesses: &Observations) -> Vec<Violation> {
         .collect()
 }
 
-/// F15: nothing is accepted that is not on the disk. What was asked for before may be there already.
+/// F15: a submission is accepted only if it is on disk. Earlier submissions may be there already.
 pub(super) fn nothing_unsynced_is_accepted(witnesses: &Observations) -> Vec<Violation> {
     let mut violations = Vec::new();
     for strike in struck(witnesses, FaultKind::FailDatabaseSync) {
@@ -125,7 +125,7 @@ pub(super) fn nothing_unsynced_is_accepted(witnesses: &Observations) -> Vec<Viol
     violations
 }
 
-/// F17 and F18: agent and gateway both notice.
+/// F17 and F18: both agent and gateway notice.
 pub(super) fn silence_is_noticed(witnesses: &Observations) -> Vec<Violation> {
     let both = struck(witnesses, FaultKind::BlackholeConnection).chain(struck(witnesses, FaultKind::BlackholeOneWay));
     let late = both.filter(|strike| strike.noticed_ms.iter().any(|after| *after > SILENCE_NOTICE_LIMIT_MS));
@@ -136,8 +136,8 @@ pub(super) fn silence_is_noticed(witnesses: &Observations) -> Vec<Violation> {
     .collect()
 }
 
-/// F25: a call that took effect and was not answered is told to the model as one that may have happened. Whether it ever
-/// happens again is I3's.
+/// F25: a call that took effect without an answer is reported to the model as one that may have happened. I3 checks
+/// that it does not happen again.
 pub(super) fn an_untold_call_is_told_as_one(witnesses: &Observations) -> Vec<Violation> {
     let mut notes: BTreeMap<(&str, usize), Vec<&NoteCall>> = BTreeMap::new();
     for note in &witnesses.notes {
@@ -145,7 +145,7 @@ pub(super) fn an_untold_call_is_told_as_one(witnesses: &Observations) -> Vec<Vio
     }
     let mut violations = Vec::new();
     for ((job, call), notes) in notes {
-        // What the owner let run again is another call, and begins with another first turn.
+        // A run that the owner let run again makes another call, and begins with another first turn.
         let [note] = notes[..] else { continue };
         let behind = witnesses.turns.iter().filter(|turn| turn.job == job && turn.begun > note.at);
         let next = behind.min_by_key(|turn| turn.begun).filter(|turn| turn.place > 2 * call && note.is_untold());

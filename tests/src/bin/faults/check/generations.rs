@@ -1,18 +1,18 @@
 //! I6: a conversation's generation is a register with compare-and-set.
 //!
-//! It only ever goes up, by one for each completed reset, so it is linearizable exactly if no value is seen after a
-//! greater one, none before somebody asked for the reset that makes it, and no two resets make the same one. The model
-//! is the witness of where a message ran: it sees which generation each earlier message named.
+//! It only goes up, by one for each completed reset. So it is linearizable exactly if no value is seen after a greater
+//! one, no value is seen before its reset was requested, and no two resets make the same value. The model is the
+//! witness of where a message ran: it sees the generation that each earlier message named.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Observations, Violation, goes_back, linearizability};
 use crate::history::{AnswerContent, CallAction, CallRecord};
 
-/// By conversation and generation.
+/// Values by conversation and generation.
 type ByGeneration<'a, T> = BTreeMap<(&'a str, u64), T>;
 
-/// A generation as an answer showed it.
+/// A generation that an answer showed.
 #[derive(Debug)]
 struct ObservedGeneration<'a> {
     call: &'a CallRecord,
@@ -56,7 +56,7 @@ pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     violations
 }
 
-/// The generation that an answer says the conversation is in.
+/// The conversation and generation that an answer shows.
 fn value(call: &CallRecord) -> Option<(&str, u64)> {
     match (&call.asked, &call.seen) {
         (
@@ -68,7 +68,7 @@ fn value(call: &CallRecord) -> Option<(&str, u64)> {
     }
 }
 
-/// What completed resets made.
+/// Checks the generations that completed resets made.
 fn made(witnesses: &Observations, resets: &BTreeMap<&str, (&str, u64)>) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut by_value: ByGeneration<'_, BTreeSet<&str>> = BTreeMap::new();
@@ -88,7 +88,7 @@ fn made(witnesses: &Observations, resets: &BTreeMap<&str, (&str, u64)>) -> Vec<V
     violations
 }
 
-/// Whether the model saw messages of other generations beside an accepted one.
+/// Checks that the model saw only messages of an accepted message's own generation.
 fn messages(witnesses: &Observations) -> Vec<Violation> {
     let mixed = witnesses.turns.iter().filter(|turn| turn.generations.windows(2).any(|pair| pair[0] != pair[1]));
     let text = |job: &str, generations: &[u64]| format!("{job} ran among messages of the generations {generations:?}");

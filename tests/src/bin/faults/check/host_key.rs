@@ -1,5 +1,5 @@
-//! A device proves itself to no server whose host key it was not told: neither in the place of a pinned one, nor where none is
-//! known.
+//! Checks that a device authenticates to no server with an unknown host key: neither in place of a pinned key, nor when
+//! no key is known.
 
 use super::{Observations, Violation};
 

@@ -1,4 +1,4 @@
-//! I4: one key is one run in all answers and for whoever looks for it, and another body under it is a conflict.
+//! I4: one key is one run in all answers and look-ups, and another body under it is a conflict.
 
 use super::{Observations, Violation};
 use crate::evidence::bare;
@@ -7,7 +7,7 @@ use crate::history::CallAction;
 pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     let mut violations = Vec::new();
     let runs = witnesses.runs_of_jobs();
-    // Events have no keys; I10 is about them.
+    // Events have no keys; I10 covers them.
     let events = witnesses.events();
     let with_key = runs.iter().filter(|(job, _)| !events.contains(*job));
     for (job, runs) in with_key {
@@ -37,7 +37,7 @@ pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
             _ => {}
         }
     }
-    // Rows that no key leads to would be runs that nobody asked for.
+    // A row without a key would be a run that no caller requested.
     let of_events = runs.iter().filter(|(job, _)| events.contains(*job)).flat_map(|(_, runs)| runs.iter().copied());
     let found = witnesses.evidence.found.values().flatten().map(String::as_str).chain(of_events).map(bare).collect();
     for row in witnesses.evidence.rows.difference(&found) {

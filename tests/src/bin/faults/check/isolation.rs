@@ -1,5 +1,5 @@
-//! I13: what belongs to another application or subject is to everybody else as if it did not exist: no answer names it, and
-//! whoever asks for it is answered as for what nobody has.
+//! I13: resources of another application or subject look as if they did not exist: no answer names them, and a request
+//! for one gets the same answer as for an unused identifier.
 
 use super::{Observations, Violation};
 use crate::history::ProbeRecord;

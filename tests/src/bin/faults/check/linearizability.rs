@@ -1,7 +1,7 @@
-//! I6 once more, by a judge that others wrote: the checker of `todc-utils` (Wing and Gong, extended by Lowe) looks for one
-//! order of everything that was asked of a conversation in which each answer is right.
+//! I6 once more, by a third-party checker: `todc-utils` (Wing and Gong, extended by Lowe) looks for one order of all
+//! operations on a conversation in which each answer is right.
 //!
-//! [`generations`](super::generations) says in words what is wrong; this one misses nothing.
+//! [`generations`](super::generations) explains in words what is wrong; this one is complete.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use todc_utils::specifications::Specification;
 use super::{Observations, Violation};
 use crate::history::{AnswerContent, CallAction, CallRecord};
 
-/// What an operation of a conversation did to its generation.
+/// What an operation on a conversation did to its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GenerationOperation {
     /// An answer showed it, or a message was accepted in it.
     Is(u64),
-    /// A reset was completed, and made this one.
+    /// A reset was completed, and made this generation.
     Reset { from: u64, made: u64 },
-    /// A reset of which nobody was told whether it came to be.
+    /// A reset with an unknown result.
     MayReset { from: u64 },
 }
 
-/// A conversation's generation, which begins with 1.
+/// A conversation's generation, which begins at 1.
 struct GenerationRegister;
 
 impl Specification for GenerationRegister {
@@ -45,7 +45,7 @@ impl Specification for GenerationRegister {
     }
 }
 
-/// An operation, and from when to when it can have happened.
+/// An operation, and the span of time in which it can have happened.
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     begun: u64,
@@ -66,8 +66,8 @@ pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     violations
 }
 
-/// What was asked of each conversation. Tries of one message are one, from the first of them on; so are all resets that were
-/// asked for in one generation, of which at most one comes to be.
+/// The operations of each conversation. All tries of one message are one operation, beginning with the first; so are
+/// all resets requested in one generation, of which at most one takes effect.
 fn intervals(witnesses: &Observations) -> BTreeMap<&str, Vec<Interval>> {
     let mut by_conversation: BTreeMap<&str, Vec<Interval>> = BTreeMap::new();
     let mut accepted: BTreeMap<&str, (&str, Interval)> = BTreeMap::new();
@@ -92,7 +92,7 @@ fn intervals(witnesses: &Observations) -> BTreeMap<&str, Vec<Interval>> {
             }
             _ => {}
         }
-        // One that was refused did nothing.
+        // A refused one did nothing.
         if let CallAction::Reset { conversation, generation: from } = &call.asked
             && call.status != Some(409)
         {
@@ -104,7 +104,7 @@ fn intervals(witnesses: &Observations) -> BTreeMap<&str, Vec<Interval>> {
             }
         }
     }
-    // The first try may have been the one that was accepted, and its answer have got lost.
+    // The first try may have been accepted, with a lost answer.
     for call in &witnesses.calls {
         if let CallAction::Say { job, .. } = &call.asked
             && let Some((_, first)) = accepted.get_mut(job.as_str())
@@ -136,7 +136,7 @@ fn of_call(call: &CallRecord, operation: GenerationOperation) -> Interval {
     Interval { begun: call.begun, ended: call.ended, operation }
 }
 
-/// As the checker reads it: every operation by a process of its own. What falls on one moment overlaps.
+/// The history in the checker's form: every operation is a process of its own. Operations at one moment overlap.
 fn history(intervals: &[Interval]) -> History<GenerationOperation> {
     let mut actions = Vec::with_capacity(intervals.len() * 2);
     for (process, interval) in intervals.iter().enumerate() {
@@ -237,7 +237,7 @@ mod tests {
     fn a_message_is_accepted_in_the_generation_that_it_names() {
         assert!(is_good(&[say(0, 5, "j", 1, true), reset(10, 20, 1, Some(2)), say(30, 35, "k", 2, true)]));
         assert!(!is_good(&[reset(10, 20, 1, Some(2)), say(30, 35, "j", 1, true)]));
-        // The first try was accepted, the second one told so.
+        // The first try was accepted; the second got its answer.
         assert!(is_good(&[say(0, 5, "j", 1, false), reset(10, 20, 1, Some(2)), say(30, 35, "j", 1, true)]));
     }
 

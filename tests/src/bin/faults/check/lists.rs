@@ -1,4 +1,4 @@
-//! A part of I1: a list that is followed from page to page shows each of its owner's runs exactly once.
+//! A part of I1: a list that is read page by page shows each of its owner's runs exactly once.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! I16: a run executes only under the manifest that it was accepted for: its model is given the instructions of that version,
-//! whatever was published since.
+//! I16: a run executes only under the manifest that it was accepted for: its model gets the instructions of that
+//! version, whatever was published since.
 
 use std::collections::{BTreeMap, BTreeSet};
 

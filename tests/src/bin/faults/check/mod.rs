@@ -1,8 +1,8 @@
-//! The checker: pure functions over what the witnesses wrote down. Each file is one invariant, or two that are one
-//! thought, and returns every place where it does not hold.
+//! The checker: pure functions over the records of the witnesses. Each file is one invariant, or two that belong
+//! together, and returns every violation.
 //!
-//! The witnesses are the callers' histories, the model's journal, the ledgers of the tools and the receiver's journal.
-//! What the product's tables say is compared with them and never believed against them.
+//! The witnesses are the callers' histories, the model's journal, the tools' effect logs and the receiver's journal.
+//! The product's tables are compared with them and never trusted over them.
 
 mod acceptances;
 mod approvals;
@@ -50,7 +50,7 @@ use crate::testbed::fake_receiver::ReceivedCallback;
 use crate::testbed::fake_tool_server::NoteCall;
 use crate::testbed::resource_usage::UsageSample;
 
-/// Everything that is judged.
+/// All records of the witnesses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Observations {
     pub(crate) calls: Vec<CallRecord>,
@@ -63,24 +63,24 @@ pub(crate) struct Observations {
     pub(crate) published: Vec<PublicationRecord>,
     pub(crate) turns: Vec<ModelTurn>,
     pub(crate) effects: Vec<Effect>,
-    /// The calls that the book saw.
+    /// The calls that the fake tool server received.
     pub(crate) notes: Vec<NoteCall>,
-    /// The jobs that wrote what their owner was asked about.
+    /// The jobs whose write needed approval and happened.
     pub(crate) written: BTreeSet<String>,
     pub(crate) receipts: Vec<ReceivedCallback>,
     pub(crate) strikes: Vec<InjectedFault>,
     pub(crate) evidence: Evidence,
-    /// What each program had, again and again.
+    /// Samples of each program's resources.
     pub(crate) levels: Vec<UsageSample>,
-    /// From when to when nothing was broken, and work went on; the last one when nothing was broken any more.
+    /// The spans in which work went on without a fault; the last one is after all faults.
     pub(crate) calm: Vec<(u64, u64)>,
 }
 
-/// A place where an invariant does not hold.
+/// One violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Violation {
     pub(crate) invariant: String,
-    /// When, as far as that can be said.
+    /// Its time, if it is known.
     pub(crate) at: Option<u64>,
     pub(crate) text: String,
 }
@@ -94,7 +94,7 @@ impl Violation {
 /// One invariant, or a part of one.
 type InvariantCheck = fn(&Observations) -> Vec<Violation>;
 
-/// The invariants that are judged, with what each says for people.
+/// The checked invariants, each with a text for people.
 pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 30] = [
     ("I1", "every accepted run is readable from every replica", acceptances::check),
     ("I2", "one final state, which never changes", outcomes::check),
@@ -136,19 +136,19 @@ pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 30] = [
     ("F25", "a call that may have happened is told as one", fault_expectations::an_untold_call_is_told_as_one),
 ];
 
-/// Judges everything.
+/// Checks all invariants.
 pub(crate) fn judge(witnesses: &Observations) -> Vec<Violation> {
     CHECKS.iter().flat_map(|(_, _, check)| check(witnesses)).collect()
 }
 
 impl Observations {
-    /// Takes the histories apart.
+    /// Sorts the records of the histories.
     pub(crate) fn of_histories(records: Vec<HistoryRecord>) -> Self {
         let mut witnesses = Self::default();
         for record in records {
             match record {
                 HistoryRecord::Call(call) => witnesses.calls.push(call),
-                // Auditors begin when nothing is broken any more; that they succeed says nothing.
+                // Auditors begin after all faults, so their success shows nothing.
                 HistoryRecord::Done(done) if done.caller.starts_with("auditor") => {}
                 HistoryRecord::Done(done) => witnesses.done.push(done),
                 HistoryRecord::Followed(followed) => witnesses.followed.push(followed),
@@ -162,7 +162,7 @@ impl Observations {
         witnesses
     }
 
-    /// The runs that acceptances named, by job.
+    /// The accepted runs of each job.
     fn runs_of_jobs(&self) -> BTreeMap<&str, BTreeSet<&str>> {
         let mut runs: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for call in &self.calls {
@@ -174,13 +174,13 @@ impl Observations {
         runs
     }
 
-    /// The jobs that came as events.
+    /// The jobs that arrived as events.
     fn events(&self) -> BTreeSet<&str> {
         let events = self.calls.iter().filter(|call| matches!(&call.asked, CallAction::Event { .. }));
         events.filter_map(|call| call.asked.job()).collect()
     }
 
-    /// The desk of each run.
+    /// The desktop of each run.
     fn desks_of_runs(&self) -> BTreeMap<&str, usize> {
         let mut desks = BTreeMap::new();
         for call in &self.calls {
@@ -197,7 +197,7 @@ impl Observations {
         runs.into_iter().flat_map(|(job, runs)| runs.into_iter().map(move |run| (run, job))).collect()
     }
 
-    /// Everything that was seen of each run, by the time at which it was asked for.
+    /// All observations of each run, by request time.
     fn seen_of_runs(&self) -> BTreeMap<&str, Vec<RunObservation<'_>>> {
         let mut seen: BTreeMap<&str, Vec<RunObservation<'_>>> = BTreeMap::new();
         for call in &self.calls {
@@ -212,7 +212,7 @@ impl Observations {
         seen
     }
 
-    /// How often the owner decided that a run runs again. Whether that was taken is not always known.
+    /// How often the owner decided that a run runs again. Whether the device took the decision is not always known.
     fn count_again(&self, run_id: &str) -> usize {
         let is_one = |decided: &&DecisionRecord| {
             decided.run_id == run_id && decided.matter == DecisionTopic::RunAgain && decided.is_yes
@@ -220,19 +220,19 @@ impl Observations {
         self.decided.iter().filter(is_one).count()
     }
 
-    /// How often a kind of event is stored of a run.
+    /// How many stored events of a kind a run has.
     fn count_events(&self, run_id: &str, kind: &str) -> usize {
         let events = self.evidence.events.get(run_id);
         events.into_iter().flatten().filter(|event| event.kind == kind).count()
     }
 
-    /// Whether one of these kinds of faults was at work at some time between two.
+    /// Whether a fault of one of these kinds was active at some time in a span.
     fn was_disturbed(&self, kinds: &[crate::plan::FaultKind], from: u64, to: u64) -> bool {
         self.strikes.iter().any(|strike| kinds.contains(&strike.kind()) && strike.begun <= to && strike.healed >= from)
     }
 }
 
-/// A run as somebody saw it.
+/// A run as one answer showed it.
 #[derive(Clone, Copy, Debug)]
 struct RunObservation<'a> {
     call: &'a CallRecord,
@@ -242,7 +242,7 @@ struct RunObservation<'a> {
     digest: u64,
 }
 
-/// Pairs of sights of which the first was answered before the second was asked for, and for which `rank` went back.
+/// Pairs of observations whose `rank` went back, where the first was answered before the second was requested.
 fn goes_back<T>(
     sights: &[T],
     begun: impl Fn(&T) -> u64,

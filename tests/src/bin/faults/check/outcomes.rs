@@ -1,4 +1,4 @@
-//! I2: every accepted run comes to one final state, which never changes on any replica; a phase never goes back.
+//! I2: every accepted run reaches one final state, which never changes on any replica; a phase never goes back.
 
 use super::{Observations, Violation, goes_back};
 

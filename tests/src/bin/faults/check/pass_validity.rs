@@ -1,10 +1,10 @@
-//! Whether a pass counts: one in which nothing worked, or nothing was broken, shows nothing.
+//! Whether a pass counts: a pass without work or without faults shows nothing.
 
 use super::Observations;
 use crate::injection::crash_points::{self, AGENT_POINTS, CrashPoint, GATEWAY_POINTS};
 use crate::plan::FaultKind;
 
-/// What a pass must have had.
+/// The minimum numbers of a valid pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PassRequirements {
     /// Faults that were planned.
@@ -15,10 +15,10 @@ pub(crate) struct PassRequirements {
     pub(crate) deaths: usize,
 }
 
-/// Of a hundred operations, those that must have succeeded after their repetitions.
+/// The percentage of operations that must have succeeded after their repetitions.
 const MIN_SUCCESS_PERCENT: usize = 90;
 
-/// Why a pass does not count; nothing if it does.
+/// Why a pass does not count; empty if it does.
 pub(crate) fn shortfalls(witnesses: &Observations, wanted: PassRequirements) -> Vec<String> {
     let mut reasons = Vec::new();
     let ended = ended(witnesses);
@@ -54,7 +54,7 @@ pub(crate) fn shortfalls(witnesses: &Observations, wanted: PassRequirements) -> 
     reasons
 }
 
-/// The points at which a program may die, where any of its kind was to.
+/// The crash points of the kinds that were armed.
 fn points_to_die_at(witnesses: &Observations) -> impl Iterator<Item = &CrashPoint> {
     let is_struck = |kind| witnesses.strikes.iter().any(|strike| strike.kind() == kind);
     let (gateways, agents) = (is_struck(FaultKind::CrashGateway), is_struck(FaultKind::CrashAgent));
@@ -65,7 +65,7 @@ fn points_to_die_at(witnesses: &Observations) -> impl Iterator<Item = &CrashPoin
     witnesses.evidence.points.iter().filter(is_one)
 }
 
-/// Those by which none came.
+/// The crash points that no program passed.
 fn unpassed(witnesses: &Observations) -> Option<String> {
     let missing = points_to_die_at(witnesses).filter(|point| point.passed == 0);
     let missing: Vec<_> = missing.map(|point| &point.name[..]).collect();
@@ -78,7 +78,7 @@ pub(crate) fn ended(witnesses: &Observations) -> usize {
     seen.values().filter(|sights| sights.iter().any(|sight| sight.phase == "final")).count()
 }
 
-/// How many operations succeeded, of how many.
+/// How many operations succeeded, and how many there were.
 pub(crate) fn succeeded(witnesses: &Observations) -> (usize, usize) {
     (witnesses.done.iter().filter(|done| done.succeeded).count(), witnesses.done.len())
 }

@@ -1,12 +1,12 @@
-//! I18: from ten seconds behind a fault on, 99 of 100 new submissions are accepted at the first try, every device's runs
-//! end, and what begins when nothing is broken any more succeeds.
+//! I18: from ten seconds after a fault on, 99 of 100 new submissions are accepted at the first try, every device's runs
+//! end, and operations that begin without a fault succeed.
 
 use std::collections::BTreeSet;
 
 use super::{Observations, Violation};
 use crate::history::OperationRecord;
 
-/// Submissions without which nothing can be said.
+/// The fewest submissions that allow a conclusion.
 const MIN_SUBMISSIONS: usize = 10;
 
 pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
@@ -22,7 +22,7 @@ pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     violations
 }
 
-/// What must hold in any span in which nothing is broken.
+/// Checks a span without faults.
 fn calm(witnesses: &Observations, (from, to): (u64, u64)) -> Vec<Violation> {
     let is_new = |done: &&OperationRecord| done.name == "submit" && (from..to).contains(&done.begun);
     let submitted: Vec<_> = witnesses.done.iter().filter(is_new).collect();

@@ -1,4 +1,4 @@
-//! I20: a refusal is 409, or 429 or 503 with the time to come again, or a closed connection; never 500.
+//! I20: a refusal is 409, or 429 or 503 with a retry time, or a closed connection; never 500.
 
 use super::{Observations, Violation};
 use crate::history::{CallAction, CallRecord};
@@ -19,7 +19,7 @@ fn is_honest(call: &CallRecord) -> bool {
         None | Some(200..=299 | 409) => true,
         Some(429 | 503) => call.retry_after,
         Some(401) => matches!(call.asked, CallAction::Event { forged: true, .. } | CallAction::Guest { .. }),
-        // Of an application that is disabled.
+        // The key of a disabled application.
         Some(403) => matches!(call.asked, CallAction::Guest { .. }),
         Some(_) => false,
     }

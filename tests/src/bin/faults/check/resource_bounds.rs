@@ -1,34 +1,33 @@
-//! I17: what the programs take is bounded. Under the same work, memory, files, threads and tasks are in the end within 5 % of what
-//! they were before the faults; and queues are empty when everything is over.
+//! I17: resources are bounded. Under the same work, memory, files, threads and tasks at the end are within 5 % of what
+//! they were before the faults; queues are empty at the end.
 //!
-//! A program grows for some minutes while it is warm for the first time, so its memory is compared with that at the tenth
-//! minute, and in a shorter pass not at all. A gateway that was just started has less than one that is warm, so the one that
-//! has most of its kind is looked at.
+//! A program grows for some minutes while it warms up, so its memory is compared with that at the tenth minute, and in
+//! a shorter pass not at all. A restarted gateway has less than a warm one, so the largest of each kind is compared.
 
 use super::{Observations, Violation};
 use crate::testbed::resource_usage::UsageSample;
 
-/// The tenth minute, and how long it is looked at.
+/// The tenth minute, and the length of its span.
 const TENTH_MINUTE_US: u64 = 600_000_000;
 const MINUTE_US: u64 = 60_000_000;
 /// Files and threads that come and go with requests.
 const FILES_TOLERANCE: u64 = 12;
-/// Tasks that do: several for each connection.
+/// Tasks that come and go: several for each connection.
 const TASKS_TOLERANCE: u64 = 36;
-/// The 5 %.
+/// The allowed growth of memory, in percent.
 const GROWTH_PERCENT: u64 = 5;
 
-/// What is compared of a kind of program.
+/// The compared numbers of a kind of program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeakUsage {
     pub(crate) resident_kib: u64,
     pub(crate) files: u64,
     pub(crate) threads: u64,
-    /// Of gateways.
+    /// For gateways only.
     pub(crate) tasks: Option<u64>,
 }
 
-/// The most that a program of a kind had in a span of time: of each number the middle of what that process had.
+/// The largest use of a kind of program in a span: for each number, the median of each process.
 pub(crate) fn peak_usage(witnesses: &Observations, kind: &str, (from, to): (u64, u64)) -> Option<PeakUsage> {
     let within = |level: &&UsageSample| level.name.starts_with(kind) && (from..=to).contains(&level.at);
     let levels: Vec<_> = witnesses.levels.iter().filter(within).collect();
@@ -52,7 +51,7 @@ pub(crate) fn peak_usage(witnesses: &Observations, kind: &str, (from, to): (u64,
     })
 }
 
-/// Before the first fault, at the tenth minute if there is one, and in the end.
+/// The compared spans: before the first fault, at the tenth minute if there is one, and at the end.
 pub(crate) fn spans(witnesses: &Observations) -> Option<[(u64, u64); 3]> {
     let last = *witnesses.calm.last()?;
     let first = witnesses.strikes.first().map_or(last.0, |strike| strike.begun);
@@ -99,7 +98,7 @@ mod tests {
     use super::super::samples::texts;
     use super::*;
 
-    /// A gateway before, at the tenth minute, and in the end.
+    /// A gateway before, at the tenth minute, and at the end.
     fn told(files: [u64; 2], resident_kib: [u64; 2]) -> Observations {
         let level = |at, files, resident_kib| UsageSample {
             at,

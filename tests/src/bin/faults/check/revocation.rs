@@ -1,12 +1,12 @@
-//! I11: what was revoked is of no use a second later, a stream that was open with it ends within five seconds, and a device's
-//! session within two.
+//! I11: a revoked key, application or device is refused after a second, its open stream ends within five seconds, and a
+//! device's session within two.
 
 use std::collections::BTreeMap;
 
 use super::{Observations, Violation};
 use crate::history::{CallAction, CallRecord};
 
-/// Microseconds between a revocation's confirmation and the last request that may be begun with it.
+/// Microseconds after a revocation's confirmation from which no request may succeed.
 const REVOCATION_LIMIT_US: u64 = 1_000_000;
 
 pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {

@@ -3,7 +3,7 @@
 use super::{Observations, Violation};
 use crate::history::{AnswerContent, CallAction, CallRecord, OperationRecord, StoredEvent};
 
-/// A run as an answer shows it.
+/// The content of an answer that shows a run.
 pub(super) fn run(run_id: &str, state: &str) -> AnswerContent {
     let phase = match state {
         "queued" => "accepted",
@@ -42,7 +42,7 @@ pub(super) fn events(kinds: &[&str]) -> Vec<StoredEvent> {
     kinds.iter().enumerate().map(event).collect()
 }
 
-/// An operation that worked at its first try.
+/// An operation that succeeded at its first try.
 pub(super) fn done(name: &str, begun: u64, run_id: &str) -> OperationRecord {
     OperationRecord {
         caller: "a".to_owned(),
@@ -56,12 +56,12 @@ pub(super) fn done(name: &str, begun: u64, run_id: &str) -> OperationRecord {
     }
 }
 
-/// Calls alone.
+/// Observations with only these calls.
 pub(super) fn calls(calls: &[CallRecord]) -> Observations {
     Observations { calls: calls.to_vec(), ..Observations::default() }
 }
 
-/// What is said of violations, in one text.
+/// The texts of violations, joined.
 pub(super) fn texts(violations: &[Violation]) -> String {
     violations.iter().map(|violation| format!("{}: {}\n", violation.invariant, violation.text)).collect()
 }

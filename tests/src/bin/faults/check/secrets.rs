@@ -1,4 +1,4 @@
-//! I14: no secret is anywhere it may not be.
+//! I14: secrets are only where they are allowed.
 
 use super::{Observations, Violation};
 

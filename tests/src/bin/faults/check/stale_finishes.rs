@@ -1,4 +1,4 @@
-//! A part of I5: the end that a device says in an attempt or a session that is over is not the run's.
+//! A part of I5: an end that a device reports in an outdated attempt or session does not count.
 
 use super::{Observations, Violation};
 

@@ -1,4 +1,4 @@
-//! I12: behind a stop that is completed with `stopped` no call of that run's tools begins, and a cancelled run has no later
+//! I12: after a stop is completed with `stopped`, no tool call of that run begins, and a cancelled run has no later
 //! effect.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use crate::history::{AnswerContent, CallAction};
 
 pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     let stops: BTreeMap<&str, &str> = witnesses.calls.iter().filter_map(stop).collect();
-    // From when on each run was known to do nothing any more.
+    // The time from which on each run was known to be inactive.
     let mut quiet: BTreeMap<&str, u64> = BTreeMap::new();
     for call in &witnesses.calls {
         let run_id = match &call.seen {

@@ -1,5 +1,5 @@
-//! I8: a run's stored events are dense from 1 and end with the one final event; who follows them sees each once, over any
-//! number of connections, and sees what the JSON form shows.
+//! I8: a run's stored events are dense from 1 and end with the one final event; a follower sees each event once over
+//! any number of connections, the same as in the JSON form.
 
 use super::{Observations, Violation};
 use crate::history::{FollowRecord, StoredEvent};

@@ -1,4 +1,4 @@
-//! F5, F8 and F28: a device's agent is killed, whatever it does at that moment, stands still, or meets its like.
+//! F5, F8 and F28: a device's agent is killed at any moment, is suspended, or meets a second agent with its key.
 
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) async fn kill(scene: &Testbed, planned: &PlannedFault) -> anyhow::Res
     Ok(format!("agent {number}, process {pid}, ended by signal 9; process {} since", device.process().id()))
 }
 
-/// Lets it stand still, and go on. Nobody asks it anything meanwhile.
+/// Suspends it, and resumes it. Its command line is unused meanwhile.
 pub(crate) async fn suspend(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let number = one_of(planned.target, scene.desks.len());
     let device = scene.desks[number].device.write().await;
@@ -38,7 +38,7 @@ pub(crate) async fn suspend(scene: &Testbed, planned: &PlannedFault) -> anyhow::
     Ok(format!("agent {number}, process {pid}, stood still for {} ms", planned.lasts_ms))
 }
 
-/// Starts a second agent with the same key and nothing else, and kills it again after a while.
+/// Starts a second agent with only the same key, and kills it after a while.
 pub(crate) async fn twin(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let number = one_of(planned.target, scene.desks.len());
     let desk = &scene.desks[number];
@@ -51,7 +51,7 @@ pub(crate) async fn twin(scene: &Testbed, planned: &PlannedFault) -> anyhow::Res
     twin.wait_until_connected().await;
     sleep(Duration::from_millis(planned.lasts_ms)).await;
     twin.kill_9();
-    // The other one comes back by itself. A home that meets a gateway for the first time pauses access, for both.
+    // The first agent reconnects by itself. A home that meets a gateway for the first time pauses access for both.
     device.wait_until_connected().await;
     until("access to be enabled again", async || {
         let said = device.cli(&["access", "enable"]).await;

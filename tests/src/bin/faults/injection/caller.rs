@@ -1,4 +1,4 @@
-//! F27 and F30: everything a caller sends comes several times at once, or it is cut off at some byte of its request or of the
+//! F27 and F30: a caller's requests arrive several times at once, or are cut off at some byte of the request or of the
 //! answer.
 
 use std::collections::BTreeSet;
@@ -10,13 +10,13 @@ use crate::callers::{ApiReply, Caller, cut_off, event_sender, submission};
 use crate::plan::PlannedFault;
 use crate::testbed::REPLICA_COUNT;
 
-/// Cuts one submission, which then comes again under the same key.
+/// Cuts one submission, which is then repeated under the same key.
 pub(crate) async fn cut_off(caller: &mut Caller, planned: &PlannedFault) -> anyhow::Result<String> {
     let desk = one_of(planned.target, caller.business.scene.desks.len());
     cut_off::submit(caller, desk, planned.manner.is_multiple_of(2), planned.target / 2).await
 }
 
-/// How often each gateway gets the same.
+/// Copies of the request for each gateway.
 const COPIES_PER_GATEWAY: usize = 4;
 
 /// Sends one event and one submission to every gateway, several times at once.
@@ -34,7 +34,7 @@ pub(crate) async fn repeat(caller: &mut Caller, planned: &PlannedFault) -> anyho
         let runs: BTreeSet<_> = replies.iter().filter_map(ApiReply::run_id).collect();
         ensure!(replies.len() > 1 && !runs.is_empty(), "{} answers came, with {} runs", replies.len(), runs.len());
         said.push(format!("{} answers to {} became {} runs", replies.len(), request.name, runs.len()));
-        // Somebody waits for its end, as for that of every other.
+        // The run's end is awaited like that of every other run.
         caller.retry(&request).await;
     }
     Ok(said.join(", "))

@@ -1,4 +1,4 @@
-//! F33 and F34: several things are out of order at once.
+//! F33 and F34: several faults at once.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::seed::SeededRandom;
 use crate::testbed::Testbed;
 use crate::testbed::fake_receiver::ReceiverBehaviour;
 
-/// What can be stopped and go on.
+/// A part that can be suspended and resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoppablePart {
     Gateway(usize),
@@ -21,7 +21,7 @@ enum StoppablePart {
     Receiver,
 }
 
-/// Stops one part after the other until all stand still, and lets them go on in another order.
+/// Suspends one part after the other until all are suspended, and resumes them in another order.
 pub(crate) async fn swizzle(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let mut dice = SeededRandom::of(planned.manner, "swizzle");
     let mut parts: Vec<_> = (0..scene.replicas.len()).map(StoppablePart::Gateway).collect();
@@ -60,7 +60,7 @@ async fn stand_still(scene: &Testbed, part: StoppablePart, stands: bool) {
     }
 }
 
-/// Strikes two others at the same time.
+/// Injects two other faults at the same time.
 pub(crate) async fn overlap(caller: &mut Caller, planned: &PlannedFault) -> anyhow::Result<String> {
     let [one, other] = planned.split_in_two();
     let mut second = caller.fork("second");

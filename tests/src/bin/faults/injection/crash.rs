@@ -1,7 +1,7 @@
-//! F2 and F6: a gateway or an agent dies at a named point, right before or right after it has written something down.
+//! F2 and F6: a gateway or an agent dies at a named point, right before or right after a write.
 //!
-//! A point is armed in every program of its kind, because nobody knows to which gateway a device will turn next. The first
-//! that comes by dies, and the others are spared.
+//! A point is armed in every program of its kind, because it is unknown which gateway a device will use next. The first
+//! program that reaches it dies, and the others are disarmed.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -16,20 +16,20 @@ use super::one_of;
 use crate::plan::PlannedFault;
 use crate::testbed::Testbed;
 
-/// How long a point is waited for before another one is.
+/// How long to wait for one point before trying another.
 const POINT_TIMEOUT: Duration = Duration::from_secs(4);
-/// How long processes that have just begun may take to come by any point at all.
+/// How long new processes may take to reach any point.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// Points that are tried.
+/// The most points to try.
 const MAX_POINTS_TRIED: usize = 10;
 
-/// Points that a gateway comes by when a device comes in.
+/// Points that a gateway reaches when a device connects.
 const SESSION_POINTS: [&str; 2] = ["devices::begin_session", "attempts::pass_over_lost_claims"];
 
 /// If it is set, only points whose name contains it.
 pub(crate) const POINT_FILTER_ENV: &str = "POINTS";
 
-/// Has a gateway die at a point, leaves it dead for a while, and starts it on the same state.
+/// Makes a gateway die at a point, leaves it dead for a while, and starts it on the same state.
 pub(crate) async fn gateway(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let mut pids = Vec::new();
     for replica in &scene.replicas {
@@ -47,7 +47,7 @@ pub(crate) async fn gateway(scene: &Testbed, planned: &PlannedFault) -> anyhow::
     told(&ended, &point)
 }
 
-/// The same with an agent.
+/// The same for an agent.
 pub(crate) async fn agent(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let mut pids = Vec::new();
     for desk in &scene.desks {
@@ -65,7 +65,7 @@ pub(crate) async fn agent(scene: &Testbed, planned: &PlannedFault) -> anyhow::Re
     told(&ended, &point)
 }
 
-/// Who died, all of them as by `kill -9`.
+/// The text about the processes that died, all of them as by `kill -9`.
 fn told(ended: &[(String, ExitStatus)], point: &str) -> anyhow::Result<String> {
     for (who, status) in ended {
         ensure!(status.signal() == Some(9), "{who} ended with {status}");
@@ -74,13 +74,13 @@ fn told(ended: &[(String, ExitStatus)], point: &str) -> anyhow::Result<String> {
     Ok(format!("{} died {point}", who.join(" and ")))
 }
 
-/// A point, and who of its kind died there: two, if two came by in the same moment.
+/// A point and the processes that died there: two, if both reached it at the same moment.
 struct CrashedProcesses {
     point: String,
     dead: Vec<usize>,
 }
 
-/// Arms one point after the other, of those that any of these processes has passed before, until one has died.
+/// Arms one point after the other, from those that these processes have passed before, until a process has died.
 async fn until_struck(scene: &Testbed, pids: &[u32], kinds: &[&str], manner: u64) -> anyhow::Result<CrashedProcesses> {
     let folder = crash_points::folder()?;
     let file = |pid: u32, ending: &str| folder.join(format!("{pid}.{ending}"));
@@ -98,7 +98,7 @@ async fn until_struck(scene: &Testbed, pids: &[u32], kinds: &[&str], manner: u64
         let deadline = Instant::now() + POINT_TIMEOUT;
         let mut looks = 0_u32;
         while Instant::now() < deadline && !pids.iter().any(|pid| file(*pid, "struck").exists()) {
-            // A session begins when a line does.
+            // A session begins with a connection.
             if SESSION_POINTS.iter().any(|name| point.ends_with(name)) && looks.is_multiple_of(100) {
                 for desk in &scene.desks {
                     desk.device.read().await.proxy().reset();
@@ -107,7 +107,7 @@ async fn until_struck(scene: &Testbed, pids: &[u32], kinds: &[&str], manner: u64
             looks += 1;
             sleep(Duration::from_millis(10)).await;
         }
-        // Taken back, but from one who has come by in this very moment.
+        // Disarmed, unless the process reached it at this very moment.
         let is_dead = |number: &usize| std::fs::remove_file(file(pids[*number], "armed")).is_err();
         let dead: Vec<_> = (0..pids.len()).filter(is_dead).collect();
         if !dead.is_empty() {
@@ -118,8 +118,8 @@ async fn until_struck(scene: &Testbed, pids: &[u32], kinds: &[&str], manner: u64
     bail!("no process came by any of {MAX_POINTS_TRIED} points: {}", tried.join(", "))
 }
 
-/// One of the points of these kinds at which the fewest have died, and that was not tried just now unless all were. Processes
-/// that have just begun are waited for.
+/// One of the points of these kinds at which the fewest processes have died, except those just tried unless all were.
+/// It waits for processes that have just started.
 async fn chosen(
     folder: &Path,
     passed: &[PathBuf],
@@ -157,7 +157,7 @@ async fn chosen(
     }
 }
 
-/// In one step, so that nobody reads half of it.
+/// Writes atomically, so that no program reads half of it.
 fn arm(file: &Path, point: &str) -> anyhow::Result<()> {
     let partial = file.with_extension("new");
     std::fs::write(&partial, point)?;

@@ -1,7 +1,7 @@
-//! The points at which a program may die in a pass, and what is written down of them in the folder of crash points.
+//! The points at which a program may die in a pass, and their records in the folder of crash points.
 //!
-//! These are the commits of the way of a run. The others, which this list leaves out, belong to a start (migrations, a journal
-//! that is read back), to what an owner does once (publications, pairing), or to reads, which change nothing.
+//! These are the commits on the path of a run. The omitted ones belong to a start (migrations, reading the journal), to
+//! single actions of an owner (publications, pairing), or to reads, which change nothing.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,7 +11,7 @@ use anyhow::Context;
 use deskgate_tests::process::CRASH_DIR_ENV;
 use serde::{Deserialize, Serialize};
 
-/// What a busy gateway does again and again.
+/// The points that a busy gateway passes again and again.
 pub(crate) const GATEWAY_POINTS: [&str; 20] = [
     "admissions::admit_all",
     "admissions::look_again",
@@ -35,7 +35,7 @@ pub(crate) const GATEWAY_POINTS: [&str; 20] = [
     "webhook_receipts::push_out",
 ];
 
-/// The same of an agent: its journal, its intents and what came of them, decisions, and what it has sent.
+/// The points of an agent: its journal, intents and outcomes, decisions, and sent frames.
 pub(crate) const AGENT_POINTS: [&str; 13] = [
     "Approvals::decide",
     "Journal::effects",
@@ -55,40 +55,40 @@ pub(crate) const AGENT_POINTS: [&str; 13] = [
 /// One point in a pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CrashPoint {
-    /// As in `after attempts::record`.
+    /// Its name, such as `after attempts::record`.
     pub(crate) name: String,
-    /// Processes that came by it.
+    /// How many processes passed it.
     pub(crate) passed: usize,
-    /// How often a process was told to die there.
+    /// How often it was armed in a process.
     pub(crate) armed: usize,
-    /// How many did.
+    /// How many processes died there.
     pub(crate) struck: usize,
 }
 
-/// Where the programs look.
+/// The folder that the programs read.
 pub(crate) fn folder() -> anyhow::Result<PathBuf> {
     std::env::var_os(CRASH_DIR_ENV).map(PathBuf::from).context("make faults says where crash points are armed")
 }
 
-/// Every point that a pass has to come by.
+/// Every point that a pass has to reach.
 fn all() -> impl Iterator<Item = String> {
     let both = |what: &'static str| ["before", "after"].map(|when| format!("{when} {what}"));
-    // What was sent is a point only behind it.
+    // A send is a point only after it.
     GATEWAY_POINTS.into_iter().chain(AGENT_POINTS).flat_map(both).filter(|point| point != "before session::finish_sent")
 }
 
-/// Whether a point is one of these.
+/// Whether a point has one of these kinds.
 pub(crate) fn is_of(point: &str, kinds: &[&str]) -> bool {
     point.split(' ').nth(1).is_some_and(|what| kinds.contains(&what))
 }
 
-/// Writes down that a process was told to die at a point.
+/// Records that a point was armed in a process.
 pub(crate) fn tried(folder: &Path, pid: u32, point: &str) -> anyhow::Result<()> {
     let file = folder.join(format!("{pid}.tried"));
     Ok(writeln!(std::fs::OpenOptions::new().append(true).create(true).open(file)?, "{point}")?)
 }
 
-/// Sets aside that an earlier process of the same number died: numbers come round again.
+/// Removes the death record of an earlier process with the same identifier: identifiers are reused.
 pub(super) fn set_aside(folder: &Path, pid: u32) -> std::io::Result<()> {
     let file = folder.join(format!("{pid}.struck"));
     if !file.exists() {
@@ -98,12 +98,12 @@ pub(super) fn set_aside(folder: &Path, pid: u32) -> std::io::Result<()> {
     std::fs::rename(file, free.expect("not all of them are taken"))
 }
 
-/// How often processes died at each point so far.
+/// How many processes died at each point so far.
 pub(crate) fn struck(folder: &Path) -> BTreeMap<String, usize> {
     count(folder, "struck")
 }
 
-/// Every point that a pass has to come by, with what came of it.
+/// Every point that a pass has to reach, with its counts.
 pub(crate) fn gather(folder: &Path) -> Vec<CrashPoint> {
     let [passed, armed, struck] = ["passed", "tried", "struck"].map(|ending| count(folder, ending));
     let of = |counts: &BTreeMap<String, usize>, name: &str| counts.get(name).copied().unwrap_or_default();
@@ -115,7 +115,7 @@ pub(crate) fn gather(folder: &Path) -> Vec<CrashPoint> {
         .collect()
 }
 
-/// How often each line stands in the files with an ending.
+/// How often each line occurs in the files with an extension.
 fn count(folder: &Path, ending: &str) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for file in std::fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -1,4 +1,5 @@
-//! F9, F10, F11 and F12: database sessions are terminated, PostgreSQL is killed, stands still, or is taken by others.
+//! F9, F10, F11 and F12: database sessions are terminated, PostgreSQL is killed or suspended, or other sessions hold
+//! its locks or connections.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::testbed::Testbed;
 
 /// Terminates some sessions of the gateways, or all of them.
 pub(crate) async fn terminate_sessions(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    // Of ten, from two to all.
+    // Between two of ten and all.
     let share = 2 + planned.manner % 9;
     let sql = format!(
         "SELECT pid, pg_terminate_backend(pid) AS was_told FROM pg_stat_activity \
@@ -27,7 +28,7 @@ pub(crate) async fn terminate_sessions(scene: &Testbed, planned: &PlannedFault) 
     Ok(format!("{told} sessions were told to end"))
 }
 
-/// Kills the server and everything it started, and waits until it answers again.
+/// Kills the server and all its processes, and waits until it answers again.
 pub(crate) async fn kill(scene: &Testbed) -> anyhow::Result<String> {
     let before = started(scene).await?;
     scene.postgres.kill_9().await;
@@ -46,7 +47,7 @@ async fn started(scene: &Testbed) -> anyhow::Result<String> {
     Ok(rows[0]["at"].as_str().context("a time")?.to_owned())
 }
 
-/// Lets it stand still: no answer, and no refusal. Says when readiness said so.
+/// Suspends it: no answer and no refusal. Records when readiness reported it.
 pub(crate) async fn freeze(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
     scene.postgres.freeze().await;
     let unready = unready(scene, planned).await;
@@ -57,11 +58,11 @@ pub(crate) async fn freeze(scene: &Testbed, planned: &PlannedFault) -> anyhow::R
     Ok(InjectionProof { proof, noticed_ms: vec![unready] })
 }
 
-/// Sessions of anybody else.
+/// Terminates all other sessions.
 const TERMINATE_OTHERS_SQL: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
     WHERE application_name <> 'holder' AND backend_type = 'client backend'";
 
-/// Takes the table of runs, or every connection that the server has.
+/// Locks the table of runs, or takes every connection of the server.
 pub(crate) async fn take(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
     if planned.manner.is_multiple_of(2) {
         let holder = scene.postgres.open_connection().await.context("a connection is left")?;
@@ -70,7 +71,7 @@ pub(crate) async fn take(scene: &Testbed, planned: &PlannedFault) -> anyhow::Res
         holder.run("ROLLBACK").await?;
         return Ok(format!("the runs were locked for {} ms", planned.lasts_ms).into());
     }
-    // Of the gateways' sessions none is left, and none can be begun.
+    // The gateways have no session left, and cannot open one.
     let mut held = Vec::new();
     while fill(scene, &mut held).await {}
     let filling = async {
@@ -90,10 +91,10 @@ pub(crate) async fn take(scene: &Testbed, planned: &PlannedFault) -> anyhow::Res
     Ok(InjectionProof { proof, noticed_ms: vec![unready] })
 }
 
-/// Connections that are begun at once.
+/// Connections that are opened at once.
 const CONNECTION_BATCH: usize = 40;
 
-/// Ends everybody else's sessions, and takes as many as there are then. Whether there were enough.
+/// Terminates all other sessions, and opens as many connections as possible. Returns whether that took all.
 async fn fill(scene: &Testbed, held: &mut Vec<DatabaseHold>) -> bool {
     if let Some(first) = held.first() {
         let _ = first.run(TERMINATE_OTHERS_SQL).await;
@@ -106,7 +107,7 @@ async fn fill(scene: &Testbed, held: &mut Vec<DatabaseHold>) -> bool {
     held.len() - before == CONNECTION_BATCH
 }
 
-/// Lets the planned time pass. Returns after how many milliseconds a gateway's readiness said that something is wrong.
+/// Waits the planned time. Returns after how many milliseconds a gateway's readiness reported a problem.
 async fn unready(scene: &Testbed, planned: &PlannedFault) -> u64 {
     let ops = scene.replicas[one_of(planned.target, scene.replicas.len())].read().await.ops().get();
     let (began, lasts) = (Instant::now(), Duration::from_millis(planned.lasts_ms));

@@ -1,4 +1,4 @@
-//! F14, F15 and F16: the disk under PostgreSQL or under a device's home is full, or makes nothing durable.
+//! F14, F15 and F16: the disk under PostgreSQL or under a device's home is full, or fails to sync.
 
 use std::time::Duration;
 
@@ -13,17 +13,18 @@ use super::{InjectionProof, one_of};
 use crate::plan::PlannedFault;
 use crate::testbed::Testbed;
 
-/// Room that is left before it is filled, for what a start needs.
+/// Space that stays free before it is filled, for a start.
 const SPARE_KIB: u64 = 96 * 1024;
-/// Between two times that what has become free is filled.
+/// The pause before freed space is filled again.
 const REFILL_INTERVAL: Duration = Duration::from_millis(100);
-/// A table that needs room, and whose writing needs it in the log, too.
+/// A write that needs space for a table, and in the write-ahead log.
 const LARGE_WRITE_SQL: &str = "DROP TABLE IF EXISTS no_room; \
     CREATE TABLE no_room AS SELECT repeat('x', 1000) FROM generate_series(1, 30000); DROP TABLE no_room";
-/// What a server says that has no room (PostgreSQL, appendix A).
+/// The error of a full disk (PostgreSQL, appendix A).
 const DISK_FULL_SQLSTATE: &str = "53100";
 
-/// Lays a small disk under it, fills that, and frees it; the server may be down until then. Its keeper starts it again.
+/// Mounts a small disk under it, fills the disk, and frees it; the server may be down until then. Its supervisor starts
+/// it again.
 pub(crate) async fn of_the_database(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let postgres = &scene.postgres;
     postgres.stop().await;
@@ -35,7 +36,7 @@ pub(crate) async fn of_the_database(scene: &Testbed, planned: &PlannedFault) -> 
     let (mut refused, mut down) = (0, 0);
     while Instant::now() < ends {
         filled += disk.fill();
-        // Where the log of all changes has no room left, the server ends.
+        // When the write-ahead log has no space left, the server ends.
         let asked = if planned.manner.is_multiple_of(2) { LARGE_WRITE_SQL } else { "SELECT pg_switch_wal()" };
         match postgres.try_run(asked).await {
             Err(error) if error.code().is_some_and(|code| code.code() == DISK_FULL_SQLSTATE) => refused += 1,
@@ -60,8 +61,7 @@ pub(crate) async fn of_the_database(scene: &Testbed, planned: &PlannedFault) -> 
     ))
 }
 
-/// Starts it as one whose every attempt to make something durable fails from some moment on, until another. Says when that was,
-/// in milliseconds.
+/// Starts it with every sync failing during a span of time. Returns the span, in milliseconds.
 pub(crate) async fn that_does_not_sync(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
     let (postgres, began) = (&scene.postgres, scene.clock.now());
     let told = PreloadShim::new();
@@ -84,7 +84,7 @@ pub(crate) async fn that_does_not_sync(scene: &Testbed, planned: &PlannedFault) 
     Ok(InjectionProof { proof, noticed_ms: vec![from.div_ceil(1000), to / 1000] })
 }
 
-/// By itself, and while its owner decides what is to be decided.
+/// The agent works again by itself, while its owner makes the open decisions.
 async fn works_again(device: &TestDevice) {
     let begun = || device.log().own().matches("execution began").count();
     let before = begun();
@@ -92,10 +92,10 @@ async fn works_again(device: &TestDevice) {
     until("the agent to work again", has_begun).await;
 }
 
-/// What an agent writes whose store has no room.
+/// What an agent logs when its disk is full.
 const DISK_FULL_MESSAGE: &str = "database or disk is full";
 
-/// Lays a small disk under a device's home, fills it while the agent works, and frees it; or kills the agent first.
+/// Mounts a small disk under a device's home, fills it while the agent works, and frees it; or kills the agent first.
 pub(crate) async fn of_a_device(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let number = one_of(planned.target, scene.desks.len());
     let is_killed = !planned.manner.is_multiple_of(2);
@@ -115,7 +115,7 @@ pub(crate) async fn of_a_device(scene: &Testbed, planned: &PlannedFault) -> anyh
     }
     let full = scene.desks[number].device.read().await.log().own().matches(DISK_FULL_MESSAGE).count();
     if is_killed {
-        // What it began without a note of it would be begun again.
+        // A run that it began without a record would begin again.
         let mut device = scene.desks[number].device.write().await;
         device.kill_9();
         disk.free();

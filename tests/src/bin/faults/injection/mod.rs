@@ -1,4 +1,4 @@
-//! The faults: each strikes, says by what it can be seen that it struck, and heals what it broke.
+//! The faults: each takes effect, proves it, and heals what it broke.
 
 mod agent;
 mod caller;
@@ -27,23 +27,23 @@ use tokio::time::{Instant, sleep};
 use crate::callers::Caller;
 use crate::plan::{FaultKind, PlannedFault};
 
-/// How long a fault that waits for a victim waits.
+/// How long a fault waits for a victim.
 const VICTIM_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// A fault that was struck.
+/// A fault that was injected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct InjectedFault {
     pub(crate) planned: PlannedFault,
     pub(crate) begun: u64,
     pub(crate) healed: u64,
-    /// What exactly was done, and what shows it; or why it cannot be shown.
+    /// What exactly was done and its proof; or why it cannot be proven.
     pub(crate) proof: Result<String, String>,
-    /// After how many milliseconds each side noticed, where somebody must; of F15, when syncing began to fail, and when it
-    /// did not any more.
+    /// After how many milliseconds each side noticed, where one must; for F15, when syncing began to fail and when it
+    /// worked again.
     pub(crate) noticed_ms: Vec<u64>,
 }
 
-/// What a fault that struck has to show.
+/// The proof of a fault that took effect.
 struct InjectionProof {
     proof: String,
     noticed_ms: Vec<u64>,
@@ -56,15 +56,15 @@ impl From<String> for InjectionProof {
 }
 
 impl InjectedFault {
-    /// What it is.
+    /// Its kind.
     pub(crate) fn kind(&self) -> FaultKind {
         self.planned.kind
     }
 }
 
-/// Strikes a fault, and returns when it is healed. `caller` is the one who is cut off where a caller is.
+/// Injects a fault, and returns when it is healed. `caller` is the caller that may be cut off.
 pub(crate) fn inject<'a>(caller: &'a mut Caller, planned: &'a PlannedFault) -> LocalBoxFuture<'a, InjectedFault> {
-    // One of them strikes two others.
+    // One of the faults injects two others.
     Box::pin(strike_one(caller, planned))
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn one_of(number: u64, count: usize) -> usize {
     usize::try_from(number % count as u64).expect("below a usize")
 }
 
-/// Keeps something out of order for as long as planned, and then until it had a victim. Returns how many.
+/// Keeps a fault active as long as planned, and then until it had a victim. Returns the number of victims.
 async fn until_it_hit(lasts_ms: u64, victims: impl Fn() -> usize) -> anyhow::Result<usize> {
     let (before, deadline) = (victims(), Instant::now() + VICTIM_TIMEOUT);
     sleep(Duration::from_millis(lasts_ms)).await;

@@ -1,5 +1,5 @@
-//! F24 and F25: the model refuses, fails, babbles, breaks off or hangs; a tool's server fails, forgets its sessions, or does what
-//! it is asked for and does not say so.
+//! F24 and F25: the model refuses, fails, sends nonsense, breaks off or hangs; a tool server fails, loses its sessions,
+//! or acts without an answer.
 
 use super::{one_of, until_it_hit};
 use crate::plan::PlannedFault;
@@ -7,7 +7,7 @@ use crate::testbed::Testbed;
 use crate::testbed::fake_model::ModelBehaviour;
 use crate::testbed::fake_tool_server;
 
-/// Keeps it out of order for as long as planned.
+/// Keeps the model faulty for as long as planned.
 pub(crate) async fn disturb(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let manner = ModelBehaviour::FAULTS[one_of(planned.manner, ModelBehaviour::FAULTS.len())];
     scene.model.set_behaviour(manner);
@@ -16,7 +16,7 @@ pub(crate) async fn disturb(scene: &Testbed, planned: &PlannedFault) -> anyhow::
     Ok(format!("{manner:?}: {} requests", hit?))
 }
 
-/// The same with the book.
+/// The same for the tool server.
 pub(crate) async fn disturb_tools(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let manner = fake_tool_server::ToolServerBehaviour::FAULTS
         [one_of(planned.manner, fake_tool_server::ToolServerBehaviour::FAULTS.len())];

@@ -1,5 +1,5 @@
-//! F17 to F21: the line between a device and its gateways falls silent, in one direction or both, is reset, loses packets, or
-//! is narrow.
+//! F17 to F21: the connection between a device and its gateways falls silent in one or both directions, is reset, loses
+//! packets, or is narrow.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -15,7 +15,7 @@ use super::{InjectionProof, one_of};
 use crate::plan::PlannedFault;
 use crate::testbed::Testbed;
 
-/// Lets nothing pass for as long as planned, in either direction, and says nothing of it. Both ends must notice.
+/// Silently drops everything in both directions for as long as planned. Both ends must notice.
 pub(crate) async fn freeze(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
     silence(scene, planned, "both ways", Proxy::freeze).await
 }
@@ -36,7 +36,7 @@ async fn silence(
     let number = one_of(planned.target, scene.desks.len());
     let desk = &scene.desks[number];
     let device = desk.device.read().await;
-    // What is not there cannot be cut.
+    // The fault needs an open connection.
     device.wait_until_connected().await;
     let before = device.proxy().held_back();
     let agent =
@@ -66,14 +66,14 @@ async fn silence(
     Ok(InjectionProof { proof, noticed_ms })
 }
 
-/// A line that is to come in one of some logs.
+/// Waits for a text in one of some logs.
 struct LogWatch {
     logs: Vec<(PathBuf, u64)>,
     text: String,
 }
 
 impl LogWatch {
-    /// What stands there already is none.
+    /// Existing occurrences do not count.
     fn from_now_on(logs: Vec<PathBuf>, text: &str) -> Self {
         let length = |log: &PathBuf| std::fs::metadata(log).map_or(0, |file| file.len());
         Self { logs: logs.into_iter().map(|log| (log.clone(), length(&log))).collect(), text: text.to_owned() }
@@ -86,7 +86,7 @@ impl LogWatch {
     }
 }
 
-/// Whether a file has a text behind a place.
+/// Whether a file has a text after an offset.
 fn has(log: &Path, from: u64, text: &str) -> std::io::Result<bool> {
     let mut file = File::open(log)?;
     file.seek(SeekFrom::Start(from))?;
@@ -95,7 +95,7 @@ fn has(log: &Path, from: u64, text: &str) -> std::io::Result<bool> {
     Ok(String::from_utf8_lossy(&bytes).contains(text))
 }
 
-/// Resets every connection of a line, once.
+/// Resets every connection of a proxy once.
 pub(crate) async fn reset(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let number = one_of(planned.target, scene.desks.len());
     let desk = &scene.desks[number];
@@ -124,10 +124,10 @@ pub(crate) async fn lose(scene: &Testbed, planned: &PlannedFault) -> anyhow::Res
     Ok(format!("line {number}: {lost} packets were lost, {of_a_hundred} of a hundred, in {} ms", planned.lasts_ms))
 }
 
-/// Kilobits in a second.
+/// Kilobits per second.
 const NARROW_KBIT_PER_SECOND: u32 = 64;
 
-/// Lets 64 kbit/s pass.
+/// Limits the connection to 64 kbit/s.
 pub(crate) async fn narrow(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let number = one_of(planned.target, scene.desks.len());
     let device = scene.desks[number].device.read().await;

@@ -1,11 +1,11 @@
-//! F26: the receiver of callbacks fails, hangs, sends elsewhere, or dies before it confirms.
+//! F26: the receiver of callbacks fails, hangs, redirects, or dies before it confirms.
 
 use super::{one_of, until_it_hit};
 use crate::plan::PlannedFault;
 use crate::testbed::Testbed;
 use crate::testbed::fake_receiver::ReceiverBehaviour;
 
-/// Keeps it out of order for as long as planned.
+/// Keeps it faulty for as long as planned.
 pub(crate) async fn disturb(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let manner = ReceiverBehaviour::FAULTS[one_of(planned.manner, ReceiverBehaviour::FAULTS.len())];
     scene.office.set_behaviour(manner);

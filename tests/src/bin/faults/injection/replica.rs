@@ -1,5 +1,5 @@
-//! F1, F3, F4, F7 and F32: one gateway or all of them are killed, replaced one after the other, stand still, or may open
-//! no more files.
+//! F1, F3, F4, F7 and F32: one gateway or all of them are killed, restarted one after the other, suspended, or out of
+//! file descriptors.
 
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) async fn kill(scene: &Testbed, planned: &PlannedFault) -> anyhow::Res
     Ok(format!("gateway {number}, process {pid}, ended by signal 9; process {} since", gateway.process().id()))
 }
 
-/// Kills all of them, and starts them together. Says after how long the first submission was accepted.
+/// Kills all of them, and starts them together. Returns after how long the first submission was accepted.
 pub(crate) async fn kill_all(caller: &mut Caller, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
     let scene = caller.business.scene.clone();
     let mut gateways = Vec::new();
@@ -45,7 +45,7 @@ pub(crate) async fn kill_all(caller: &mut Caller, planned: &PlannedFault) -> any
     Ok(InjectionProof { proof, noticed_ms: vec![accepted] })
 }
 
-/// How long a first acceptance is waited for.
+/// How long to wait for a first acceptance.
 const ACCEPTANCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Submits one job at every gateway in turn until it is accepted.
@@ -64,10 +64,10 @@ async fn first_acceptance(caller: &mut Caller, planned: &PlannedFault, began: In
     u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Between two gateways that are replaced.
+/// The pause between two restarts.
 const RESTART_INTERVAL: Duration = Duration::from_millis(1500);
 
-/// Stops each in good order and starts it again, one after the other.
+/// Shuts each down and starts it again, one after the other.
 pub(crate) async fn roll(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let first = one_of(planned.target, scene.replicas.len());
     let mut codes = Vec::new();
@@ -83,7 +83,7 @@ pub(crate) async fn roll(scene: &Testbed, planned: &PlannedFault) -> anyhow::Res
     Ok(format!("replaced in the order from {first} on; they ended with {codes:?}"))
 }
 
-/// Lets it stand still, and go on.
+/// Suspends it, and resumes it.
 pub(crate) async fn freeze(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let number = one_of(planned.target, scene.replicas.len());
     let gateway = scene.replicas[number].read().await;
@@ -102,17 +102,18 @@ pub(super) fn is_stopped(pid: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
-/// Between two who come to a gateway that may open no more files.
+/// The pause between two connections to a gateway without free descriptors.
 const CONNECT_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Lets it open as good as no more files for a while. Callers keep their connections, so others come meanwhile.
+/// Leaves it almost no free descriptors for a while. Callers keep their connections, so new connections are made
+/// meanwhile.
 pub(crate) async fn starve(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let number = one_of(planned.target, scene.replicas.len());
     let gateway = scene.replicas[number].read().await;
     let pid = gateway.process().id();
     let complaints = || gateway.log().own().matches("Too many open files").count();
     let (open, before) = (process::files(pid), complaints());
-    // The number of a new file is below the limit; those that are open keep theirs.
+    // A new descriptor's number must be below the limit; open ones stay open.
     let limit = planned.manner % 8;
     let usual = process::limit_files(pid, limit).unwrap_or(u64::MAX);
     let end = Instant::now() + Duration::from_millis(planned.lasts_ms);

@@ -1,4 +1,4 @@
-//! F31: a key, an application or a device is revoked while it works.
+//! F31: a key, an application or a device is revoked while it is in use.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::history::{HistoryRecord, RevocationRecord};
 use crate::plan::PlannedFault;
 use crate::testbed::REPLICA_COUNT;
 
-/// How long it is tried again after the revocation.
+/// How long it is tried after the revocation.
 const RETRY_DURATION: Duration = Duration::from_secs(3);
-/// How long the end of what was open is waited for.
+/// How long to wait for the end of open streams and sessions.
 const END_TIMEOUT: Duration = Duration::from_secs(12);
 /// Microseconds in which a stream and a device's session have to end.
 const STREAM_END_LIMIT_US: u64 = 5_000_000;
 const SESSION_END_LIMIT_US: u64 = 2_000_000;
 
-/// Revokes one of them, and writes down when that was confirmed and what was still possible then.
+/// Revokes one of them, and records when that was confirmed and what was still possible then.
 pub(crate) async fn revoke(caller: &mut Caller, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
     let name = format!("guest-{}", caller.business.fresh_job());
     match planned.manner % 3 {
@@ -43,7 +43,7 @@ async fn key(caller: &mut Caller, planned: &PlannedFault, name: String) -> anyho
     let (key_id, key) = (text("/key/key_id")?, text("/text")?);
     let guest = KeyHolder { name: name.clone(), key };
     accepted(caller, &guest).await?;
-    // Something that goes on meanwhile.
+    // Work that goes on meanwhile.
     let job = caller.business.fresh_job();
     let request = submission(caller, number, &job, &format!("job={job} plan=say delay=9000"), false);
     let run_id = caller.retry(&request).await.as_ref().and_then(ApiReply::run_id).context("a run")?;
@@ -93,7 +93,7 @@ async fn application(caller: &mut Caller, planned: &PlannedFault, name: String) 
     Ok(format!("the application {name} was disabled"))
 }
 
-/// All gateways take its key.
+/// Waits until all gateways accept its key.
 async fn accepted(caller: &mut Caller, guest: &KeyHolder) -> anyhow::Result<()> {
     let deadline = Instant::now() + END_TIMEOUT;
     while guest.ask_all(caller).await < REPLICA_COUNT {
@@ -102,7 +102,7 @@ async fn accepted(caller: &mut Caller, guest: &KeyHolder) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// A device that has nothing to do with the others.
+/// A device apart from the others.
 async fn device(caller: &mut Caller, name: String) -> anyhow::Result<String> {
     let scene = caller.business.scene.clone();
     let gateway = scene.replicas[0].read().await;
@@ -118,7 +118,7 @@ async fn device(caller: &mut Caller, name: String) -> anyhow::Result<String> {
         if said["line"]["state"] == "connected" { Err(said["line"].to_string()) } else { Ok(scene.clock.now()) }
     })
     .await;
-    // It must not come back either.
+    // It must not reconnect either.
     sleep(RETRY_DURATION).await;
     let state = device.status().await["line"]["state"].clone();
     let ended = (state != "connected").then_some(ended);

@@ -1,4 +1,4 @@
-//! F13: what the gateways write fails by chance with the errors of a lost race, at the statement or at its commit.
+//! F13: the gateways' writes fail at random with the errors of a lost race, at the statement or at its commit.
 
 use anyhow::{Context, ensure};
 use deskgate_tests::{Postgres, until};
@@ -9,16 +9,16 @@ use super::one_of;
 use crate::plan::PlannedFault;
 use crate::testbed::Testbed;
 
-/// Where everything of this fault is, so that it goes at once.
+/// The schema of all objects of this fault, so that one statement removes them.
 const SCHEMA_NAME: &str = "lost_races";
-/// Of a hundred statements, those that lose. At a commit each changed row is one chance.
+/// The percentages of failing statements. At a commit each changed row counts once.
 const STATEMENT_FAILURE_PERCENTS: [u32; 4] = [3, 10, 25, 60];
 const ROW_FAILURE_PERCENTS: [u32; 4] = [1, 3, 8, 20];
-/// Tables that are written to, but for the one that only migrations write.
+/// Tables that are written to, except the one that only migrations write.
 const TABLES_QUERY: &str = "SELECT quote_ident(tablename) AS name FROM pg_tables \
     WHERE schemaname = 'public' AND tablename <> 'deskgate_migrations' ORDER BY tablename";
 
-/// Has a share of all writes fail for as long as planned: half of them as a serialization failure, half as a deadlock.
+/// Makes a share of all writes fail for as long as planned: half with a serialization failure, half with a deadlock.
 pub(crate) async fn lose(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let postgres = &scene.postgres;
     let at_commit = !planned.manner.is_multiple_of(2);
@@ -46,7 +46,7 @@ pub(crate) async fn lose(scene: &Testbed, planned: &PlannedFault) -> anyhow::Res
     ))
 }
 
-/// A sequence counts, because what it has given out is not taken back with the transaction that fails.
+/// A sequence counts the failures, because it is not rolled back with the failed transaction.
 fn function(share: u32) -> String {
     format!(
         "DROP SCHEMA IF EXISTS {SCHEMA_NAME} CASCADE; CREATE SCHEMA {SCHEMA_NAME}; \
@@ -80,7 +80,7 @@ fn trigger(table: &str, at_commit: bool) -> String {
     again + &made
 }
 
-/// Changes of a table wait for whoever works on it, and may themselves lose a race; nobody waits long for them.
+/// Schema changes wait for the table's users and may themselves lose a race, so they are repeated with a short timeout.
 async fn insist(postgres: &Postgres, statements: &str) {
     let statements = format!("SET lock_timeout = '300ms'; {statements}");
     until("the tables to be changed", async || postgres.try_run(&statements).await.map_err(|error| error.to_string()))

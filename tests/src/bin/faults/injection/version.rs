@@ -1,5 +1,5 @@
-//! F29: a device comes in that speaks another protocol, or says that it is of another version, or is; a gateway is of another
-//! version than its like, or finds a database that a newer one has migrated.
+//! F29: a device has another protocol, or claims or has another version; a gateway has another version than the others,
+//! or finds a database that a newer one has migrated.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use super::{VICTIM_TIMEOUT, one_of};
 use crate::plan::PlannedFault;
 use crate::testbed::Testbed;
 
-/// Versions with as many characters as ours, of which one is older and one is newer.
+/// Versions with as many characters as ours: one older, one newer.
 const OTHER_VERSIONS: [&str; 2] = ["0.0.9", "0.2.0"];
 
-/// One of them.
+/// Injects one of them.
 pub(crate) async fn mismatch(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     match planned.manner % 4 {
         0 => by_hand(scene).await,
@@ -29,7 +29,7 @@ pub(crate) async fn mismatch(scene: &Testbed, planned: &PlannedFault) -> anyhow:
     }
 }
 
-/// The device made by hand claims one thing after the other, at every gateway. Each is refused as data.
+/// The raw device makes one claim after the other at every gateway. Each is refused with a frame.
 async fn by_hand(scene: &Testbed) -> anyhow::Result<String> {
     let own = &scene.stray.persona;
     let version = |version: &str| RawIdentity { version: version.to_owned(), ..own.clone() };
@@ -47,7 +47,7 @@ async fn by_hand(scene: &Testbed) -> anyhow::Result<String> {
             refused += 1;
         }
     }
-    // As itself it is let in as before.
+    // With its own version it is admitted as before.
     let gateway = scene.replicas[0].read().await;
     drop(own.connect(&gateway, Vec::new()).await);
     Ok(format!("{refused} times another version or protocol was claimed, and refused"))
@@ -57,12 +57,12 @@ fn other(planned: &PlannedFault) -> &'static str {
     OTHER_VERSIONS[one_of(planned.manner / 4, OTHER_VERSIONS.len())]
 }
 
-/// A desk's agent is one of another version for a while. It is refused, knows it, and executes nothing.
+/// A desktop's agent has another version for a while. It is refused, reports it, and executes nothing.
 async fn device(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let number = one_of(planned.target, scene.desks.len());
     let version = other(planned);
     let mut device = scene.desks[number].device.write().await;
-    // Both are made before it stops, which takes a moment the first time.
+    // Both binaries are made before it stops; the first time takes a moment.
     device.install(VERSION);
     device.install(version);
     device.stop(Signal::TERM).await;
@@ -79,8 +79,8 @@ async fn device(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<Strin
     Ok(format!("agent {number} of version {version} was refused for {} ms, and executed nothing", planned.lasts_ms))
 }
 
-/// A gateway is one of another version for a while, as in an upgrade of one after the other. It serves callers as the others do,
-/// and every device that comes by it is refused, and goes on to another.
+/// A gateway has another version for a while, as in a rolling upgrade. It serves callers like the others; a device that
+/// connects to it is refused, and goes to another gateway.
 async fn gateway(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let number = one_of(planned.target, scene.replicas.len());
     let version = other(planned);
@@ -90,7 +90,7 @@ async fn gateway(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<Stri
     gateway.stop(Signal::TERM).await;
     gateway.restart().await;
     let gateway = gateway.downgrade();
-    // Devices come in anew, until one came here.
+    // Reconnects devices until one connects to this gateway.
     let deadline = Instant::now() + VICTIM_TIMEOUT.max(Duration::from_millis(planned.lasts_ms));
     let refused = |gateway: &GatewayProcess| gateway.log().own().matches("a device has another version").count();
     while refused(&gateway) == 0 && Instant::now() < deadline {
@@ -111,7 +111,7 @@ async fn gateway(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<Stri
     Ok(format!("gateway {number} of version {version} stood beside the others, and refused {refused} devices"))
 }
 
-/// A newer program has migrated the database. What runs goes on, and what is started refuses to.
+/// A newer program has migrated the database. Running gateways go on; a restarted one refuses to start.
 async fn database(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let number = one_of(planned.target, scene.replicas.len());
     let mut gateway = scene.replicas[number].write().await;

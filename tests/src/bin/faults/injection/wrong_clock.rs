@@ -1,5 +1,5 @@
-//! F22 and F23: the computer of a gateway or of a device tells a time of day that is not true, from the program's start on or
-//! all of a sudden. Time that only passes stays true.
+//! F22 and F23: the computer of a gateway or of a device has a wrong time of day, from the program's start on or
+//! suddenly. Monotonic time stays right.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const CLOCK_OFFSETS: [(i64, &str); 4] = [
 ];
 const HOUR_SECONDS: i64 = 3600;
 
-/// Starts a gateway with a clock that can be wrong, has it be wrong, and then right again; and starts it as it was.
+/// Starts a gateway with a changeable clock, makes it wrong, then right again; and restarts it as before.
 pub(crate) async fn of_a_gateway(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let number = one_of(planned.target, scene.replicas.len());
     let told = PreloadShim::new();
@@ -40,7 +40,7 @@ pub(crate) async fn of_a_gateway(scene: &Testbed, planned: &PlannedFault) -> any
     proof
 }
 
-/// The same with a device's agent.
+/// The same for a device's agent.
 pub(crate) async fn of_a_device(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let number = one_of(planned.target, scene.desks.len());
     let told = PreloadShim::new();
@@ -59,7 +59,7 @@ pub(crate) async fn of_a_device(scene: &Testbed, planned: &PlannedFault) -> anyh
     proof
 }
 
-/// A clock that is wrong in some way, from some moment on.
+/// A clock that is wrong from some moment on.
 struct ClockFault<'a> {
     told: &'a PreloadShim,
     seconds: i64,
@@ -91,7 +91,7 @@ impl<'a> ClockFault<'a> {
         sleep(Duration::from_millis(self.lasts_ms)).await;
     }
 
-    /// The clock is right again, while the program works.
+    /// Makes the clock right again, while the program works.
     fn ends(&self, whose: &str) -> anyhow::Result<String> {
         self.told.set_clock_offset(0);
         let times = self.told.override_count();

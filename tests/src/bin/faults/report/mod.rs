@@ -1,4 +1,4 @@
-//! The report of a pass: a text for the terminal, and a page that needs nothing else.
+//! The report of a pass: a text for the terminal, and a self-contained page.
 
 mod page;
 mod statistics;
@@ -12,10 +12,10 @@ use anyhow::Context;
 use crate::check::{CHECKS, Observations, Violation, pass_validity};
 use statistics::{OperationStats, by_kind, by_name};
 
-/// Violations of one invariant that the text shows.
+/// The most violations of one invariant in the text.
 const MAX_SHOWN_VIOLATIONS: usize = 5;
 
-/// What came of a pass.
+/// The result of a pass.
 pub(crate) struct PassReport<'a> {
     pub(crate) seed: u64,
     pub(crate) violations: Vec<Violation>,
@@ -25,12 +25,12 @@ pub(crate) struct PassReport<'a> {
 }
 
 impl PassReport<'_> {
-    /// Whether it counts, and everything held.
+    /// Whether it counts and has no violation.
     pub(crate) fn is_clean(&self) -> bool {
         self.violations.is_empty() && self.reasons.is_empty()
     }
 
-    /// What is said of the pass in one line.
+    /// The result in one line.
     fn verdict(&self) -> String {
         match (self.violations.len(), self.reasons.is_empty()) {
             (0, true) => "CLEAN: every invariant held".to_owned(),
@@ -45,8 +45,8 @@ impl PassReport<'_> {
         self.violations.iter().filter(move |violation| violation.invariant == invariant)
     }
 
-    /// Writes everything to the folder of the seed, the page and the text also to the folder of all passes, and the text
-    /// to the terminal.
+    /// Writes everything to the folder of the seed, page and text also to the folder of all passes, and the text to the
+    /// terminal.
     pub(crate) fn write(&self, own: &Path, all: &Path) -> anyhow::Result<()> {
         let (text, page) = (self.text(), page::write(self));
         for folder in [own, all] {

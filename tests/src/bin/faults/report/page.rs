@@ -6,9 +6,9 @@ use super::statistics::{self, by_kind, by_name};
 use super::{PassReport, timeline};
 use crate::check::{CHECKS, pass_validity};
 
-/// Violations with a picture of their own.
+/// The most violations with a timeline.
 const MAX_TIMELINES: usize = 20;
-/// Microseconds that such a picture shows before and behind a violation.
+/// Microseconds that a timeline shows before and after a violation.
 const TIMELINE_MARGIN_US: u64 = 6_000_000;
 
 const PAGE_CSS: &str = "
@@ -30,12 +30,12 @@ svg .fault { fill: var(--fault) } svg .missed { fill: none; stroke: var(--fault)
 svg .bad { fill: var(--bad) } svg .dot { fill: var(--dot) } svg .dot.bad, svg .violation { fill: var(--bad) }
 ";
 
-/// Text as it stands in a page.
+/// Text escaped for a page.
 pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// The whole page. Writing to a String cannot fail; what it says of that is dropped throughout.
+/// The whole page. Writing to a String cannot fail, so those results are dropped.
 pub(super) fn write(report: &PassReport<'_>) -> String {
     let witnesses = report.witnesses;
     let last = witnesses.done.iter().map(|done| done.ended).max().unwrap_or(1);

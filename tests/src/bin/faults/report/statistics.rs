@@ -8,7 +8,7 @@ use crate::check::resource_bounds::{self, PeakUsage};
 use crate::injection::crash_points::CrashPoint;
 use crate::plan::FaultKind;
 
-/// Of operations of one name; times in milliseconds.
+/// The numbers of operations with one name; times in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct OperationStats {
     pub(super) all: usize,
@@ -18,7 +18,7 @@ pub(super) struct OperationStats {
     pub(super) most: f64,
 }
 
-/// The figures of each name.
+/// The numbers by name.
 pub(super) fn by_name(witnesses: &Observations) -> BTreeMap<&str, OperationStats> {
     let mut took: BTreeMap<&str, (usize, Vec<u64>)> = BTreeMap::new();
     for done in &witnesses.done {
@@ -34,7 +34,7 @@ pub(super) fn by_name(witnesses: &Observations) -> BTreeMap<&str, OperationStats
     took.into_iter().map(|(name, took)| (name, figures(took))).collect()
 }
 
-/// Of each kind of fault, how many were shown to have struck, and how many were tried.
+/// For each kind of fault, how many took effect, and how many were tried.
 pub(super) fn by_kind(witnesses: &Observations) -> BTreeMap<FaultKind, (usize, usize)> {
     let mut kinds: BTreeMap<FaultKind, (usize, usize)> = BTreeMap::new();
     for strike in &witnesses.strikes {
@@ -45,7 +45,7 @@ pub(super) fn by_kind(witnesses: &Observations) -> BTreeMap<FaultKind, (usize, u
     kinds
 }
 
-/// What the programs had before the faults, at the tenth minute and in the end.
+/// The programs' resources before the faults, at the tenth minute and at the end.
 pub(super) fn levels(witnesses: &Observations) -> String {
     let mut text = format!(
         "{:<10} {:<12} {:>12} {:>8} {:>8} {:>8}\n",
@@ -67,12 +67,12 @@ pub(super) fn levels(witnesses: &Observations) -> String {
     text
 }
 
-/// A number that not everybody says.
+/// A number that may be absent, as text.
 fn said(number: Option<u64>) -> String {
     number.map_or_else(|| "-".to_owned(), |number| number.to_string())
 }
 
-/// The points at which programs may die: how many came by, were told to die there, and died.
+/// The crash points: how many processes passed, were armed, and died.
 pub(super) fn points(witnesses: &Observations) -> String {
     let points = &witnesses.evidence.points;
     let count = |is: fn(&CrashPoint) -> bool| points.iter().filter(|point| is(point)).count();

@@ -1,21 +1,21 @@
-//! A picture of a span of time: faults, operations, latencies, violations. SVG, with colours of the page that shows it.
+//! A timeline of a span: faults, operations, latencies, violations. SVG, with the colours of its page.
 
 use std::fmt::Write;
 
 use super::PassReport;
 use crate::plan::FaultKind;
 
-/// Sizes, in the picture's own units.
+/// Sizes in units of the picture.
 const PICTURE_WIDTH: f64 = 1200.0;
 const LABEL_WIDTH: f64 = 190.0;
 const ROW_HEIGHT: f64 = 18.0;
 const GRAPH_HEIGHT: f64 = 110.0;
 /// Bars of the graph of operations.
 const BAR_COUNT: usize = 150;
-/// Latencies are shown on a scale of tens, from one to a hundred thousand milliseconds.
+/// Latencies have a logarithmic scale from one to a hundred thousand milliseconds.
 const DECADE_COUNT: f64 = 5.0;
 
-/// Where a span of time is on the picture.
+/// The position of a span of time on the picture.
 #[derive(Clone, Copy)]
 struct TimeScale {
     from: u64,
@@ -49,7 +49,7 @@ pub(super) fn draw(report: &PassReport<'_>, from: u64, to: u64) -> String {
     )
 }
 
-// Writing to a String cannot fail; what it says of that is dropped throughout.
+// Writing to a String cannot fail, so those results are dropped.
 
 fn axis(picture: &mut String, span: TimeScale) {
     let seconds = (span.to - span.from) as f64 / 1e6;
@@ -97,7 +97,7 @@ fn faults(picture: &mut String, report: &PassReport<'_>, span: TimeScale, mut y:
     y
 }
 
-/// Operations by the time at which they ended: good ones above, the others below.
+/// Operations by end time: successful ones above, the others below.
 fn operations(picture: &mut String, report: &PassReport<'_>, span: TimeScale, y: f64) -> f64 {
     let width = (span.to - span.from).max(1) / BAR_COUNT as u64 + 1;
     let mut bars = vec![(0_u64, 0_u64); BAR_COUNT];
@@ -128,7 +128,7 @@ fn operations(picture: &mut String, report: &PassReport<'_>, span: TimeScale, y:
     y + GRAPH_HEIGHT
 }
 
-/// How long each submission took, by the time at which it was begun.
+/// The duration of each submission, by start time.
 fn latencies(picture: &mut String, report: &PassReport<'_>, span: TimeScale, y: f64) -> f64 {
     label(picture, y + 14.0, "submissions, ms to the answer");
     for decade in 0..=5_u32 {

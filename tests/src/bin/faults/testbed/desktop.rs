@@ -1,5 +1,5 @@
-//! A device at its desk: an agent behind a line of its own, a folder with another one beside it, a service that works there and
-//! one that notes things in a book elsewhere, a callback, and an application that has nothing to do with any of it.
+//! A desktop: an agent behind a proxy of its own, a folder with another one beside it, a service that works there and
+//! one that adds notes on another server, a callback, and an unrelated application.
 
 use std::path::PathBuf;
 
@@ -18,14 +18,14 @@ use crate::callers::SUBJECT;
 /// Runs that a device executes at once.
 const CONCURRENCY: &str = "8";
 
-/// What stands in the file beside the folder, which no tool may read.
+/// The content of the file beside the folder, which no tool may read.
 pub(crate) const CANARY_TEXT: &str = "nobody-reads-what-lies-beside";
-/// The folder beside a service's own begins with the same name, so that one is a prefix of the other.
+/// The suffix of the folder beside a service's own, so that one name is a prefix of the other.
 const SIBLING_SUFFIX: &str = "-beside";
 
 /// One device with its service.
 pub(crate) struct Desktop {
-    /// Whoever kills the agent holds it alone; whoever asks it something shares it.
+    /// Locked exclusively to kill the agent, shared to call it.
     pub(crate) device: RwLock<TestDevice>,
     name: String,
     device_id: String,
@@ -38,16 +38,16 @@ pub(crate) struct Desktop {
 pub(crate) struct ServiceAccess {
     pub(crate) key: String,
     pub(crate) endpoint_id: String,
-    /// The other service of the same application, whose tool is in the book.
+    /// The other service of the same application, whose tool adds notes.
     pub(crate) noting_id: String,
-    /// Its webhook, and what its events are signed with.
+    /// Its webhook, and the secret of its events.
     pub(crate) hook_id: String,
     pub(crate) hook_secret: String,
     /// The key of another application of the same device.
     pub(crate) strangers_key: String,
 }
 
-/// Whom a device turns to.
+/// The servers that a device uses.
 #[derive(Clone, Copy)]
 pub(super) struct FakeServers<'a> {
     pub(super) model: &'a FakeModel,
@@ -65,7 +65,7 @@ impl Desktop {
         secrets: &mut LeakScanner,
     ) -> Self {
         let mut device = TestDevice::for_remote().await;
-        // What it trusts, it reads when it starts.
+        // The agent reads its trusted certificates at the start.
         device.stop(Signal::TERM).await;
         device.trust_certificate(&book.ca_file());
         device.start().await;
@@ -142,12 +142,12 @@ impl Desktop {
         &self.service
     }
 
-    /// Where its tools work.
+    /// The folder that its tools work in.
     pub(crate) fn folder(&self) -> PathBuf {
         self.folder.path()
     }
 
-    /// Ways to the file beside that folder: one that climbs, and one from the root.
+    /// Paths to the file beside that folder: a relative one, and an absolute one.
     pub(crate) fn ways_beside(&self) -> [String; 2] {
         let folder = self.folder().display().to_string();
         let name = self.folder().file_name().expect("a folder").to_string_lossy().into_owned();

@@ -1,4 +1,5 @@
-//! The ledgers: files that tools append to and nothing else reads or writes; and the files of jobs whose owner is asked.
+//! The effect logs: files that only tools append to and only this module reads; and the files of jobs that need
+//! approval.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,22 +11,22 @@ use crate::history::Clock;
 /// Its name in a service's folder.
 pub(crate) const LOG_FILE_NAME: &str = "ledger";
 
-/// A tool wrote this.
+/// One line that a tool wrote.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Effect {
     pub(crate) job: String,
-    /// Which call of the job.
+    /// The number of the job's call.
     pub(crate) call: usize,
     pub(crate) at: u64,
 }
 
-/// Everything in the ledger of a folder.
+/// All lines of the effect log in a folder.
 pub(crate) fn read(folder: &Path, clock: Clock) -> Vec<Effect> {
     let text = std::fs::read_to_string(folder.join(LOG_FILE_NAME)).unwrap_or_default();
     text.lines().map(|line| entry(line, clock).unwrap_or_else(|| panic!("the ledger says: {line}"))).collect()
 }
 
-/// The file that a job writes whose owner is asked first.
+/// The file that a job writes after its approval.
 pub(crate) fn asked(job: &str) -> String {
     format!("{job}.asked")
 }

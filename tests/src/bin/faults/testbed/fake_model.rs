@@ -1,8 +1,7 @@
-//! A model provider that answers by the plan in each job's text, is out of order when it is told to, and keeps a
-//! journal of its own.
+//! A model provider that answers by the plan in each job's text, can be made faulty, and records a journal.
 //!
-//! It speaks OpenAI's streaming format. A job's text says what it is to do:
-//! `job=j-7 plan=write delay=200 talk=c-1 generation=2`, or `plan=peek near=../beside/x far=/beside/x` to read there.
+//! It implements OpenAI's streaming format. A job's text is its plan: `job=j-7 plan=write delay=200 talk=c-1
+//! generation=2`, or `plan=peek near=../beside/x far=/beside/x` to read there.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,28 +20,28 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::history::Clock;
 
-/// The words of an agent for a call that nobody knows whether it has happened.
+/// The agent's words for a call with an unknown outcome.
 const UNKNOWN_OUTCOME_TEXT: &str = "It may have happened";
 
-/// How it behaves.
+/// Its behaviour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ModelBehaviour {
     #[default]
     Answers,
-    /// 429, with no word of when.
+    /// It answers 429 without a retry time.
     Refuses,
-    /// 500.
+    /// It answers 500.
     Fails,
-    /// What it sends is no answer of a model.
+    /// It sends something other than a model's answer.
     Babbles,
     /// Its answer ends in the middle.
     BreaksOff,
-    /// It says nothing until it is well again, and then closes the connection.
+    /// It stays silent until it is healed, and then closes the connection.
     Hangs,
 }
 
 impl ModelBehaviour {
-    /// Those that are faults.
+    /// The faulty behaviours.
     pub(crate) const FAULTS: [Self; 5] = [Self::Refuses, Self::Fails, Self::Babbles, Self::BreaksOff, Self::Hangs];
 }
 
@@ -50,19 +49,19 @@ impl ModelBehaviour {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ModelTurn {
     pub(crate) job: String,
-    /// Answers and results before it in this run, so that 0 is a run's first turn.
+    /// Answers and results before it in this run; 0 for a run's first turn.
     pub(crate) place: usize,
     pub(crate) begun: u64,
     pub(crate) ended: u64,
-    /// `whole`, `gone` when who asked went away, or what it did instead.
+    /// `whole`, `gone` if the caller left, or its faulty behaviour.
     pub(crate) served: String,
     /// The conversation, if it is a message of one.
     pub(crate) talk: Option<String>,
     /// The generation that the message names, and those that the messages before it named.
     pub(crate) generations: Vec<u64>,
-    /// Whether it was shown what lies beside the folder.
+    /// Whether it got the content beside the folder.
     pub(crate) is_shown: bool,
-    /// Whether it was told of a call that nobody knows whether it has happened.
+    /// Whether it got a call with an unknown outcome.
     pub(crate) is_unsure: bool,
     /// The release that the service's instructions name.
     pub(crate) release: Option<u64>,
@@ -98,17 +97,17 @@ impl FakeModel {
         &self.address
     }
 
-    /// From now on.
+    /// Sets its behaviour from now on.
     pub(crate) fn set_behaviour(&self, manner: ModelBehaviour) {
         self.desk.manner.send_replace(manner);
     }
 
-    /// What it was asked.
+    /// Its requests so far.
     pub(crate) fn journal(&self) -> Vec<ModelTurn> {
         lock(&self.desk.journal).clone()
     }
 
-    /// How many requests it answered in some other way than it should.
+    /// How many requests it answered in a faulty way.
     pub(crate) fn disturbed(&self) -> usize {
         lock(&self.desk.journal).iter().filter(|turn| is_disturbed(&turn.served)).count()
     }
@@ -122,7 +121,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An entry that is closed when the answer is given, or the one who asked is gone.
+/// An entry that is closed when the answer is sent, or the caller is gone.
 struct OpenTurn {
     desk: ModelState,
     place: usize,
@@ -157,7 +156,7 @@ async fn answer(State(desk): State<ModelState>, body: Bytes) -> Response {
         ModelBehaviour::Hangs => {
             entry.served("Hangs");
             let _ = manner.wait_for(|manner| *manner != ModelBehaviour::Hangs).await;
-            // The task that serves the connection ends here, without the message of a panic.
+            // Ends the connection's task without a panic message.
             std::panic::resume_unwind(Box::new("closed on purpose"));
         }
         other => {
@@ -188,17 +187,17 @@ fn out_of_order(manner: ModelBehaviour, asked: &TurnRequest) -> Response {
     }
 }
 
-/// What a request asks for.
+/// The parsed request.
 struct TurnRequest {
     turn: ModelTurn,
     plan: String,
     delay: Duration,
-    /// Where a job that peeks looks.
+    /// The paths that a job tries to read outside its folder.
     peeks: Vec<String>,
 }
 
 impl TurnRequest {
-    /// None if it is not about a job, as the question of a check.
+    /// `None` if it is not about a job, such as a check's question.
     fn read(request: &Value) -> Option<Self> {
         let messages = request["messages"].as_array()?;
         let last = messages.iter().rposition(|message| message["role"] == "user")?;
@@ -228,7 +227,7 @@ impl TurnRequest {
         })
     }
 
-    /// The tools that are called in this turn, with the ledger's entry; none in the last one.
+    /// The tool call of this turn, with the effect log's entry; `None` in the last turn.
     fn call(&self) -> Option<String> {
         // An answer with a call and its result are two messages.
         let calls = self.turn.place / 2;
@@ -245,7 +244,7 @@ impl TurnRequest {
         let Some(token) = self.call() else {
             return (vec![json!({ "content": "done " }), json!({ "content": self.turn.job })], "stop");
         };
-        // One of them asks the owner first.
+        // One of them needs approval.
         let (name, arguments) = if self.plan == "peek" {
             ("Read", json!({ "file_path": self.peeks[self.turn.place / 2] }))
         } else if self.plan == "note" {

@@ -1,5 +1,5 @@
-//! A business's receiver of callbacks: checks each signature by itself, is out of order when it is told to, and keeps a
-//! journal of what it got and what it answered.
+//! A business's receiver of callbacks: checks each signature by itself, can be made faulty, and records a journal of
+//! callbacks and answers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,26 +17,26 @@ use crate::history::{Clock, digest};
 
 /// Its name.
 pub(crate) const RECEIVER_HOST: &str = "hooks.example.com";
-/// An address that belongs to the public Internet everywhere but on the island.
+/// An address that is public everywhere but on the island.
 pub(crate) const RECEIVER_ADDRESS: &str = "93.184.216.34";
 
-/// How it behaves.
+/// Its behaviour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ReceiverBehaviour {
     #[default]
     Confirms,
-    /// 503.
+    /// It answers 503.
     Fails,
-    /// It says nothing until it is well again, and then confirms.
+    /// It stays silent until it is healed, and then confirms.
     Hangs,
-    /// It sends whoever comes elsewhere.
+    /// It redirects to another address.
     Redirects,
-    /// It has read everything, and closes the connection before it confirms.
+    /// It reads everything, and closes the connection before it confirms.
     Dies,
 }
 
 impl ReceiverBehaviour {
-    /// Those that are faults.
+    /// The faulty behaviours.
     pub(crate) const FAULTS: [Self; 4] = [Self::Fails, Self::Hangs, Self::Redirects, Self::Dies];
 }
 
@@ -46,16 +46,16 @@ pub(crate) struct ReceivedCallback {
     pub(crate) at: u64,
     /// When it was answered; 0 if it was not.
     pub(crate) answered_at: u64,
-    /// What was answered, if anything was.
+    /// The status it answered, if it did.
     pub(crate) answered: Option<u16>,
     pub(crate) path: String,
     pub(crate) event_id: String,
     pub(crate) kind: String,
     pub(crate) run_id: String,
     pub(crate) is_genuine: bool,
-    /// Of the whole body.
+    /// The digest of the whole body.
     pub(crate) digest: u64,
-    /// How it behaved.
+    /// Its behaviour.
     pub(crate) manner: String,
 }
 
@@ -83,27 +83,27 @@ impl FakeReceiver {
         Self { desk, receiver }
     }
 
-    /// Who vouches for it.
+    /// The root certificate of its name.
     pub(crate) fn ca_file(&self) -> PathBuf {
         self.receiver.ca_file()
     }
 
-    /// What comes to this path is signed with this secret.
+    /// Sets the secret that signs the callbacks to a path.
     pub(crate) fn expects(&self, path: &str, secret: &str) {
         lock(&self.desk.secrets).insert(path.to_owned(), bytes(secret));
     }
 
-    /// From now on.
+    /// Sets its behaviour from now on.
     pub(crate) fn set_behaviour(&self, manner: ReceiverBehaviour) {
         self.desk.manner.send_replace(manner);
     }
 
-    /// What it got.
+    /// The callbacks so far.
     pub(crate) fn journal(&self) -> Vec<ReceivedCallback> {
         lock(&self.desk.journal).clone()
     }
 
-    /// How many callbacks it answered in some other way than it should.
+    /// How many callbacks it answered in a faulty way.
     pub(crate) fn disturbed(&self) -> usize {
         lock(&self.desk.journal).iter().filter(|receipt| receipt.manner != "Confirms").count()
     }
@@ -132,7 +132,7 @@ async fn answer(desk: ReceiverState, got: ReceivedRequest) -> Response {
             let _ = manner.wait_for(|manner| *manner != ReceiverBehaviour::Hangs).await;
             StatusCode::NO_CONTENT.into_response()
         }
-        // The task that serves the connection ends here, without the message of a panic.
+        // Ends the connection's task without a panic message.
         ReceiverBehaviour::Dies => std::panic::resume_unwind(Box::new("closed on purpose")),
     };
     let receipt = &mut lock(&desk.journal)[place];
@@ -160,7 +160,7 @@ fn receipt(desk: &ReceiverState, got: &ReceivedRequest, manner: ReceiverBehaviou
     }
 }
 
-/// A signature of Standard Webhooks, and a time that is not far away.
+/// Whether the Standard Webhooks signature is valid and its time is near.
 fn is_signed(secret: &[u8], got: &ReceivedRequest) -> bool {
     let [id, at, signatures] = ["webhook-id", "webhook-timestamp", "webhook-signature"].map(|name| got.header(name));
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();

@@ -1,8 +1,7 @@
-//! An MCP server whose only tool notes something in a book: it is out of order when it is told to, and keeps a journal of its
-//! own.
+//! An MCP server whose only tool adds a note to a book: it can be made faulty, and records a journal.
 //!
-//! It speaks the protocol's streamable HTTP, version 2025-06-18: every answer is one JSON object, and there is no stream of the
-//! server's own.
+//! It implements the protocol's streamable HTTP, version 2025-06-18: every answer is one JSON object, and the server
+//! opens no stream.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,31 +18,31 @@ use tokio::sync::watch;
 use super::effect_log::Effect;
 use crate::history::Clock;
 
-/// What devices know it as.
+/// Its name on devices.
 pub(crate) const TOOL_SERVER_NAME: &str = "book";
 /// Its tool, as a model calls it.
 pub(crate) const TOOL_NAME: &str = "mcp__book__note";
-/// Where it is.
+/// Its URL.
 pub(crate) const TOOL_SERVER_URL: &str = "https://localhost:8443/mcp";
 const TOOL_SERVER_PORT: u16 = 8443;
 
-/// How it behaves.
+/// Its behaviour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ToolServerBehaviour {
     #[default]
     Answers,
-    /// 500 to everything; nothing is noted.
+    /// It answers 500 to everything and adds no note.
     Fails,
-    /// It knows no session any more; nothing is noted.
+    /// It loses its sessions and adds no note.
     Forgets,
-    /// It notes, and closes the connection instead of answering.
+    /// It adds the note, and closes the connection instead of answering.
     Vanishes,
-    /// It notes, says nothing until it is well again, and then closes the connection.
+    /// It adds the note, stays silent until it is healed, and then closes the connection.
     Hangs,
 }
 
 impl ToolServerBehaviour {
-    /// Those that are faults.
+    /// The faulty behaviours.
     pub(crate) const FAULTS: [Self; 4] = [Self::Fails, Self::Forgets, Self::Vanishes, Self::Hangs];
 }
 
@@ -51,17 +50,17 @@ impl ToolServerBehaviour {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct NoteCall {
     pub(crate) job: String,
-    /// Which call of the job.
+    /// The number of the job's call.
     pub(crate) call: usize,
     pub(crate) at: u64,
-    /// Whether it is in the book.
+    /// Whether the note was added.
     pub(crate) is_noted: bool,
-    /// `Answers`, or what it did instead.
+    /// `Answers`, or its faulty behaviour.
     pub(crate) manner: String,
 }
 
 impl NoteCall {
-    /// Whether it is in the book, and whoever asked for that was not told.
+    /// Whether the note was added and the caller got no answer.
     pub(crate) fn is_untold(&self) -> bool {
         self.is_noted && self.manner != "Answers"
     }
@@ -92,28 +91,28 @@ impl FakeToolServer {
         Self { desk, receiver }
     }
 
-    /// Who vouches for it.
+    /// The root certificate of its name.
     pub(crate) fn ca_file(&self) -> PathBuf {
         self.receiver.ca_file()
     }
 
-    /// From now on.
+    /// Sets its behaviour from now on.
     pub(crate) fn set_behaviour(&self, manner: ToolServerBehaviour) {
         self.desk.manner.send_replace(manner);
     }
 
-    /// Every call that came.
+    /// All calls so far.
     pub(crate) fn journal(&self) -> Vec<NoteCall> {
         lock(&self.desk.journal).clone()
     }
 
-    /// What is in the book.
+    /// The notes in the book.
     pub(crate) fn effects(&self) -> Vec<Effect> {
         let noted = |note: NoteCall| note.is_noted.then_some(Effect { job: note.job, call: note.call, at: note.at });
         self.journal().into_iter().filter_map(noted).collect()
     }
 
-    /// How many requests it answered in some other way than it should.
+    /// How many requests it answered in a faulty way.
     pub(crate) fn disturbed(&self) -> usize {
         self.desk.disturbed.load(Ordering::SeqCst)
     }
@@ -131,7 +130,7 @@ async fn answer(desk: ToolServerState, got: ReceivedRequest) -> Response {
     let mut manner = desk.manner.subscribe();
     let now = *manner.borrow();
     let is_call = request["method"] == "tools/call";
-    // Whoever opens a session finds it as it is before anything is noted.
+    // A client that opens a session sees the behaviour before any note is added.
     let is_hit = now == ToolServerBehaviour::Fails || (now != ToolServerBehaviour::Answers && is_call);
     if is_hit {
         desk.disturbed.fetch_add(1, Ordering::SeqCst);
@@ -152,7 +151,7 @@ async fn answer(desk: ToolServerState, got: ReceivedRequest) -> Response {
     }
 }
 
-/// The task that serves the connection ends here, without the message of a panic.
+/// Ends the connection's task without a panic message.
 fn close() -> Response {
     std::panic::resume_unwind(Box::new("closed on purpose"))
 }
@@ -164,7 +163,7 @@ fn note(desk: &ToolServerState, arguments: &Value, manner: ToolServerBehaviour) 
     lock(&desk.journal).push(NoteCall { job, call, at: desk.clock.now(), is_noted, manner: format!("{manner:?}") });
 }
 
-/// What the protocol wants to be answered.
+/// The protocol's answer to a request.
 fn spoken(request: &Value) -> Response {
     let schema = json!({
         "type": "object",

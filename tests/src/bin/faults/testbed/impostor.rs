@@ -1,23 +1,23 @@
-//! A server that is not the gateway and lets everybody in, and a device that is led to it. The device must say nothing to it: first
-//! the gateway's own key is pinned, and then no key is known.
+//! An impostor server that admits every client, and a device that is directed to it. The device must not authenticate
+//! to it: first the gateway's own key is pinned, and then no key is known.
 
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_tests::sshd::Sshd;
 use deskgate_tests::{GatewayProcess, TestDevice, until};
 
-/// What sshd writes when it has let somebody in.
+/// What sshd logs when it has admitted a client.
 const ACCEPTED_LOG_PREFIX: &str = "Accepted ";
-/// What it writes when somebody leaves before that.
+/// What it logs when a client leaves before that.
 const PREAUTH_LOG_MARK: &str = "[preauth]";
 
-/// Both of them.
+/// The impostor server and its device.
 pub(crate) struct Impostor {
     sshd: Sshd,
     device: TestDevice,
 }
 
 impl Impostor {
-    /// Leads a device of this gateway to it, and waits until it has been there by either way.
+    /// Directs a device of this gateway to it, and waits until it has connected in both ways.
     pub(crate) async fn open(gateway: &GatewayProcess) -> Self {
         let device = TestDevice::for_remote().await;
         let paired = device.pair(gateway, &[]).await;
@@ -49,7 +49,7 @@ impl Impostor {
         log.lines().filter(|line| line.contains(PREAUTH_LOG_MARK) || line.contains(ACCEPTED_LOG_PREFIX)).count()
     }
 
-    /// What it wrote when it let somebody in.
+    /// What it logged when it admitted a client.
     pub(crate) fn let_in(&self) -> Vec<String> {
         self.sshd
             .process()

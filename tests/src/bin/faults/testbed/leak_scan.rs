@@ -1,22 +1,21 @@
-//! Secrets that must not be anywhere but where they belong, and whoever looks for them: in logs, tables, answers, and what the
-//! list of processes shows.
+//! Searches for secrets outside their allowed places: in logs, tables, answers, and the process list.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A secret, or something that is nobody's business.
+/// A secret or another private text.
 #[derive(Clone, Debug)]
 struct KnownSecret {
     name: String,
     text: String,
-    /// The same as a table shows bytes.
+    /// Its bytes as a table shows them.
     hex: String,
-    /// A caller's own words: they are in the tables, and in answers to that caller.
+    /// A caller's own words: they are allowed in the tables, and in answers to that caller.
     is_input: bool,
 }
 
-/// Where something is looked for.
+/// The kind of text that is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeakSource {
     Log,
@@ -25,7 +24,7 @@ pub(crate) enum LeakSource {
     Process,
 }
 
-/// All of them, and what was found so far.
+/// All secrets, and the findings so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LeakScanner {
     known: Vec<KnownSecret>,
@@ -33,12 +32,12 @@ pub(crate) struct LeakScanner {
 }
 
 impl LeakScanner {
-    /// One more, which only its holders may have.
+    /// Adds a secret that only its holders may have.
     pub(crate) fn add(&mut self, name: &str, text: &str) {
         self.insert(name, text, false);
     }
 
-    /// What callers write into what they submit.
+    /// Adds words that callers write into their submissions.
     pub(crate) fn add_input(&mut self, text: &str) {
         self.insert("what a caller wrote", text, true);
     }
@@ -52,12 +51,12 @@ impl LeakScanner {
         self.known.push(KnownSecret { name: name.to_owned(), text: text.to_owned(), hex, is_input });
     }
 
-    /// How many there are.
+    /// The number of secrets.
     pub(crate) fn count(&self) -> usize {
         self.known.len()
     }
 
-    /// Looks for all of them in a text, and keeps in mind what it found.
+    /// Searches a text for all secrets, and records findings.
     pub(crate) fn look(&self, place: LeakSource, what: &str, text: &str) {
         let may_be = |secret: &KnownSecret| secret.is_input && matches!(place, LeakSource::Table | LeakSource::Answer);
         for secret in self.known.iter().filter(|secret| !may_be(secret)) {
@@ -68,7 +67,7 @@ impl LeakScanner {
         }
     }
 
-    /// Looks at every process: what it was started with, and its environment.
+    /// Searches every process: its command line and its environment.
     pub(crate) fn look_at_processes(&self) {
         let own = std::process::id().to_string();
         for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -84,7 +83,7 @@ impl LeakScanner {
         }
     }
 
-    /// What was found where it must not be.
+    /// The findings.
     pub(crate) fn found(&self) -> Vec<String> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }

@@ -1,6 +1,6 @@
-//! Everything that is broken or watches: three gateways on one PostgreSQL, two devices behind SSH, a model, an MCP server, a
-//! receiver of callbacks, the ledgers that tools append to, a device made by hand, and one that is led to a false server. All
-//! of it on an island.
+//! The system under test and its witnesses: three gateways on one PostgreSQL, two devices behind SSH, a model, an MCP
+//! server, a receiver of callbacks, the tools' effect logs, a raw device, and one device that is directed to an
+//! impostor server. All of it is on an island.
 
 pub(crate) mod desktop;
 pub(crate) mod effect_log;
@@ -30,16 +30,16 @@ use impostor::Impostor;
 use leak_scan::LeakScanner;
 use raw_device::RawDevice;
 
-/// Gateways.
+/// The number of gateways.
 pub(crate) const REPLICA_COUNT: usize = 3;
-/// Short, so that what they bound happens often.
+/// Short timeouts, so that they expire often.
 const SHORT_TIMEOUT_SETTINGS: [&str; 4] =
     ["control.heartbeat_ms=1000", "control.lease_ms=5000", "control.offer_ms=5000", "server.drain_ms=2000"];
 
-/// What callers write into everything they submit, and nobody may note elsewhere.
+/// Words in every submission, which may be stored nowhere else.
 pub(crate) const CALLER_INPUT: &str = "words-of-a-customer-5309";
 
-/// The whole scene.
+/// The system under test with its witnesses.
 pub(crate) struct Testbed {
     pub(crate) clock: Clock,
     pub(crate) postgres: Postgres,
@@ -78,7 +78,7 @@ impl Testbed {
             for (what, path) in
                 [("control token", replica.control_token_file()), ("sealing key", replica.state_dir().join("seal"))]
             {
-                // What is no text is not looked for as one.
+                // Only text is searched for as text.
                 let text = std::fs::read_to_string(path).unwrap_or_default();
                 if text.trim().len() >= 16 {
                     secrets.add(&format!("the {what} of gateway {number}"), text.trim());
@@ -109,28 +109,28 @@ impl Testbed {
         }
     }
 
-    /// Where callers reach a replica, also while somebody starts it anew.
+    /// The address of a replica for callers; it follows restarts.
     pub(crate) fn address(&self, replica: usize) -> std::net::SocketAddr {
         self.addresses[replica].get()
     }
 
-    /// Where devices reach the gateways, also while somebody starts one anew.
+    /// The addresses of the gateways for devices; they follow restarts.
     pub(crate) fn ways(&self) -> Vec<Address> {
         self.ways.clone()
     }
 
-    /// What the tools of all devices wrote.
+    /// The effects of the tools of all devices.
     pub(crate) fn effects(&self) -> Vec<Effect> {
         let written = self.desks.iter().flat_map(|desk| effect_log::read(&desk.folder(), self.clock));
         written.chain(self.book.effects()).collect()
     }
 
-    /// The jobs that wrote what their owner was asked about.
+    /// The jobs whose write needed approval and happened.
     pub(crate) fn written(&self) -> BTreeSet<String> {
         self.desks.iter().flat_map(|desk| effect_log::read_asked(&desk.folder())).collect()
     }
 
-    /// Copies the logs of everything to a folder, and returns what they say.
+    /// Copies all logs to a folder, and returns their texts.
     pub(crate) async fn keep_logs(&self, folder: &Path) -> Vec<(String, String)> {
         let mut logs = Vec::new();
         for (number, replica) in self.replicas.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A device made by hand, with a service of which only the digest exists. What it says is up to whoever holds it.
+//! A raw device, with a service that exists only as a digest. Its caller sends every frame.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use deskgate_tests::GatewayProcess;
 use deskgate_tests::raw::{RawConnection, RawIdentity};
 use tokio::time::timeout;
 
-/// How long a frame is waited for.
+/// How long to wait for a frame.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The device, and how its service is called.
@@ -53,7 +53,7 @@ async fn ask<C: ManagementCall>(line: &mut RawConnection, call: C) -> C::Reply {
     }
 }
 
-/// The first frame that is wanted; pings before it are answered. None when it does not come.
+/// The first wanted frame; pings before it are answered. `None` if it does not arrive.
 pub(crate) async fn awaited<T>(line: &mut RawConnection, wanted: impl Fn(GatewayFrame) -> Option<T>) -> Option<T> {
     let comes = async {
         loop {

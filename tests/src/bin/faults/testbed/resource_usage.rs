@@ -1,4 +1,4 @@
-//! How much each program has: memory, files, threads, and a gateway's tasks; and what is in a gateway's queues.
+//! The resources of each program: memory, files, threads, and a gateway's tasks; and the content of a gateway's queues.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,31 +10,31 @@ use tokio::time::sleep;
 use super::Testbed;
 use deskgate_tests::process;
 
-/// How long a gateway may take to say how many tasks it has.
+/// How long a gateway may take to report its tasks.
 const TASKS_TIMEOUT: Duration = Duration::from_secs(1);
-/// Between two looks.
+/// The pause between two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What a process had at a time.
+/// The resources of a process at one time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct UsageSample {
     pub(crate) at: u64,
-    /// As in `gateway-1`.
+    /// Its name, such as `gateway-1`.
     pub(crate) name: String,
     pub(crate) pid: u32,
     pub(crate) resident_kib: u64,
     pub(crate) files: u64,
     pub(crate) threads: u64,
-    /// Of a gateway that says so in time.
+    /// For a gateway that reports them in time.
     pub(crate) tasks: Option<u64>,
 }
 
-/// Looks again and again, at everything that runs at that moment, and for secrets in the list of processes.
+/// Samples all running programs repeatedly, and searches the process list for secrets.
 pub(crate) async fn watch(scene: &Testbed, levels: &std::sync::Mutex<Vec<UsageSample>>) {
     let http = deskgate_tests::backend::client().timeout(TASKS_TIMEOUT).build().expect("a client without TLS");
     loop {
         let (mut pids, mut doors) = (Vec::new(), Vec::new());
-        // Whoever is held by a fault is looked at the next time.
+        // A desktop that a fault holds is sampled the next time.
         for (number, replica) in scene.replicas.iter().enumerate() {
             if let Ok(replica) = replica.try_read() {
                 pids.push((format!("gateway-{number}"), replica.process().id()));
@@ -56,7 +56,7 @@ pub(crate) async fn watch(scene: &Testbed, levels: &std::sync::Mutex<Vec<UsageSa
     }
 }
 
-/// What one process has; none when it has just ended.
+/// A sample of one process; `None` if it has just ended.
 fn level(at: u64, name: String, pid: u32, tasks: Option<u64>) -> Option<UsageSample> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let number = |field: &str| -> Option<u64> {
@@ -66,23 +66,23 @@ fn level(at: u64, name: String, pid: u32, tasks: Option<u64>) -> Option<UsageSam
     Some(UsageSample { at, name, pid, resident_kib: number("VmRSS:")?, files, threads: number("Threads:")?, tasks })
 }
 
-/// A gateway's tasks, if it says.
+/// A gateway's number of tasks, if it reports it.
 async fn tasks(http: &reqwest::Client, ops: SocketAddr) -> Option<u64> {
     let text = http.get(format!("http://{ops}/metrics")).send().await.ok()?.text().await.ok()?;
     text.lines().find_map(|line| line.strip_prefix("deskgate_tasks ")?.parse().ok())
 }
 
-/// Gauges that are 0 when nothing is under way.
+/// Gauges that are 0 when no work is left.
 const QUEUE_GAUGES: [&str; 4] = [
     "deskgate_queue_depth",
     "deskgate_callback_pending",
     "deskgate_sse_streams",
     "deskgate_db_pool_connections{state=\"awaited\"}",
 ];
-/// How often it is looked until they are.
+/// How often they are read before that fails.
 const MAX_QUEUE_POLLS: u32 = 50;
 
-/// The gauges that do not come to 0, as each gateway shows them.
+/// The gauges of each gateway that do not reach 0.
 pub(crate) async fn queued(scene: &Testbed) -> Vec<String> {
     let mut left = Vec::new();
     for _ in 0..MAX_QUEUE_POLLS {
