@@ -7,9 +7,9 @@
 //! States of the server: preparing, starting, ready, ended by itself and started again, stopped.
 //!
 //! - **Trust.** The kernel authenticates connections (peer authentication); only the account of this process is
-//! accepted. As root, the server runs as an unprivileged account.
+//!   accepted. As root, the server runs as an unprivileged account.
 //! - **Killed predecessor.** Its server stops by itself where the machine supports that; otherwise the next start
-//! recognises it by its working directory, stops it, and starts its own.
+//!   recognises it by its working directory, stops it, and starts its own.
 //! - **Killed server.** The supervisor starts it again; clients see their connections end and reconnect.
 //! - **Power cut.** All acknowledged data is on disk; the next start recovers.
 
