@@ -5,7 +5,8 @@
 //! |---|---|
 //! | [`exit`], [`output`] | how a command ends, and what it prints |
 //! | [`terminal`], [`visible`] | where printed bytes go, with foreign text made visible |
-//! | [`confirmation`], [`duration`], [`disabling`] | asks before what cannot be undone; reads times and waits |
+//! | [`records`] | records found, listed and shown, the same for every noun |
+//! | [`confirmation`], [`duration`] | asks before what cannot be undone; reads times and waits |
 //! | [`man`] | manual pages, made of what the commands' help says |
 //! | [`socket`], [`token`] | the private socket that a command line asks its daemon on; the control token's file |
 //! | [`tasks`] | long tasks, and what happens when one panics |
@@ -18,11 +19,11 @@
 
 pub mod confirmation;
 pub mod crash;
-pub mod disabling;
 pub mod duration;
 pub mod exit;
 pub mod man;
 pub mod output;
+pub mod records;
 pub mod redaction;
 pub mod socket;
 pub mod support;

@@ -4,19 +4,24 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
-use deskgate_program::disabling;
+use deskgate_program::confirmation::Confirmation;
 use deskgate_program::duration;
-use deskgate_program::exit::{Exit, Failure};
-use deskgate_program::output::{Output, table};
+use deskgate_program::exit::Failure;
+use deskgate_program::output::Output;
+use deskgate_program::records::applications::{self as records, Commands};
+use deskgate_program::records::{Noun, list as list_of, older};
 use deskgate_protocol::management::{
-    Activity, Application, ApplicationState, CompleteDisabling, CreateApplication, DisableApplication,
-    DisablingPreview, ListActivity, ListApplications, ListRemoved, PreviewDisabling, RemoveApplication,
-    RemovedApplication, ShowApplication,
+    Activity, Application, ApplicationState, CompleteDisabling, CreateApplication, DisableApplication, ListActivity,
+    ListApplications, ListRemoved, PreviewDisabling, RemoveApplication, RemovedApplication, ShowApplication,
 };
 use deskgate_protocol::{ActivityId, ApplicationId};
 
-use super::confirmation::Confirmation;
 use super::socket::AgentClient;
+
+const APPLICATIONS: Noun = Noun { singular: "application", plural: "applications", list: "deskgate app list" };
+
+/// Next steps with an application.
+const COMMANDS: Commands = Commands { app: "deskgate app", runs: "deskgate runs list" };
 
 /// `deskgate app …`
 #[derive(Debug, Subcommand)]
@@ -101,14 +106,15 @@ pub(super) async fn run(agent: AgentClient, command: AppCommand, out: Output) ->
         AppCommand::Show { app } => {
             let app_id = find(&agent, &app).await?;
             let application = agent.manage(ShowApplication { app_id }).await?;
-            out.result("app/1", &application, || describe(&application));
+            out.result("app/1", &application, || records::text(&application, COMMANDS));
         }
         AppCommand::Disable { app, wait, consent } => {
             let app_id = find(&agent, &app).await?;
             let preview = agent.manage(PreviewDisabling { app_id }).await?;
-            consent.confirm(&question(&preview))?;
+            let name = &preview.application.name;
+            consent.confirm(&format!("Disable {name:?}? It ends:\n{}", records::would_end(&preview)))?;
             let application = agent.manage(DisableApplication { app_id }).await?;
-            wound_up(&agent, application, wait, out).await?;
+            follow_disabling(&agent, application, wait, out).await?;
         }
         AppCommand::CompleteDisabling { app, wait } => {
             let app_id = find(&agent, &app).await?;
@@ -117,7 +123,7 @@ pub(super) async fn run(agent: AgentClient, command: AppCommand, out: Output) ->
                 (Some(_), ApplicationState::Disabling) => shown,
                 _ => agent.manage(CompleteDisabling { app_id }).await?,
             };
-            wound_up(&agent, application, wait, out).await?;
+            follow_disabling(&agent, application, wait, out).await?;
         }
         AppCommand::Remove { app, consent } => {
             let app_id = find(&agent, &app).await?;
@@ -126,12 +132,12 @@ pub(super) async fn run(agent: AgentClient, command: AppCommand, out: Output) ->
                 "Remove {name:?} from the list? It cannot be put back; its history stays readable."
             ))?;
             let application = agent.manage(RemoveApplication { app_id }).await?;
-            out.result("app/1", &application, || describe(&application));
+            out.result("app/1", &application, || records::text(&application, COMMANDS));
         }
         AppCommand::Activity { app, limit, before } => {
             let app_id = find_given(&agent, app).await?;
             let page = agent.manage(ListActivity { limit, before, app_id }).await?;
-            out.result("activity/1", &page, || list_activity(&page.entries) + &super::list::older(page.next));
+            out.result("activity/1", &page, || list_activity(&page.entries) + &older(page.next));
         }
         AppCommand::Export { app, output } => {
             let app_id = find(&agent, &app).await?;
@@ -146,7 +152,7 @@ pub(super) async fn run(agent: AgentClient, command: AppCommand, out: Output) ->
 }
 
 /// Shows an application that is being disabled; with `wait`, once that is complete or the time is over.
-async fn wound_up(
+async fn follow_disabling(
     agent: &AgentClient,
     application: Application,
     wait: Option<Duration>,
@@ -155,78 +161,33 @@ async fn wound_up(
     let app_id = application.app_id;
     let show = async || agent.manage(ShowApplication { app_id }).await;
     let complete = async || agent.manage(CompleteDisabling { app_id }).await;
-    let application = disabling::wait_until_disabled(application, wait, show, complete).await?;
-    out.result("app/1", &application, || describe(&application));
-    disabling::verdict(&application, wait)
-}
-
-/// The question for confirmation, with the numbers.
-fn question(preview: &DisablingPreview) -> String {
-    format!(
-        "Disable {:?}?\n  {} that stop working now; keys cannot be restored\n  {} that nobody can call any more\n  \
-         {} that will be cancelled\n  {} that will be stopped; what they changed stays changed\n  {} that nobody can \
-         go on with",
-        preview.application.name,
-        counted(preview.live_keys, "key"),
-        counted(preview.services, "service"),
-        counted(preview.runs_queued, "queued run"),
-        counted(preview.runs_in_progress, "run in progress"),
-        counted(preview.conversations, "conversation"),
-    )
-}
-
-fn counted(count: u32, noun: &str) -> String {
-    match (count, noun.strip_prefix("run ")) {
-        (1, _) => format!("1 {noun}"),
-        (_, Some(rest)) => format!("{count} runs {rest}"),
-        (_, None) => format!("{count} {noun}s"),
-    }
-}
-
-fn describe(app: &Application) -> String {
-    let head = format!("{} ({}): {}", app.name, app.app_id, app.state);
-    let rest = match (app.state, app.outstanding) {
-        (ApplicationState::Active, _) => format!("{} in use", counted(app.live_keys, "key")),
-        (ApplicationState::Disabling, Some(left)) if !left.is_none() => format!(
-            "its keys are refused; waits for {} to stop, {} of unknown outcome, {}",
-            counted(left.runs_to_stop, "run"),
-            counted(left.runs_to_reconcile, "run"),
-            counted(left.resets, "reset")
-        ),
-        (ApplicationState::Disabling, _) => {
-            format!("its keys are refused; nothing is left: deskgate app complete-disabling {}", app.app_id)
-        }
-        (ApplicationState::Disabled, _) => {
-            format!("nothing of it works any more; deskgate app remove {} takes it off the list", app.app_id)
-        }
-        (ApplicationState::Removed, _) => {
-            format!("off the list; what is kept of it: deskgate runs list --app {}", app.app_id)
-        }
-    };
-    format!("{head}\n{rest}")
+    let application = records::wait_until_disabled(application, wait, show, complete).await?;
+    out.result("app/1", &application, || records::text(&application, COMMANDS));
+    records::verdict(&application, wait)
 }
 
 fn list(applications: &[Application]) -> String {
-    if applications.is_empty() {
-        return "An application stands for one business system that may call you. Create one: deskgate app create NAME"
-            .to_owned();
-    }
-    let row = |app: &Application| {
-        let keys = app.live_keys.to_string();
-        vec![app.name.clone(), app.state.to_string(), keys, app.created_at.to_string(), app.app_id.to_string()]
-    };
-    table(&["NAME", "STATE", "KEYS", "CREATED", "ID"], &applications.iter().map(row).collect::<Vec<_>>())
+    list_of(
+        applications,
+        "An application stands for one business system that may call you. Create one: deskgate app create NAME",
+        &["NAME", "STATE", "KEYS", "CREATED", "ID"],
+        |app| {
+            let keys = app.live_keys.to_string();
+            vec![app.name.clone(), app.state.to_string(), keys, app.created_at.to_string(), app.app_id.to_string()]
+        },
+    )
 }
 
 fn list_removed(removed: &[RemovedApplication]) -> String {
-    if removed.is_empty() {
-        return "Applications that you remove appear here until the last of their runs is deleted.".to_owned();
-    }
-    let row = |RemovedApplication { application: app, runs, kept_until }: &RemovedApplication| {
-        let removed = app.removed_at.map(|at| at.to_string()).unwrap_or_default();
-        vec![app.name.clone(), removed, runs.to_string(), kept_until.to_string(), app.app_id.to_string()]
-    };
-    table(&["NAME", "REMOVED", "RUNS", "KEPT UNTIL", "ID"], &removed.iter().map(row).collect::<Vec<_>>())
+    list_of(
+        removed,
+        "Applications that you remove appear here until the last of their runs is deleted.",
+        &["NAME", "REMOVED", "RUNS", "KEPT UNTIL", "ID"],
+        |RemovedApplication { application: app, runs, kept_until }| {
+            let removed = app.removed_at.map(|at| at.to_string()).unwrap_or_default();
+            vec![app.name.clone(), removed, runs.to_string(), kept_until.to_string(), app.app_id.to_string()]
+        },
+    )
 }
 
 /// The same for an optional application name.
@@ -238,10 +199,7 @@ pub(super) async fn find_given(agent: &AgentClient, wanted: Option<String>) -> R
 }
 
 fn list_activity(entries: &[Activity]) -> String {
-    if entries.is_empty() {
-        return "Nothing was done here.".to_owned();
-    }
-    let row = |entry: &Activity| {
+    list_of(entries, "Nothing was done here.", &["WHEN", "BY", "WHAT", "NAME", "ABOUT"], |entry| {
         let by = match &entry.key_last4 {
             Some(last4) => format!("key …{last4}"),
             None => entry.by.to_string(),
@@ -249,8 +207,7 @@ fn list_activity(entries: &[Activity]) -> String {
         let name = entry.name.clone().unwrap_or_default();
         let about = entry.about.clone().or_else(|| entry.app_id.map(|app_id| app_id.to_string())).unwrap_or_default();
         vec![entry.at.to_string(), by, entry.what.to_string(), name, about]
-    };
-    table(&["WHEN", "BY", "WHAT", "NAME", "ABOUT"], &entries.iter().map(row).collect::<Vec<_>>())
+    })
 }
 
 /// An application by its identifier or its name. A name that is not on the list may be that of a removed one: the one
@@ -261,12 +218,10 @@ pub(super) async fn find(agent: &AgentClient, wanted: &str) -> Result<Applicatio
         return Ok(app_id);
     }
     let listed = agent.manage(ListApplications {}).await?;
-    if let Some(app) = listed.iter().find(|app| app.name == wanted) {
-        return Ok(app.app_id);
+    let mut named: Vec<_> = listed.into_iter().filter(|app| app.name == wanted).map(|app| app.app_id).collect();
+    if named.is_empty() {
+        let removed = agent.manage(ListRemoved {}).await?.into_iter().map(|removed| removed.application);
+        named.extend(removed.filter(|app| app.name == wanted).map(|app| app.app_id).next());
     }
-    let removed = agent.manage(ListRemoved {}).await?;
-    let found = removed.iter().find(|removed| removed.application.name == wanted);
-    found.map(|removed| removed.application.app_id).ok_or_else(|| {
-        Failure::new(Exit::Failed, format!("there is no application {wanted:?}; see: deskgate app list"))
-    })
+    APPLICATIONS.only(wanted, named)
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use clap::Subcommand;
 use deskgate_program::exit::Failure;
 use deskgate_program::output::{Output, table};
+use deskgate_program::records;
 use deskgate_protocol::ids::{ApplicationId, ApprovalId, RunId};
 use deskgate_protocol::management::ListApplications;
 
@@ -123,24 +124,24 @@ fn place(view: &ApprovalView) -> String {
 }
 
 fn list(requests: &[ApprovalView], names: &HashMap<ApplicationId, String>) -> String {
-    if requests.is_empty() {
-        return "Nothing waits for you. A request appears when a service asks to do something that its rules do not allow \
-                by themselves."
-            .to_owned();
-    }
-    let row = |view: &ApprovalView| {
-        let request = &view.approval;
-        let state = match request.state {
-            ApprovalState::Waiting => format!("until {}", request.expires_at),
-            state => state.as_str().to_owned(),
-        };
-        let waited = view.waited_s().map(|seconds| format!("{seconds} s")).unwrap_or_default();
-        let (tool, service) = (line(&request.tool), line(&request.service));
-        let (application, id) = (application(view, names), request.approval_id.to_string());
-        vec![state, waited, tool, place(view), service, application, subject(view), id]
-    };
     let heads = ["STATE", "WAITED", "TOOL", "PLACE", "SERVICE", "APPLICATION", "SUBJECT", "ID"];
-    table(&heads, &requests.iter().map(row).collect::<Vec<_>>())
+    records::list(
+        requests,
+        "Nothing waits for you. A request appears when a service asks to do something that its rules do not allow \
+                by themselves.",
+        &heads,
+        |view| {
+            let request = &view.approval;
+            let state = match request.state {
+                ApprovalState::Waiting => format!("until {}", request.expires_at),
+                state => state.as_str().to_owned(),
+            };
+            let waited = view.waited_s().map(|seconds| format!("{seconds} s")).unwrap_or_default();
+            let (tool, service) = (line(&request.tool), line(&request.service));
+            let (application, id) = (application(view, names), request.approval_id.to_string());
+            vec![state, waited, tool, place(view), service, application, subject(view), id]
+        },
+    )
 }
 
 fn show(view: &ApprovalView, names: &HashMap<ApplicationId, String>) -> String {

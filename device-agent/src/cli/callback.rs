@@ -5,7 +5,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
-use deskgate_program::output::{Output, table};
+use deskgate_program::output::Output;
+use deskgate_program::records::{self, Detail, deliveries};
 use deskgate_protocol::ApplicationId;
 use deskgate_protocol::delivery::{CallbackEvent, DeliveryState};
 use deskgate_protocol::management::{
@@ -13,8 +14,8 @@ use deskgate_protocol::management::{
     ShowDelivery, TestCallback,
 };
 
+use super::app;
 use super::socket::AgentClient;
-use super::{app, deliveries};
 
 /// `deskgate callback …`
 #[derive(Debug, Subcommand)]
@@ -118,7 +119,7 @@ async fn test(agent: &AgentClient, app_id: ApplicationId, wait: Duration, out: O
     let wait_s = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
     let delivery_id = queued.delivery.delivery_id;
     let detail = agent.manage(ShowDelivery { delivery_id, wait_s, seen: 0 }).await?;
-    out.result("delivery/1", &detail, || deliveries::describe(&detail));
+    out.result("delivery/1", &detail, || deliveries::detail(&detail));
     match (detail.delivery.delivery.state, detail.attempts.is_empty()) {
         (DeliveryState::Delivered, _) => Ok(()),
         (_, true) => Err(Failure::new(Exit::Pending, "it was not attempted yet; it stays queued")),
@@ -129,7 +130,7 @@ async fn test(agent: &AgentClient, app_id: ApplicationId, wait: Duration, out: O
 fn show(set: &CallbackWithSecret, out: Output) {
     out.result("callback-set/1", set, || {
         let secret = set.secret.as_ref().map(|secret| {
-            format!("\nSigning secret, shown this once; keep it in the receiver's credential store:\n{secret}")
+            format!("Signing secret, shown this once; keep it in the receiver's credential store:\n{secret}")
         });
         describe(&set.callback) + &secret.unwrap_or_default()
     });
@@ -141,17 +142,15 @@ fn none() -> String {
 
 fn describe(callback: &Record) -> String {
     let events: Vec<_> = callback.types.iter().map(|kind| kind.as_str()).collect();
-    let mut text = format!("{}\nevents   {}\nstate    {}\n", callback.url, events.join(" "), state(callback));
-    if !callback.host_allowed {
-        text += "list     its host is not allowed, so every attempt fails; see: deskgate allowlist show\n";
-    }
-    if callback.keep_answers {
-        text += "answers  the first KiB of each is kept\n";
-    }
-    if let Some(until) = callback.old_secret_until {
-        text += &format!("secret   the old one signs too until {until}\n");
-    }
-    text + &format!("pending  {}", callback.pending)
+    let not_allowed = "its host is not allowed, so every attempt fails; see: deskgate allowlist show";
+    Detail::new(&callback.url)
+        .field("events", events.join(" "))
+        .field("state", state(callback))
+        .fields("list", (!callback.host_allowed).then_some(not_allowed))
+        .fields("answers", callback.keep_answers.then_some("the first KiB of each is kept"))
+        .fields("secret", callback.old_secret_until.map(|until| format!("the old one signs too until {until}")))
+        .field("pending", callback.pending)
+        .text()
 }
 
 fn state(callback: &Record) -> String {
@@ -169,12 +168,13 @@ fn state(callback: &Record) -> String {
 }
 
 fn list(callbacks: &[Record]) -> String {
-    if callbacks.is_empty() {
-        return "No application has a callback.".to_owned();
-    }
-    let row = |callback: &Record| {
-        let (url, pending) = (callback.url.clone(), callback.pending.to_string());
-        vec![callback.app_id.to_string(), url, pending, state(callback)]
-    };
-    table(&["APPLICATION", "ADDRESS", "PENDING", "STATE"], &callbacks.iter().map(row).collect::<Vec<_>>())
+    records::list(
+        callbacks,
+        "No application has a callback.",
+        &["APPLICATION", "ADDRESS", "PENDING", "STATE"],
+        |callback| {
+            let (url, pending) = (callback.url.clone(), callback.pending.to_string());
+            vec![callback.app_id.to_string(), url, pending, state(callback)]
+        },
+    )
 }

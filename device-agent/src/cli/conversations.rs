@@ -6,6 +6,7 @@ use clap::Subcommand;
 use deskgate_program::duration;
 use deskgate_program::exit::Failure;
 use deskgate_program::output::{Output, table};
+use deskgate_program::records;
 use deskgate_protocol::ConversationId;
 use deskgate_protocol::conversation::ConversationState;
 use deskgate_protocol::management::{
@@ -13,7 +14,6 @@ use deskgate_protocol::management::{
 };
 use deskgate_protocol::run::Run;
 
-use super::list::older;
 use super::runs::first_line;
 use super::socket::AgentClient;
 use super::{app, operation};
@@ -60,7 +60,7 @@ pub(super) async fn run(agent: AgentClient, command: ConversationsCommand, out: 
         ConversationsCommand::List { limit, before, state, app } => {
             let app_id = app::find_given(&agent, app).await?;
             let page = agent.manage(ListConversations { limit, before, app_id, state }).await?;
-            out.result("conversations/1", &page, || list(&page.conversations) + &older(page.next));
+            out.result("conversations/1", &page, || list(&page.conversations) + &records::older(page.next));
             Ok(())
         }
         ConversationsCommand::Show { conversation } => {
@@ -84,22 +84,20 @@ pub(super) async fn run(agent: AgentClient, command: ConversationsCommand, out: 
 }
 
 fn list(conversations: &[OwnConversation]) -> String {
-    if conversations.is_empty() {
-        return "No conversation here.".to_owned();
-    }
-    let row = |OwnConversation { subject, conversation, .. }: &OwnConversation| {
-        vec![
-            conversation.state.to_string(),
-            conversation.generation.to_string(),
-            first_line(&conversation.conversation_key),
-            first_line(subject),
-            conversation.updated_at.to_string(),
-            conversation.conversation_id.to_string(),
-        ]
-    };
-    table(
+    records::list(
+        conversations,
+        "No conversation here.",
         &["STATE", "GENERATION", "KEY", "SUBJECT", "CHANGED", "ID"],
-        &conversations.iter().map(row).collect::<Vec<_>>(),
+        |OwnConversation { subject, conversation, .. }| {
+            vec![
+                conversation.state.to_string(),
+                conversation.generation.to_string(),
+                first_line(&conversation.conversation_key),
+                first_line(subject),
+                conversation.updated_at.to_string(),
+                conversation.conversation_id.to_string(),
+            ]
+        },
     )
 }
 

@@ -1,21 +1,17 @@
 //! `deliveries`: deliveries to receivers, with every attempt.
 
 use clap::Subcommand;
+use deskgate_program::confirmation::Confirmation;
 use deskgate_program::exit::Failure;
-use deskgate_program::output::{Output, table};
-use deskgate_protocol::delivery::{CallbackEvent, DeliveryErrorCode, DeliveryState};
-use deskgate_protocol::management::{
-    DeliveryAttempt, DeliveryDetail, ListDeliveries, OwnDelivery, RecoverDeliveries, ResendDelivery, ShowDelivery,
-    TriggerDelivery,
-};
+use deskgate_program::output::Output;
+use deskgate_program::records::deliveries as records;
+use deskgate_protocol::delivery::{CallbackEvent, DeliveryState};
+use deskgate_protocol::management::{ListDeliveries, RecoverDeliveries, ResendDelivery, ShowDelivery, TriggerDelivery};
 use deskgate_protocol::{DeliveryId, RunId, Timestamp};
 use serde_json::json;
 
 use super::app;
-use super::confirmation::Confirmation;
-use super::list::older;
 use super::socket::AgentClient;
-use deskgate_program::visible::line;
 
 /// `deskgate deliveries …`
 #[derive(Debug, Subcommand)]
@@ -73,11 +69,11 @@ pub(super) async fn run(agent: AgentClient, command: DeliveriesCommand, out: Out
         DeliveriesCommand::List { limit, before, state, app, run } => {
             let app_id = app::find_given(&agent, app).await?;
             let page = agent.manage(ListDeliveries { limit, before, app_id, run_id: run, state }).await?;
-            out.result("deliveries/1", &page, || list(&page.deliveries) + &older(page.next));
+            out.result("deliveries/1", &page, || records::page(&page));
         }
         DeliveriesCommand::Show { delivery } => {
             let detail = agent.manage(ShowDelivery { delivery_id: delivery, wait_s: 0, seen: 0 }).await?;
-            out.result("delivery/1", &detail, || describe(&detail));
+            out.result("delivery/1", &detail, || records::detail(&detail));
         }
         DeliveriesCommand::Resend { delivery } => {
             let own = agent.manage(ResendDelivery { delivery_id: delivery }).await?;
@@ -100,69 +96,8 @@ pub(super) async fn run(agent: AgentClient, command: DeliveriesCommand, out: Out
         DeliveriesCommand::Trigger { event, app } => {
             let app_id = app::find(&agent, &app).await?;
             let queued = agent.manage(TriggerDelivery { app_id, kind: event }).await?;
-            out.result("deliveries-triggered/1", &json!({ "deliveries": queued }), || list(&queued));
+            out.result("deliveries-triggered/1", &json!({ "deliveries": queued }), || records::list(&queued));
         }
     }
     Ok(())
-}
-
-fn list(deliveries: &[OwnDelivery]) -> String {
-    if deliveries.is_empty() {
-        return "There are no deliveries here.".to_owned();
-    }
-    let row = |own: &OwnDelivery| {
-        let delivery = &own.delivery;
-        let about = match (delivery.run_id, delivery.conversation_id) {
-            (Some(run_id), _) => run_id.to_string(),
-            (None, Some(conversation_id)) => conversation_id.to_string(),
-            (None, None) => "no run".to_owned(),
-        };
-        vec![
-            delivery.created_at.to_string(),
-            delivery.state.to_string(),
-            outcome(delivery.status_code, delivery.error_code),
-            delivery.attempt.to_string(),
-            delivery.kind.to_string(),
-            format!("{} {}", own.to, delivery.url_host),
-            about,
-            delivery.delivery_id.to_string(),
-        ]
-    };
-    let heading = ["QUEUED", "STATE", "LAST ANSWER", "ATTEMPTS", "EVENT", "TO", "ABOUT", "ID"];
-    table(&heading, &deliveries.iter().map(row).collect::<Vec<_>>())
-}
-
-/// One delivery with its attempts, for people.
-pub(super) fn describe(detail: &DeliveryDetail) -> String {
-    let OwnDelivery { to, delivery, .. } = &detail.delivery;
-    let mut text = format!(
-        "{}  {}\nevent    {}\nto       {to} {}\nstate    {}\n",
-        delivery.delivery_id, delivery.kind, delivery.event_id, delivery.url_host, delivery.state
-    );
-    if let Some(next) = delivery.next_attempt_at {
-        text += &format!("next     {next}\n");
-    }
-    let row = |attempt: &DeliveryAttempt| {
-        let took = attempt.duration_ms.map_or("unknown".to_owned(), |ms| format!("{ms} ms"));
-        let came = match attempt.duration_ms {
-            Some(_) => outcome(attempt.status_code, attempt.error_code),
-            None => "under way, or cut off".to_owned(),
-        };
-        vec![
-            attempt.attempt.to_string(),
-            attempt.started_at.to_string(),
-            took,
-            came,
-            attempt.answer.as_deref().map(line).unwrap_or_default(),
-        ]
-    };
-    text + &table(&["ATTEMPT", "BEGAN", "TOOK", "CAME", "ANSWER"], &detail.attempts.iter().map(row).collect::<Vec<_>>())
-}
-
-fn outcome(status: Option<u16>, error: Option<DeliveryErrorCode>) -> String {
-    match (status, error) {
-        (Some(status), _) => status.to_string(),
-        (None, Some(error)) => error.to_string(),
-        (None, None) => "-".to_owned(),
-    }
 }

@@ -2,12 +2,12 @@
 
 use clap::Args;
 use deskgate_program::exit::Failure;
-use deskgate_program::output::{Output, table};
+use deskgate_program::output::Output;
+use deskgate_program::records;
 
 use super::no_secret;
 use super::socket::AgentClient;
 use crate::local::{self, SearchResults};
-use deskgate_program::visible;
 
 /// `deskgate find`
 #[derive(Debug, Args)]
@@ -24,12 +24,10 @@ pub(super) async fn run(agent: AgentClient, find: FindArgs, out: Output) -> Resu
 }
 
 fn show(found: &SearchResults) -> String {
-    let row =
-        |thing: &local::SearchHit| vec![thing.kind.word().to_owned(), visible::line(&thing.name), thing.id.clone()];
-    let mut text = match found.things.is_empty() {
-        true => "Nothing has this identifier or name.".to_owned(),
-        false => table(&["KIND", "NAME", "ID"], &found.things.iter().map(row).collect::<Vec<_>>()),
-    };
+    let heading = ["KIND", "NAME", "ID"];
+    let mut text = records::list(&found.things, "Nothing has this identifier or name.", &heading, |hit| {
+        vec![hit.kind.word().to_owned(), hit.name.clone(), hit.id.clone()]
+    });
     if let Some(why) = &found.incomplete {
         text += &format!("\nOnly services and approvals were looked through: {why}");
     }

@@ -2,7 +2,8 @@
 
 use clap::{Args, Subcommand};
 use deskgate_program::exit::Failure;
-use deskgate_program::output::{Output, table};
+use deskgate_program::output::Output;
+use deskgate_program::records;
 use deskgate_protocol::management::{CreateKey, KeyRecord as Record, KeyWarning, ListKeys, RevokeKey, RollKey, Scope};
 use deskgate_protocol::{EndpointId, KeyId, Timestamp};
 
@@ -106,7 +107,8 @@ pub(super) async fn run(agent: AgentClient, command: KeyCommand, out: Output) ->
 }
 
 fn list(keys: &[Record]) -> String {
-    let row = |key: &Record| {
+    let heading = ["NAME", "ENDS IN", "STATE", "LAST USED", "LOOK AT", "SCOPES", "ID"];
+    records::list(keys, "It has no key. Create one: deskgate key create NAME --app APP", &heading, |key| {
         let state = match (key.revoked_at, key.expires_at) {
             (Some(at), _) => format!("revoked {at}"),
             (None, Some(at)) if at <= Timestamp::now() => format!("expired {at}"),
@@ -119,11 +121,7 @@ fn list(keys: &[Record]) -> String {
         let look: Vec<_> = key.warnings.iter().map(|warning| warned(*warning)).collect();
         let (look, scopes, ends) = (look.join(", "), scopes.join(" "), format!("…{}", key.last4));
         vec![key.name.clone(), ends, state, used, look, scopes, key.key_id.to_string()]
-    };
-    table(
-        &["NAME", "ENDS IN", "STATE", "LAST USED", "LOOK AT", "SCOPES", "ID"],
-        &keys.iter().map(row).collect::<Vec<_>>(),
-    )
+    })
 }
 
 fn warned(warning: KeyWarning) -> &'static str {

@@ -3,16 +3,19 @@
 use clap::{Args, Subcommand};
 use deskgate_assistant::mcp::connections::McpServerConfig;
 use deskgate_definition::McpServer;
+use deskgate_program::confirmation::Confirmation;
 use deskgate_program::exit::{Exit, Failure};
-use deskgate_program::output::{Output, table};
+use deskgate_program::output::Output;
+use deskgate_program::records::{self, Noun};
 use deskgate_program::visible;
 
-use super::confirmation::Confirmation;
 use super::key_file::KeyFileArgs;
 use super::no_secret;
 use super::socket::AgentClient;
 use crate::local::{AcceptMcpTools, ListMcpServers, LookAtMcpServer, RemoveMcpServer, ReviewMcpServers, SetMcpServer};
 use crate::services::tool_pins::{PinState, ServerView, ToolChange};
+
+const SERVERS: Noun = Noun { singular: "MCP server", plural: "MCP servers", list: "deskgate mcp list" };
 
 /// `deskgate mcp …`
 #[derive(Debug, Subcommand)]
@@ -91,10 +94,8 @@ pub(super) async fn named(agent: &AgentClient, names: &[String], now: &[McpServe
     }
     let configured = agent.request(ListMcpServers {}).await?;
     let server = |name: &String| {
-        configured.iter().find(|server| server.name == *name).map(|server| server.in_definition(now)).ok_or_else(|| {
-            let message = format!("--mcp: there is no MCP server {name:?} on this device; see: deskgate mcp list");
-            Failure::new(Exit::Failed, message)
-        })
+        let found = configured.iter().find(|server| server.name == *name).map(|server| server.in_definition(now));
+        SERVERS.only(name, found)
     };
     names.iter().map(server).collect()
 }
@@ -140,15 +141,16 @@ fn request(set: McpSetArgs) -> Result<SetMcpServer, Failure> {
 }
 
 fn list(servers: &[ServerView]) -> String {
-    if servers.is_empty() {
-        return "No MCP server yet. Add one: deskgate mcp set NAME --url https://… --key-file -".to_owned();
-    }
-    let row = |view: &ServerView| {
-        let McpServerConfig { name, url, header, key_place } = view.server.clone();
-        let key = header.zip(key_place).map(|(header, place)| format!("{}, sent in {header}", place.as_str()));
-        vec![name, url, key.unwrap_or_else(|| "none".to_owned()), tools(view), users(view)]
-    };
-    table(&["NAME", "ADDRESS", "KEY", "TOOLS", "USED BY"], &servers.iter().map(row).collect::<Vec<_>>())
+    records::list(
+        servers,
+        "No MCP server yet. Add one: deskgate mcp set NAME --url https://… --key-file -",
+        &["NAME", "ADDRESS", "KEY", "TOOLS", "USED BY"],
+        |view| {
+            let McpServerConfig { name, url, header, key_place } = view.server.clone();
+            let key = header.zip(key_place).map(|(header, place)| format!("{}, sent in {header}", place.as_str()));
+            vec![name, url, key.unwrap_or_else(|| "none".to_owned()), tools(view), users(view)]
+        },
+    )
 }
 
 /// Where a server's key is kept, and the header that carries it.

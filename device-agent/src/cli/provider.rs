@@ -3,7 +3,8 @@
 use clap::{Args, Subcommand, ValueEnum};
 use deskgate_assistant::providers::{ProviderConfig, ProviderKind};
 use deskgate_program::exit::{Exit, Failure};
-use deskgate_program::output::{Output, table};
+use deskgate_program::output::Output;
+use deskgate_program::records;
 use deskgate_protocol::secret::SecretKind;
 
 use super::key_file::KeyFileArgs;
@@ -94,18 +95,18 @@ fn request(set: ProviderSetArgs) -> Result<SetProvider, Failure> {
 }
 
 fn list(providers: &[ProviderConfig]) -> String {
-    if providers.is_empty() {
-        return "No model provider yet: services use the scripted assistant. Add one: deskgate provider set NAME --kind \
-                anthropic --key-file -"
-            .to_owned();
-    }
-    let row = |provider: &ProviderConfig| {
-        let kind = match provider.kind {
-            ProviderKind::Anthropic => "anthropic",
-            ProviderKind::Openai => "openai",
-        };
-        let key = provider.key_place.map_or("none", KeyPlace::as_str);
-        vec![provider.name.clone(), kind.to_owned(), provider.base_url.clone(), key.to_owned()]
-    };
-    table(&["NAME", "KIND", "ADDRESS", "KEY"], &providers.iter().map(row).collect::<Vec<_>>())
+    records::list(
+        providers,
+        "No model provider yet: services use the scripted assistant. Add one: deskgate provider set NAME --kind \
+                anthropic --key-file -",
+        &["NAME", "KIND", "ADDRESS", "KEY"],
+        |provider| {
+            let kind = match provider.kind {
+                ProviderKind::Anthropic => "anthropic",
+                ProviderKind::Openai => "openai",
+            };
+            let key = provider.key_place.map_or("none", KeyPlace::as_str);
+            vec![provider.name.clone(), kind.to_owned(), provider.base_url.clone(), key.to_owned()]
+        },
+    )
 }

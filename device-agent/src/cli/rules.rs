@@ -7,6 +7,7 @@ use deskgate_definition::ApprovalPolicy;
 use deskgate_definition::approvals::{OnDenial, Rule, RuleAction};
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::records::Detail;
 
 /// The fields of [`ApprovalPolicy`]. Rules of a kind that is given replace all rules of that kind.
 #[derive(Debug, Args)]
@@ -64,22 +65,17 @@ impl RuleArgs {
     }
 }
 
-/// The rules, one per line, in the order in which they decide.
-pub(super) fn show(approvals: &ApprovalPolicy) -> String {
+/// Adds the rules to a detail, one per line, in the order in which they decide.
+pub(super) fn fields(detail: Detail, approvals: &ApprovalPolicy) -> Detail {
     let of = |action| approvals.rules.iter().filter(move |rule| rule.action == action);
-    let mut text = String::new();
-    for rule in RuleAction::ALL.into_iter().flat_map(of) {
-        text += &format!("rule          {rule}\n");
-    }
     let denial = match approvals.on_denial {
         OnDenial::TellAssistant => "the assistant is told",
         OnDenial::EndRun => "ends the run",
     };
-    text + &format!(
-        "otherwise     Read, Grep, Glob and Skill run, everything else asks\n\
-         requests      wait {} s, then count as denied; a denial: {denial}\n",
-        approvals.expiry_s
-    )
+    detail
+        .fields("rule", RuleAction::ALL.into_iter().flat_map(of))
+        .field("otherwise", "Read, Grep, Glob and Skill run, everything else asks")
+        .field("requests", format!("wait {} s, then count as denied; a denial: {denial}", approvals.expiry_s))
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use clap::Subcommand;
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
-use deskgate_program::output::{Output, table};
+use deskgate_program::output::Output;
+use deskgate_program::records;
 use deskgate_program::visible;
 use deskgate_protocol::management::{ListRuns, RunDetail, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
@@ -86,7 +87,7 @@ pub(super) async fn run(agent: AgentClient, command: RunsCommand, out: Output) -
             let app_id = app::find_given(&agent, app).await?;
             let request = ListRuns { limit, before, states: state, app_id, endpoint_id: service, find };
             let page = agent.manage(request).await?;
-            out.result("runs/1", &page, || list(&page.runs) + &super::list::older(page.next));
+            out.result("runs/1", &page, || list(&page.runs) + &records::older(page.next));
             Ok(())
         }
         RunsCommand::Show { run, wait } => show(agent, run, wait, out).await,
@@ -189,14 +190,10 @@ fn verdict(run: &Run) -> Result<(), Failure> {
 }
 
 fn list(runs: &[Run]) -> String {
-    if runs.is_empty() {
-        return "No run here.".to_owned();
-    }
-    let row = |run: &Run| {
+    records::list(runs, "No run here.", &["STATE", "ACCEPTED", "ENDED", "ID"], |run| {
         let ended = run.finished_at.map(|time| time.to_string()).unwrap_or_default();
         vec![run.state.to_string(), run.created_at.to_string(), ended, run.run_id.to_string()]
-    };
-    table(&["STATE", "ACCEPTED", "ENDED", "ID"], &runs.iter().map(row).collect::<Vec<_>>())
+    })
 }
 
 /// The beginning of a caller's text, in one line.

@@ -9,7 +9,9 @@ use deskgate_definition::{
 };
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
-use deskgate_program::output::{Output, table};
+use deskgate_program::output::Output;
+use deskgate_program::records::{self, Detail, Noun};
+use deskgate_program::visible;
 use deskgate_protocol::management::TryEndpoint;
 use deskgate_protocol::{DraftId, EndpointId};
 
@@ -17,6 +19,8 @@ use super::socket::AgentClient;
 use super::{app, checks, mcp, no_secret, rules, runs};
 use crate::local::{CreateService, EditService, ListServices, LookAtFolder, PublishService, ShowService};
 use crate::services::Folder;
+
+const SERVICES: Noun = Noun { singular: "service", plural: "services", list: "deskgate service list" };
 
 /// `deskgate service …`
 #[derive(Debug, Subcommand)]
@@ -306,15 +310,7 @@ async fn find(agent: &AgentClient, wanted: &str) -> Result<Record, Failure> {
             || service.endpoint_id.is_some_and(|id| id.to_string() == wanted)
     };
     services.retain(matches);
-    match (services.pop(), services.is_empty()) {
-        (Some(service), true) => Ok(service),
-        (Some(_), false) => {
-            Err(Failure::new(Exit::Failed, format!("several services are named {wanted:?}; use the identifier")))
-        }
-        (None, _) => {
-            Err(Failure::new(Exit::Failed, format!("there is no service {wanted:?}; see: deskgate service list")))
-        }
-    }
+    SERVICES.only(wanted, services)
 }
 
 /// The endpoint of a published service, from its name or an identifier.
@@ -354,25 +350,25 @@ fn view(service: &Record) -> serde_json::Value {
 }
 
 fn list(services: &[Record]) -> String {
-    if services.is_empty() {
-        return "A service is what callers can use. Create one: deskgate service create NAME --app APP --dir FOLDER"
-            .to_owned();
-    }
-    let row = |service: &Record| {
-        let version = service.published.as_ref().map(|version| format!("v{}", version.version));
-        let endpoint = service.published.as_ref().and(service.endpoint_id).map(|id| id.to_string());
-        vec![
-            service.draft.name.clone(),
-            stage(service).to_owned(),
-            match service.published.as_ref().is_some_and(|version| version.paused.is_some()) {
-                true => format!("{} (paused)", version.unwrap_or_default()),
-                false => version.unwrap_or_default(),
-            },
-            service.draft.working_directory.display().to_string(),
-            endpoint.unwrap_or_else(|| service.draft_id.to_string()),
-        ]
-    };
-    table(&["NAME", "STAGE", "PUBLISHED", "FOLDER", "ID"], &services.iter().map(row).collect::<Vec<_>>())
+    records::list(
+        services,
+        "A service is what callers can use. Create one: deskgate service create NAME --app APP --dir FOLDER",
+        &["NAME", "STAGE", "PUBLISHED", "FOLDER", "ID"],
+        |service| {
+            let version = service.published.as_ref().map(|version| format!("v{}", version.version));
+            let endpoint = service.published.as_ref().and(service.endpoint_id).map(|id| id.to_string());
+            vec![
+                service.draft.name.clone(),
+                stage(service).to_owned(),
+                match service.published.as_ref().is_some_and(|version| version.paused.is_some()) {
+                    true => format!("{} (paused)", version.unwrap_or_default()),
+                    false => version.unwrap_or_default(),
+                },
+                service.draft.working_directory.display().to_string(),
+                endpoint.unwrap_or_else(|| service.draft_id.to_string()),
+            ]
+        },
+    )
 }
 
 fn show(service: &Record, folder: &Folder) -> String {
@@ -380,37 +376,34 @@ fn show(service: &Record, folder: &Folder) -> String {
     let tools: Vec<_> = definition.tools.iter().map(|tool| tool.as_str()).collect();
     let servers: Vec<_> = definition.mcp.iter().map(|server| server.name.as_str()).collect();
     let skills: Vec<_> = definition.skills.iter().map(|skill| skill.name.as_str()).collect();
-    let mut text = format!(
-        "{} ({})\nstage         {}\nfolder        {} ({})\nprovider      {}, model {}\ntools         {}\nskills        {}\nmcp servers   {}\n{}protected     {}\nlimits        {} turns, {} s, {} at once\ninstructions  {}\n",
-        definition.name,
-        service.draft_id,
-        stage(service),
-        definition.working_directory.display(),
-        folder.words(&definition.working_directory),
-        definition.provider,
-        definition.model,
-        if tools.is_empty() { "none: conversation only".to_owned() } else { tools.join(", ") },
-        if skills.is_empty() { "none".to_owned() } else { skills.join(", ") },
-        if servers.is_empty() { "none".to_owned() } else { servers.join(", ") },
-        rules::show(&definition.approvals),
-        if definition.protected.is_empty() { "nothing more".to_owned() } else { definition.protected.join(", ") },
-        definition.limits.max_turns,
-        definition.limits.max_duration_s,
-        definition.limits.concurrency,
-        definition.instructions,
-    );
-    if definition.network == Network::Host {
-        text += "network       commands have the whole network of this computer\n";
-    }
-    if let (Some(version), Some(endpoint)) = (&service.published, service.endpoint_id) {
-        text += &format!("published     version {} as {endpoint}\n", version.version);
-        if let Some(why) = &version.paused {
-            text += &format!("paused        {why}\n");
-        }
-    }
+    let RunLimits { max_turns, max_duration_s, concurrency, .. } = definition.limits;
+    let named = |names: &[&str], none: &str| if names.is_empty() { none.to_owned() } else { names.join(", ") };
+    let protected: Vec<_> = definition.protected.iter().map(String::as_str).collect();
+    let published = service.published.as_ref().zip(service.endpoint_id);
+    let detail = Detail::new(format!("{} ({})", definition.name, service.draft_id))
+        .field("stage", stage(service))
+        .field(
+            "folder",
+            format!("{} ({})", definition.working_directory.display(), folder.words(&definition.working_directory)),
+        )
+        .field("provider", format!("{}, model {}", definition.provider, definition.model))
+        .field("tools", named(&tools, "none: conversation only"))
+        .field("skills", named(&skills, "none"))
+        .field("MCP servers", named(&servers, "none"));
+    let mut text = rules::fields(detail, &definition.approvals)
+        .field("protected", named(&protected, "nothing more"))
+        .field("limits", format!("{max_turns} turns, {max_duration_s} s, {concurrency} at once"))
+        .fields(
+            "network",
+            (definition.network == Network::Host).then_some("commands have the whole network of this computer"),
+        )
+        .fields("published", published.map(|(version, endpoint)| format!("version {} as {endpoint}", version.version)))
+        .fields("paused", published.and_then(|(version, _)| version.paused.as_ref()))
+        .text();
+    text += &format!("instructions\n{}", visible::block(&definition.instructions, "  | "));
     if let Some(report) = &service.checks {
         if report.definition_sha256 != service.draft.digest() {
-            text += "checks        of an older draft; it was changed since: deskgate service check\n";
+            text += "checks of an older draft; it was changed since: deskgate service check\n";
         }
         text += &checks::show_report(report);
     }

@@ -1,11 +1,11 @@
 //! `settings`: the agent's own settings.
 
 use clap::{Subcommand, ValueEnum};
+use deskgate_program::confirmation::Confirmation;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::{Output, table};
 use deskgate_store::RetentionSettings;
 
-use super::confirmation::Confirmation;
 use super::no_secret;
 use super::socket::AgentClient;
 use crate::local::{

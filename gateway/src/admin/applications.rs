@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use deskgate_protocol::management::{
-    Application, ApplicationState, CompleteDisabling, DisableApplication, DisablingPreview, OutstandingWork,
-    PreviewDisabling, RemoveApplication,
+    Application, ApplicationState, CompleteDisabling, DisableApplication, DisablingPreview, PreviewDisabling,
+    RemoveApplication,
 };
 use deskgate_protocol::{ApplicationId, DeviceId};
 use serde::{Deserialize, Serialize};
@@ -15,10 +15,17 @@ use super::commands::{find as find_device, risk, send_request, unexpected};
 use super::service::AdminService;
 use super::{AdminErrorCode, AdminReply, AdminRequest, no};
 use crate::store::applications::{ApplicationQuery, ApplicationWithDevice};
-use deskgate_program::disabling;
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
-use deskgate_program::output::{Output, table};
+use deskgate_program::output::Output;
+use deskgate_program::records::applications::{self as records, Commands};
+use deskgate_program::records::{Noun, list as list_of, older};
+
+const APPLICATIONS: Noun =
+    Noun { singular: "application", plural: "applications", list: "deskgate-gateway admin app list" };
+
+/// Next steps with an application.
+const COMMANDS: Commands = Commands { app: "deskgate-gateway admin app", runs: "deskgate-gateway admin run list" };
 
 /// `deskgate-gateway admin app …`
 #[derive(Debug, Subcommand)]
@@ -140,14 +147,15 @@ pub(super) async fn run(socket: &Path, command: AppCommand, out: Output) -> Resu
                     return Err(Failure::new(Exit::Failed, "the gateway answered something else"));
                 };
                 let message = format!(
-                    "{}No changes were made.\nTo go on: deskgate-gateway admin app disable {app_id} \
-                     --accept-risk=interrupt-runs",
-                    would_end(&preview)
+                    "Disabling {:?} would end:\n{}\nNo changes were made.\nTo go on: deskgate-gateway admin app disable \
+                     {app_id} --accept-risk=interrupt-runs",
+                    preview.application.name,
+                    records::would_end(&preview)
                 );
                 return Err(Failure::new(Exit::Refused, message));
             }
             let disabled = asked_for(socket, AdminAppRequest::Disable(DisableApplication { app_id })).await?;
-            return wound_up(socket, disabled, wait, out).await;
+            return follow_disabling(socket, disabled, wait, out).await;
         }
         AppCommand::CompleteDisabling { app, wait } => {
             let app_id = find(socket, &app).await?;
@@ -156,12 +164,14 @@ pub(super) async fn run(socket: &Path, command: AppCommand, out: Output) -> Resu
                 (Some(_), ApplicationState::Disabling) => shown,
                 _ => asked_for(socket, AdminAppRequest::Complete(CompleteDisabling { app_id })).await?,
             };
-            return wound_up(socket, application, wait, out).await;
+            return follow_disabling(socket, application, wait, out).await;
         }
         AppCommand::Remove { app } => AdminAppRequest::Remove(RemoveApplication { app_id: find(socket, &app).await? }),
     };
     match send_request(socket, AdminRequest::App(asked)).await? {
-        AdminReply::Application(application) => out.result("application/1", &application, || became(&application)),
+        AdminReply::Application(application) => {
+            out.result("application/1", &application, || records::text(&application, COMMANDS))
+        }
         AdminReply::Preview(preview) => out.result("application/1", &preview, || show(&preview)),
         other => return Err(unexpected(&other)),
     }
@@ -169,13 +179,18 @@ pub(super) async fn run(socket: &Path, command: AppCommand, out: Output) -> Resu
 }
 
 /// Shows an application that is being disabled; with `wait`, once that is complete or the time is over.
-async fn wound_up(socket: &Path, application: Application, wait: Option<Duration>, out: Output) -> Result<(), Failure> {
+async fn follow_disabling(
+    socket: &Path,
+    application: Application,
+    wait: Option<Duration>,
+    out: Output,
+) -> Result<(), Failure> {
     let app_id = application.app_id;
     let complete = async || asked_for(socket, AdminAppRequest::Complete(CompleteDisabling { app_id })).await;
     let application =
-        disabling::wait_until_disabled(application, wait, async || seen(socket, app_id).await, complete).await?;
-    out.result("application/1", &application, || became(&application));
-    disabling::verdict(&application, wait)
+        records::wait_until_disabled(application, wait, async || seen(socket, app_id).await, complete).await?;
+    out.result("application/1", &application, || records::text(&application, COMMANDS));
+    records::verdict(&application, wait)
 }
 
 async fn seen(socket: &Path, app_id: ApplicationId) -> Result<Application, Failure> {
@@ -206,20 +221,8 @@ pub(super) async fn find(socket: &Path, wanted: &str) -> Result<ApplicationId, F
     }
     let named =
         |state| AdminAppRequest::List { limit: 2, before: None, device_id: None, state, name: Some(wanted.to_owned()) };
-    let mut found = page(socket, named(None)).await?.applications;
-    match (found.pop(), found.is_empty()) {
-        (Some(one), true) => Ok(one.application.app_id),
-        (Some(_), false) => Err(Failure::new(
-            Exit::Failed,
-            format!(
-                "several devices have an application named {wanted:?}; use the identifier, see: deskgate-gateway admin app list"
-            ),
-        )),
-        (None, _) => Err(Failure::new(
-            Exit::Failed,
-            format!("there is no application {wanted:?}; see: deskgate-gateway admin app list"),
-        )),
-    }
+    let found = page(socket, named(None)).await?.applications;
+    APPLICATIONS.only(wanted, found.into_iter().map(|view| view.application.app_id))
 }
 
 /// Answers a request about applications.
@@ -262,9 +265,8 @@ pub(super) async fn answer(office: &AdminService, asked: AdminAppRequest) -> Res
 }
 
 fn list(page: &AppPage) -> String {
-    if page.applications.is_empty() {
-        return "There are no applications here. Desktop users make them: deskgate app create NAME".to_owned();
-    }
+    let empty = "There are no applications here. Desktop users make them: deskgate app create NAME";
+    let heading = ["NAME", "STATE", "DEVICE", "KEYS", "CREATED", "ID"];
     let row = |view: &AppView| {
         let application = &view.application;
         vec![
@@ -276,54 +278,13 @@ fn list(page: &AppPage) -> String {
             application.app_id.to_string(),
         ]
     };
-    let heading = ["NAME", "STATE", "DEVICE", "KEYS", "CREATED", "ID"];
-    let older = page.next.map(|next| format!("\nOlder ones: --before {next}")).unwrap_or_default();
-    table(&heading, &page.applications.iter().map(row).collect::<Vec<_>>()) + &older
+    list_of(&page.applications, empty, &heading, row) + &older(page.next)
 }
 
 fn show(preview: &DisablingPreview) -> String {
-    let application = &preview.application;
-    format!(
-        "{}\nidentifier     {}\nstate          {}\ncreated        {}\nkeys           {} live\nservices       {}\n\
-         conversations  {}\nruns           {} queued, {} in progress\n{}",
-        application.name,
-        application.app_id,
-        application.state,
-        application.created_at,
-        preview.live_keys,
-        preview.services,
-        preview.conversations,
-        preview.runs_queued,
-        preview.runs_in_progress,
-        application.outstanding.as_ref().map(waits).unwrap_or_default(),
-    )
-}
-
-fn would_end(preview: &DisablingPreview) -> String {
-    format!(
-        "Disabling {} ends for good: {} keys, {} services, {} queued runs, {} runs in progress, {} conversations.\n",
-        preview.application.name,
-        preview.live_keys,
-        preview.services,
-        preview.runs_queued,
-        preview.runs_in_progress,
-        preview.conversations,
-    )
-}
-
-fn became(application: &Application) -> String {
-    let mut text = format!("{} is {}.\n", application.name, application.state);
-    if let Some(outstanding) = &application.outstanding {
-        text += &waits(outstanding);
-        text += &format!("Then: deskgate-gateway admin app complete-disabling {}", application.app_id);
+    let text = records::text(&preview.application, COMMANDS);
+    match preview.application.state {
+        ApplicationState::Active => format!("{text}\nDisabling it would end:\n{}", records::would_end(preview)),
+        _ => text,
     }
-    text
-}
-
-fn waits(outstanding: &OutstandingWork) -> String {
-    let OutstandingWork { runs_to_stop, runs_to_reconcile, resets } = outstanding;
-    format!(
-        "waits for      {runs_to_stop} runs to stop, {runs_to_reconcile} of unknown outcome, {resets} resets; its \
-         desktop must be connected\n"
-    )
 }

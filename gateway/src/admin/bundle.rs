@@ -1,13 +1,11 @@
 //! `bundle`: one text file for support; its contents are listed before it is written.
 
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::Args;
 use serde::Serialize;
-use serde_json::json;
 
 use super::check;
 use super::commands::devices;
@@ -45,21 +43,8 @@ pub async fn run(
     out: Output,
 ) -> Result<(), Failure> {
     let bundle = gather(&make, socket, config, descriptors, metrics).await;
-    let question = format!(
-        "{} will hold, and you can read it before you send it:\n{}No keys, tokens or passwords, and no inputs or results.",
-        make.output.display(),
-        bundle.contents()
-    );
-    make.consent.confirm(&question)?;
-    let failed = |error: std::io::Error| Failure::file(&make.output, &error);
-    let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(0o600).open(&make.output).map_err(failed)?;
-    file.write_all(bundle.text("Deskgate gateway").as_bytes()).map_err(failed)?;
-    let parts: Vec<_> = bundle.parts.iter().map(|part| &part.name).collect();
-    out.result("bundle/1", &json!({ "file": make.output, "parts": parts }), || {
-        format!("Written to {}. Read it before you send it.", make.output.display())
-    });
-    Ok(())
+    let withheld = "No keys, tokens or passwords, and no inputs or results.";
+    bundle.write("Deskgate gateway", withheld, &make.output, make.consent, out)
 }
 
 async fn gather(

@@ -1,6 +1,5 @@
 //! The administrator's commands: what each asks the running gateway, and prints.
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -14,11 +13,13 @@ use super::{
     AdminErrorCode, AdminReply, AdminRequest, DeviceView, Invitation, applications, deliveries, host_key, runs,
 };
 use deskgate_program::exit::{Exit, Failure};
-use deskgate_program::output::{Output, table};
+use deskgate_program::output::Output;
+use deskgate_program::records::{self, Detail, Noun};
 use deskgate_program::socket;
 use deskgate_program::socket::CallError;
 use deskgate_program::terminal;
-use deskgate_program::visible;
+
+const DEVICES: Noun = Noun { singular: "device", plural: "devices", list: "deskgate-gateway admin device list" };
 
 /// `deskgate-gateway admin …`
 #[derive(Debug, Subcommand)]
@@ -120,8 +121,8 @@ pub async fn run(socket: &Path, command: AdminCommand, out: Output) -> Result<()
             else {
                 return Err(Failure::new(Exit::Failed, "the gateway answered something else"));
             };
-            let older = next.map(|next| format!("\nOlder ones: --before {next}")).unwrap_or_default();
-            out.result("devices/1", &json!({ "devices": devices, "next": next }), || list(&devices) + &older);
+            let value = json!({ "devices": devices, "next": next });
+            out.result("devices/1", &value, || list(&devices) + &records::older(next));
             Ok(())
         }
         AdminCommand::Device(DeviceCommand::Show { device }) => {
@@ -248,16 +249,7 @@ pub(super) async fn find(socket: &Path, wanted: &str) -> Result<DeviceView, Fail
     let id: Option<DeviceId> = wanted.parse().ok();
     // An identifier means one device, whatever name another one has.
     matching.retain(|device| id.map_or(device.name == wanted, |id| device.device_id == id));
-    match (matching.pop(), matching.is_empty()) {
-        (Some(device), true) => Ok(device),
-        (Some(_), false) => {
-            Err(Failure::new(Exit::Failed, format!("several devices are named {wanted:?}; use the identifier")))
-        }
-        (None, _) => Err(Failure::new(
-            Exit::Failed,
-            format!("there is no device {wanted:?}; see: deskgate-gateway admin device list"),
-        )),
-    }
+    DEVICES.only(wanted, matching)
 }
 
 async fn add(socket: &Path, file: &Path, print_authorized_keys: bool, out: Output) -> Result<(), Failure> {
@@ -297,46 +289,36 @@ fn paired(device: &DeviceView, invitation: &Invitation) -> String {
 }
 
 fn list(devices: &[DeviceView]) -> String {
-    if devices.is_empty() {
-        return "No device is paired. On the desktop: deskgate identity export FILE; here: deskgate-gateway admin device add FILE"
-            .to_owned();
-    }
-    let row = |device: &DeviceView| {
-        vec![
-            device.name.clone(),
-            device.state.clone(),
-            device.version.clone().unwrap_or_default(),
-            device.last_seen_at.map(|time| time.to_string()).unwrap_or_default(),
-            device.device_id.to_string(),
-            device.account.as_deref().map(visible::line).unwrap_or_default(),
-            device.note.clone().unwrap_or_default(),
-        ]
-    };
-    table(
+    records::list(
+        devices,
+        "No device is paired. On the desktop: deskgate identity export FILE; here: deskgate-gateway admin device add FILE",
         &["NAME", "STATE", "VERSION", "LAST SEEN", "ID", "ACCOUNT", "NOTE"],
-        &devices.iter().map(row).collect::<Vec<_>>(),
+        |device| {
+            vec![
+                device.name.clone(),
+                device.state.clone(),
+                device.version.clone().unwrap_or_default(),
+                device.last_seen_at.map(|time| time.to_string()).unwrap_or_default(),
+                device.device_id.to_string(),
+                device.account.clone().unwrap_or_default(),
+                device.note.clone().unwrap_or_default(),
+            ]
+        },
     )
 }
 
 fn show(device: &DeviceView) -> String {
-    let mut text = format!(
-        "{}\nidentifier   {}\nfingerprint  {}\nshort code   {}\nstate        {}\n",
-        device.name, device.device_id, device.fingerprint, device.short_code, device.state
-    );
-    let optional = [
-        ("account", device.account.as_deref().map(visible::line)),
-        ("note", device.note.clone()),
-        ("version", device.version.clone()),
-        ("last seen", device.last_seen_at.map(|time| time.to_string())),
-    ];
-    for (name, value) in optional {
-        if let Some(value) = value {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{name:12} {value}");
-        }
-    }
-    let _ = writeln!(text, "paired       {}", device.paired_at);
-    text
+    Detail::new(&device.name)
+        .field("identifier", device.device_id)
+        .field("fingerprint", &device.fingerprint)
+        .field("short code", &device.short_code)
+        .field("state", &device.state)
+        .fields("account", device.account.as_ref())
+        .fields("note", device.note.as_ref())
+        .fields("version", device.version.as_ref())
+        .fields("last seen", device.last_seen_at)
+        .field("paired", device.paired_at)
+        .text()
 }
 
 async fn rotate(socket: &Path, to: Option<&Path>, overlap_hours: u64, out: Output) -> Result<(), Failure> {

@@ -4,9 +4,7 @@ use std::path::Path;
 
 use clap::Subcommand;
 use deskgate_protocol::delivery::DeliveryState;
-use deskgate_protocol::management::{
-    DeliveryAttempt, DeliveryDetail, DeliveryPage, ListDeliveries, OwnDelivery, RecoverDeliveries, Recovery,
-};
+use deskgate_protocol::management::{ListDeliveries, RecoverDeliveries, Recovery};
 use deskgate_protocol::{ApplicationId, DeliveryId, RunId, Timestamp};
 use serde_json::json;
 
@@ -15,7 +13,8 @@ use super::{AdminErrorCode, AdminReply, AdminRequest};
 use crate::domain::destinations::HostName;
 use crate::store::Store;
 use deskgate_program::exit::Failure;
-use deskgate_program::output::{Output, table};
+use deskgate_program::output::Output;
+use deskgate_program::records::deliveries as records;
 
 /// `deskgate-gateway admin allowlist …`
 #[derive(Debug, Subcommand)]
@@ -114,8 +113,8 @@ pub(super) async fn delivery(socket: &Path, command: DeliveryCommand, out: Outpu
         }
     };
     match send_request(socket, asked).await? {
-        AdminReply::Deliveries(page) => out.result("deliveries/1", &page, || list(&page)),
-        AdminReply::Delivery(detail) => out.result("delivery/1", &detail, || describe(&detail)),
+        AdminReply::Deliveries(page) => out.result("deliveries/1", &page, || records::page(&page)),
+        AdminReply::Delivery(detail) => out.result("delivery/1", &detail, || records::detail(&detail)),
         AdminReply::Recovered(recovery) => {
             out.result("deliveries-recovered/1", &recovery, || format!("{} deliveries", recovery.deliveries));
         }
@@ -172,35 +171,4 @@ fn name(host: &str) -> Result<HostName, AdminReply> {
 
 fn no(code: AdminErrorCode, message: impl Into<String>) -> AdminReply {
     AdminReply::No { code, message: message.into() }
-}
-
-fn list(page: &DeliveryPage) -> String {
-    if page.deliveries.is_empty() {
-        return "There are no deliveries here.".to_owned();
-    }
-    let row = |own: &OwnDelivery| {
-        let delivery = &own.delivery;
-        let (state, attempts) = (delivery.state.to_string(), delivery.attempt.to_string());
-        let (kind, host) = (delivery.kind.to_string(), delivery.url_host.clone());
-        vec![delivery.created_at.to_string(), state, attempts, kind, host, delivery.delivery_id.to_string()]
-    };
-    let heading = ["QUEUED", "STATE", "ATTEMPTS", "EVENT", "HOST", "ID"];
-    let older = page.next.map(|next| format!("\nOlder ones: --before {next}")).unwrap_or_default();
-    table(&heading, &page.deliveries.iter().map(row).collect::<Vec<_>>()) + &older
-}
-
-fn describe(detail: &DeliveryDetail) -> String {
-    let delivery = &detail.delivery.delivery;
-    let row = |attempt: &DeliveryAttempt| {
-        let took = attempt.duration_ms.map_or("unknown".to_owned(), |ms| format!("{ms} ms"));
-        let came = match (attempt.status_code, attempt.error_code) {
-            (Some(status), _) => status.to_string(),
-            (None, Some(error)) => error.to_string(),
-            (None, None) => "under way, or cut off".to_owned(),
-        };
-        vec![attempt.attempt.to_string(), attempt.started_at.to_string(), took, came, attempt.url_host.clone()]
-    };
-    let heading = ["ATTEMPT", "BEGAN", "TOOK", "CAME", "HOST"];
-    format!("{}  {}  {}\n", delivery.delivery_id, delivery.kind, delivery.state)
-        + &table(&heading, &detail.attempts.iter().map(row).collect::<Vec<_>>())
 }

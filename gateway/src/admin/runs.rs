@@ -20,7 +20,8 @@ use crate::domain::runs::visible_run;
 use crate::store::device_lists::{DeviceRunQuery, RunWithDevice};
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
-use deskgate_program::output::{Output, table};
+use deskgate_program::output::Output;
+use deskgate_program::records::{self, Detail};
 
 /// `deskgate-gateway admin run …`
 #[derive(Debug, Subcommand)]
@@ -230,10 +231,7 @@ fn private(run: Run) -> Run {
 }
 
 fn list(page: &RunList) -> String {
-    let older = page.next.map(|next| format!("\nOlder ones: --before {next}")).unwrap_or_default();
-    if page.runs.is_empty() {
-        return format!("There are no runs here.{older}");
-    }
+    let heading = ["ACCEPTED", "STATE", "REASON", "DEVICE", "APPLICATION", "ID"];
     let row = |view: &RunView| {
         let reason = view.run.state_reason.as_ref().map(|reason| word(&reason.code)).unwrap_or_default();
         vec![
@@ -245,21 +243,17 @@ fn list(page: &RunList) -> String {
             view.run.run_id.to_string(),
         ]
     };
-    table(
-        &["ACCEPTED", "STATE", "REASON", "DEVICE", "APPLICATION", "ID"],
-        &page.runs.iter().map(row).collect::<Vec<_>>(),
-    ) + &older
+    records::list(&page.runs, "There are no runs here.", &heading, row) + &records::older(page.next)
 }
 
 fn show(story: &RunHistory) -> String {
     let run = &story.run;
-    let mut text = format!("{}\nstate    {}\nattempt  {}\n", run.run_id, run.state, run.attempt);
-    if let Some(reason) = &run.state_reason {
-        text += &format!("reason   {}: {}\n", word(&reason.code), reason.message);
-    }
-    if let Some(error) = &run.error {
-        text += &format!("error    {}\n", word(&error.code));
-    }
+    let mut text = Detail::new(run.run_id)
+        .field("state", run.state)
+        .field("attempt", run.attempt)
+        .fields("reason", run.state_reason.as_ref().map(|reason| format!("{}: {}", word(&reason.code), reason.message)))
+        .fields("error", run.error.as_ref().map(|error| word(&error.code)))
+        .text();
     for (at, what) in &story.events {
         text += &format!("{at}  {what}\n");
     }

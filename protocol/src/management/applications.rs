@@ -105,7 +105,7 @@ pub struct OutstandingWork {
 
 impl Application {
     /// Whether its disabling is complete.
-    pub fn is_wound_up(&self) -> bool {
+    pub fn is_fully_disabled(&self) -> bool {
         matches!(self.state, ApplicationState::Disabled | ApplicationState::Removed)
     }
 }

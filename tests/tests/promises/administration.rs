@@ -56,7 +56,9 @@ async fn the_administrator_lists_all_applications_and_runs_in_pages_and_ends_one
 
     let refused = gateway.admin(&["app", "disable", "shop"]).await;
     assert_eq!(refused.exit, 6, "{}", refused.stderr);
-    assert!(refused.stderr.contains("1 keys") && refused.stderr.contains("--accept-risk=interrupt-runs"));
+    assert!(
+        refused.stderr.contains("1 key, revoked for good") && refused.stderr.contains("--accept-risk=interrupt-runs")
+    );
     assert_eq!(shop.endpoints().await.status.as_u16(), 200, "no changes were made");
     let disabled = gateway.admin(&["app", "disable", "shop", "--accept-risk", "interrupt-runs"]).await.ok();
     assert_eq!(text(&disabled, "/state"), "disabled", "{disabled}");

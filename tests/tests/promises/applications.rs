@@ -30,7 +30,7 @@ async fn an_application_is_disabled_and_removed_once_its_run_that_nobody_knew_th
     let asked = device.cli(&["app", "disable", "shop"]).await;
     assert_eq!(asked.exit, 1, "{}", asked.stderr);
     let question = &asked.stderr;
-    assert!(question.contains("1 run in progress") && question.contains("no changes made"), "{question}");
+    assert!(question.contains("1 started run, stopped") && question.contains("no changes made"), "{question}");
     assert_eq!(device.cli(&["app", "show", "shop"]).await.ok()["state"], "active");
 
     for early in [["app", "complete-disabling", "shop"].as_slice(), &["app", "remove", "shop", "--yes"]] {

@@ -33,7 +33,8 @@ fn every_planted_bug_fits_the_sources() {
 
 #[test]
 fn every_planted_bug_says_by_what_it_is_found() {
-    let checks = std::fs::read_to_string(root().join("tests/src/bin/faults/check/mod.rs")).expect("the checker");
+    let checks =
+        std::fs::read_to_string(root().join("tests/harness/src/bin/faults/check/mod.rs")).expect("the checker");
     for bug in bugs() {
         let text = std::fs::read_to_string(&bug).expect("readable");
         let (head, _) = text.split_once("\ndiff ").expect("a patch with a head");

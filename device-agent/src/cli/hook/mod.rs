@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use deskgate_program::confirmation::Confirmation;
 use deskgate_program::exit::{Exit, Failure};
-use deskgate_program::output::{Output, table};
+use deskgate_program::output::Output;
+use deskgate_program::records::{self, Detail, Noun};
 use deskgate_protocol::management::{
     ChangeWebhook, CreateWebhook, EnableWebhook, ListWebhooks, RemoveWebhook, RollWebhookSecret, SecretText,
     ShowWebhook, TestWebhook, TrialOutcome, Webhook, WebhookDetail, WebhookReceipt, WebhookSample, WebhookTrial,
@@ -15,12 +17,13 @@ use deskgate_protocol::management::{
 };
 use deskgate_protocol::{HookId, ReceiptId};
 
-use super::confirmation::Confirmation;
 use super::key_file::text_of;
 use super::socket::AgentClient;
 use super::{app, no_secret};
 use deskgate_program::visible::{block, line};
 use options::{HookOptions, SchemeName};
+
+const WEBHOOKS: Noun = Noun { singular: "webhook", plural: "webhooks", list: "deskgate hook list" };
 
 /// `deskgate hook …`
 #[derive(Debug, Subcommand)]
@@ -231,14 +234,8 @@ async fn find(agent: &AgentClient, wanted: &str) -> Result<HookId, Failure> {
         return Ok(hook_id);
     }
     let hooks = agent.manage(ListWebhooks { app_id: None }).await?;
-    let mut named = hooks.iter().filter(|hook| hook.settings.name == wanted);
-    match (named.next(), named.next()) {
-        (Some(hook), None) => Ok(hook.hook_id),
-        (None, _) => {
-            Err(Failure::new(Exit::Failed, format!("there is no webhook {wanted:?}; see: deskgate hook list")))
-        }
-        _ => Err(Failure::new(Exit::Failed, format!("more than one webhook is named {wanted:?}; say its identifier"))),
-    }
+    let named = hooks.into_iter().filter(|hook| hook.settings.name == wanted);
+    WEBHOOKS.only(wanted, named.map(|hook| hook.hook_id))
 }
 
 fn created(made: &WebhookWithSecret, given: bool) -> String {
@@ -261,65 +258,66 @@ fn shown_once(made: &WebhookWithSecret) -> String {
 }
 
 fn list(hooks: &[Webhook]) -> String {
-    if hooks.is_empty() {
-        return "A webhook makes runs of another system's signed events. Create one: deskgate hook create --help"
-            .to_owned();
-    }
-    let row = |hook: &Webhook| {
-        let state = if hook.enabled { "enabled" } else { "disabled" };
-        let (name, scheme) = (line(&hook.settings.name), hook.settings.scheme.as_str());
-        vec![name, scheme.to_owned(), state.to_owned(), hook.settings.endpoint_id.to_string(), hook.hook_id.to_string()]
-    };
-    table(&["NAME", "SCHEME", "STATE", "SERVICE", "ID"], &hooks.iter().map(row).collect::<Vec<_>>())
+    records::list(
+        hooks,
+        "A webhook makes runs of another system's signed events. Create one: deskgate hook create --help",
+        &["NAME", "SCHEME", "STATE", "SERVICE", "ID"],
+        |hook| {
+            let (name, scheme) = (line(&hook.settings.name), hook.settings.scheme.as_str());
+            vec![
+                name,
+                scheme.to_owned(),
+                state(hook).to_owned(),
+                hook.settings.endpoint_id.to_string(),
+                hook.hook_id.to_string(),
+            ]
+        },
+    )
 }
 
 fn describe(detail: &WebhookDetail) -> String {
     let WebhookDetail { webhook: hook, receipts } = detail;
     let settings = &hook.settings;
-    let mut text =
-        format!("{} ({}): {}\n", line(&settings.name), hook.hook_id, if hook.enabled { "enabled" } else { "disabled" });
-    let mut say = |name: &str, value: &str| text += &format!("{name:<14}{value}\n");
-    say("address", &hook.address);
-    say("service", &settings.endpoint_id.to_string());
-    say("scheme", settings.scheme.as_str());
-    if !settings.filter.event_types.is_empty() {
-        say("types", &line(&settings.filter.event_types.join(", ")));
-    }
     let mapping = &settings.mapping;
-    let optional = [
-        ("condition", &settings.filter.condition),
-        ("subject", &mapping.subject),
-        ("subject path", &mapping.subject_path),
-        ("conversation", &mapping.conversation_key),
-    ];
-    for (name, value) in optional {
-        value.iter().for_each(|value| say(name, &line(value)));
-    }
-    for (label, path) in &mapping.metadata {
-        say("label", &line(&format!("{label} = {path}")));
-    }
-    say("rate", &format!("{} a second", settings.requests_per_second));
-    say("bodies", if settings.keep_bodies { "kept with the last events" } else { "not kept" });
-    if let Some(until) = hook.old_secret_until {
-        say("old secret", &format!("good until {until}"));
-    }
-    text += &format!("text\n{}", block(&mapping.text, "  | "));
-    text + "\n" + &received(receipts)
+    let detail = Detail::new(format!("{} ({}): {}", settings.name, hook.hook_id, state(hook)))
+        .field("address", &hook.address)
+        .field("service", settings.endpoint_id)
+        .field("scheme", settings.scheme.as_str())
+        .fields("types", Some(settings.filter.event_types.join(", ")).filter(|types| !types.is_empty()))
+        .fields("condition", settings.filter.condition.as_ref())
+        .fields("subject", mapping.subject.as_ref())
+        .fields("subject path", mapping.subject_path.as_ref())
+        .fields("conversation", mapping.conversation_key.as_ref())
+        .fields("label", mapping.metadata.iter().map(|(label, path)| format!("{label} = {path}")))
+        .field("rate", format!("{} a second", settings.requests_per_second))
+        .field("bodies", if settings.keep_bodies { "kept with the last events" } else { "not kept" })
+        .fields("old secret", hook.old_secret_until.map(|until| format!("accepted until {until}")));
+    let text = block(&mapping.text, "  | ");
+    format!("{}text\n{text}\n{}", detail.text(), received(receipts))
+}
+
+fn state(hook: &Webhook) -> &'static str {
+    if hook.enabled { "enabled" } else { "disabled" }
 }
 
 fn received(receipts: &[WebhookReceipt]) -> String {
-    if receipts.is_empty() {
-        return "Nothing was received yet.".to_owned();
-    }
-    let row = |receipt: &WebhookReceipt| {
-        let text = |value: &Option<String>| value.as_deref().map(line).unwrap_or_default();
-        let became = receipt.run_id.map(|run_id| run_id.to_string()).unwrap_or_else(|| text(&receipt.reason));
-        let (at, outcome) = (receipt.received_at.to_string(), receipt.outcome.to_string());
-        vec![at, outcome, text(&receipt.event_type), text(&receipt.event_id), became, receipt.receipt_id.to_string()]
-    };
-    table(
+    records::list(
+        receipts,
+        "Nothing was received yet.",
         &["RECEIVED", "OUTCOME", "TYPE", "EVENT", "RUN OR REASON", "ID"],
-        &receipts.iter().map(row).collect::<Vec<_>>(),
+        |receipt| {
+            let text = |value: &Option<String>| value.as_deref().map(line).unwrap_or_default();
+            let became = receipt.run_id.map(|run_id| run_id.to_string()).unwrap_or_else(|| text(&receipt.reason));
+            let (at, outcome) = (receipt.received_at.to_string(), receipt.outcome.to_string());
+            vec![
+                at,
+                outcome,
+                text(&receipt.event_type),
+                text(&receipt.event_id),
+                became,
+                receipt.receipt_id.to_string(),
+            ]
+        },
     )
 }
 

@@ -1,0 +1,100 @@
+//! The results: a table on the screen, and target/bench/results.json.
+
+use anyhow::Context;
+use deskgate_harness::report;
+use serde_json::{Map, Value, json};
+
+/// Every result's name in results.json, with its explanation on the screen.
+pub(crate) const METRICS: [(&str, &str); 38] = [
+    ("accept_vs_pgbench", "accepted runs per second over pgbench's one row a commit in such a table; at least 1.0"),
+    ("accept_vs_pgbench_bare_row", "the same over rows with two indexes and no constraints"),
+    ("accept_vs_http_ceiling", "accepted runs per second over a POST that does nothing on the same HTTP stack"),
+    ("get_run_per_s_vs_http_ceiling", "readings of a run per second over the same POST that does nothing"),
+    ("hook_vs_submit", "signed events per second that become runs over submitted runs per second"),
+    ("deliver_vs_bare_client", "callbacks confirmed per second over what a client that only posts gets answered"),
+    ("accept_p99_ms", "99 of 100 submissions at half of the most are accepted within this; ms from their schedule"),
+    ("accept_with_worker_vs_alone", "accepted per second while a device drains the queue, over none connected"),
+    ("accept_two_replicas_vs_one", "accepted per second by two gateways on one database, over one gateway"),
+    ("tunnel_throughput_vs_openssh", "bytes per second through our SSH at both ends, over OpenSSH at both ends"),
+    ("tunnel_rtt_vs_openssh", "a small question and its answer through the same; below 1 is faster"),
+    ("start_ms", "from the start of a gateway until it is ready, its private database included; ms"),
+    (
+        "reconnect_ms_p50",
+        "from the return of a line that was cut for 3 s until a waiting run has ended; ms, under 2000",
+    ),
+    ("submit_to_final_ms_p50_builtin", "from the POST to the final record, gateway inside the desktop; ms"),
+    ("submit_to_final_ms_p99_builtin", "the same, 99 of 100; ms"),
+    ("submit_to_final_ms_p999_builtin", "the same, 999 of 1,000: shows stalls; ms"),
+    ("submit_to_final_ms_p50_ssh", "from the POST to the final record, device behind SSH; ms, aim under 5"),
+    ("submit_to_final_ms_p99_ssh", "the same, 99 of 100; ms"),
+    ("submit_to_final_ms_p999_ssh", "the same, 999 of 1,000: shows stalls; ms"),
+    ("claim_million_vs_thousand", "taking 16 of a million queued runs over taking 16 of a thousand; at most 1.5"),
+    ("list_page100_vs_page1", "the hundredth page of a list of a million runs over the first; at most 1.5"),
+    ("event_latency_ms_p50", "from a device's frame to the socket of one who follows the run; ms"),
+    ("event_latency_ms_p99", "the same, 99 of 100; ms"),
+    ("event_latency_ms_p50_1000", "the same to 1,000 who follow the run, until each of them has it; ms"),
+    ("event_latency_ms_p99_1000", "the same, 99 of 100; ms"),
+    ("kib_per_stream", "what the gateway holds for each open stream; KiB, at most 40"),
+    ("streams_5000_mib", "what the gateway holds for 5,000 open streams on as many runs; MiB, at most 200"),
+    ("streams_5000_idle_cpu_percent", "of one core, what it uses for them while nothing happens"),
+    ("rss_gateway_idle_mib", "the gateway with a connected device and nothing to do; MiB, aim 20"),
+    ("agent_overhead_ms_p50", "a turn that reads a small file, with an assistant that answers at once; ms"),
+    ("agent_overhead_http_ms_p50", "the same with a model behind HTTP on loopback, less that server's own time; ms"),
+    ("rss_device_idle_mib", "the desktop's agent, connected over SSH, with nothing to do; MiB, aim 20"),
+    ("rss_device_8_active_mib", "the same with 8 runs that have read 20 files each and wait for their model; MiB"),
+    ("page_ms_p50", "a management page, with 100,000 runs in the store; ms, at most 50"),
+    ("page_ms_p99", "the same, 99 of 100; ms"),
+    ("grep_vs_ripgrep", "Grep over 50,000 files over ripgrep's program; at most 1.3"),
+    ("glob_vs_ripgrep", "Glob over the same, newest first, over ripgrep's list in any order; at most 1.3"),
+    ("rss_gateway_100k_queued_mib", "the gateway after accepting 100,000 runs that wait; MiB, aim 40"),
+];
+
+/// The results so far.
+pub(crate) struct BenchReport {
+    quick: bool,
+    values: Vec<(&'static str, f64)>,
+    parts: Map<String, Value>,
+}
+
+impl BenchReport {
+    /// An empty report.
+    pub(crate) fn new(quick: bool) -> Self {
+        Self { quick, values: Vec::new(), parts: Map::new() }
+    }
+
+    /// Records a result.
+    pub(crate) fn value(&mut self, name: &'static str, value: f64) {
+        println!("  {name} = {value:.3}");
+        self.values.push((name, value));
+    }
+
+    /// Records a part of a result.
+    pub(crate) fn part(&mut self, name: &str, value: impl Into<Value>) {
+        let value = value.into();
+        println!("    {name}: {value}");
+        self.parts.insert(name.to_owned(), value);
+    }
+
+    /// Prints the table and writes the file.
+    pub(crate) fn finish(self) -> anyhow::Result<()> {
+        println!();
+        for (name, explanation) in METRICS {
+            if let Some((_, value)) = self.values.iter().find(|(measured, _)| *measured == name) {
+                println!("{name:<32} {value:>9.3}  {explanation}");
+            }
+        }
+        if self.quick {
+            println!("\nA quick run: it shows that everything works. Its numbers mean little.");
+        }
+        let mut results: Map<String, Value> =
+            self.values.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        results.insert("quick".to_owned(), self.quick.into());
+        results.insert("machine".to_owned(), report::machine());
+        results.insert("parts".to_owned(), self.parts.into());
+        let path = report::folder("bench")?.join("results.json");
+        std::fs::write(&path, serde_json::to_string_pretty(&results)? + "\n")
+            .with_context(|| path.display().to_string())?;
+        println!("\nWritten to {}", path.display());
+        Ok(())
+    }
+}
