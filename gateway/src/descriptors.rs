@@ -24,12 +24,18 @@ impl DescriptorLimit {
     }
 
     /// Raises the limit to the most the process may have.
+    ///
+    /// # Errors
+    /// The operating system refuses the new limit.
     pub fn take(self) -> std::io::Result<()> {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
         Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
     }
 
     /// Whether the limit is high enough; if not, what to do.
+    ///
+    /// # Errors
+    /// The process may have fewer descriptors than it needs. The text says what to do.
     pub fn are_enough(self) -> Result<Self, String> {
         let Self { allowed, needed } = self;
         match allowed {

@@ -85,6 +85,9 @@ pub struct UpkeepCounts {
 const MAX_DELETE_STATEMENTS: usize = 20;
 
 /// One round of every pass.
+///
+/// # Errors
+/// The database does not answer, or refuses the statement.
 pub async fn run_once(store: &Store, retention: Duration) -> Result<UpkeepCounts, Error> {
     round(store, retention, &Heartbeat::default()).await
 }

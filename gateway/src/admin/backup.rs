@@ -81,6 +81,17 @@ struct ExcludedItem {
 }
 
 /// Runs a command about backups.
+///
+/// # Errors
+/// `Exit::Usage`: the accepted risk is not the one of this command. `Exit::NotSetUp`: the settings of the database
+/// cannot be used, the private cluster cannot be started, a program of PostgreSQL is missing, or the account may not
+/// create databases. `Exit::CannotReach`: the database does not answer. `Exit::NotAuthorised`: the user may not use the
+/// administrator's socket. `Exit::Refused`: the private cluster is in use and its gateway does not answer; or a restore
+/// finds that a gateway runs, that the database is not empty and the risk was not accepted, or that a gateway was at
+/// work when a backup was made that is said to be the last state. `Exit::VersionMismatch`: the backup is of a newer
+/// program. `Exit::CheckFailed`: the rows that were restored for a check are not those of the backup. `Exit::Failed`:
+/// the folder of a new backup exists, a file cannot be read or written, the backup is damaged, the schema cannot be
+/// used, or `pg_dump` or `pg_restore` fails.
 pub async fn run(socket: &Path, config: &Config, command: BackupCommand, out: Output) -> Result<(), Failure> {
     match command {
         BackupCommand::Create { folder } => create(socket, config, &folder, out).await,

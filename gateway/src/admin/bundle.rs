@@ -34,6 +34,10 @@ pub struct BundleArgs {
 const MAX_LOG_LINES: usize = 2000;
 
 /// Collects the parts, asks for confirmation, and writes the file. `ask_ops` asks the operations listener.
+///
+/// # Errors
+/// The person declines or cannot be asked, or the file exists or cannot be written. A part that cannot be collected is
+/// no failure: the file says so.
 pub async fn run(
     make: BundleArgs,
     socket: &Path,

@@ -22,7 +22,7 @@ use deskgate_program::token;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum CheckStatus {
-    /// Good.
+    /// The check found nothing wrong.
     Pass,
     /// Good for now; the finding says what to do.
     Warn,
@@ -82,6 +82,10 @@ pub async fn run(config: &Config, descriptors: DescriptorLimit) -> Vec<Finding> 
 
 /// What keeps a gateway from starting: the worst finding, as the start itself would end. A database that does not
 /// answer yet is no reason.
+///
+/// # Errors
+/// A check failed, other than those that end with `Exit::CannotReach`. The exit code is `Exit::VersionMismatch` if any
+/// of them has it, otherwise that of the first.
 pub fn at_startup(findings: &[Finding]) -> Result<(), Failure> {
     let hopeless = |finding: &&Finding| finding.verdict == CheckStatus::Fail && finding.exit != Exit::CannotReach;
     let found: Vec<_> = findings.iter().filter(hopeless).collect();
@@ -93,6 +97,9 @@ pub fn at_startup(findings: &[Finding]) -> Result<(), Failure> {
 }
 
 /// Fails with 10 if any check failed.
+///
+/// # Errors
+/// `Exit::CheckFailed`: at least one check failed.
 pub fn verdict(findings: &[Finding]) -> Result<(), Failure> {
     match findings.iter().filter(|finding| finding.verdict == CheckStatus::Fail).count() {
         0 => Ok(()),

@@ -110,6 +110,14 @@ pub enum TokenCommand {
 }
 
 /// Runs an administrator's command.
+///
+/// # Errors
+/// `Exit::CannotReach`: the gateway is not running, or its database does not answer. `Exit::NotAuthorised`: the user
+/// may not use the administrator's socket. `Exit::Usage`: the accepted risk is not the one of this command.
+/// `Exit::Refused`: the risk was not accepted, or the gateway refuses the request in its present state.
+/// `Exit::NotSetUp`: the command is about host keys, and the gateway has no SSH listener. `Exit::Pending`: the desktop
+/// has not confirmed a stop in time. `Exit::Failed`: the gateway finds a value invalid, nothing has this name or
+/// identifier, several devices have this name, a file cannot be read or written, or the answer is of another kind.
 pub async fn run(socket: &Path, command: AdminCommand, out: Output) -> Result<(), Failure> {
     match command {
         AdminCommand::Device(DeviceCommand::Add { file, print_authorized_keys }) => {
@@ -174,6 +182,11 @@ pub async fn run(socket: &Path, command: AdminCommand, out: Output) -> Result<()
 }
 
 /// `deskgate-gateway reload`
+///
+/// # Errors
+/// `Exit::CannotReach`: the gateway is not running. `Exit::NotAuthorised`: the user may not use the administrator's
+/// socket. `Exit::Failed`: the connection breaks, or the answer is of another kind. If the gateway cannot reload, the
+/// exit code of its refusal.
 pub async fn reload(socket: &Path, out: Output) -> Result<(), Failure> {
     match send_request(socket, AdminRequest::Reload).await? {
         AdminReply::Reloaded { what } => {

@@ -17,6 +17,10 @@ use deskgate_program::output::Output;
 
 /// Runs every check, prints the findings, and ends with 10 if one fails. `url`: the address to call from here;
 /// otherwise the one that the gateway names.
+///
+/// # Errors
+/// `Exit::CheckFailed`: at least one check failed; a gateway that does not answer is one of them. `Exit::Usage`: the
+/// address to call is not a URL; then no findings are printed.
 pub async fn run(
     socket: &Path,
     config: &Config,

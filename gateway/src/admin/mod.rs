@@ -126,7 +126,7 @@ pub enum AdminReply {
     Status(Box<GatewayStatus>),
     /// A paired device with what its user needs.
     Paired(Box<PairedDevice>),
-    /// Devices.
+    /// A page of the paired devices.
     Devices {
         /// The devices.
         devices: Vec<DeviceView>,

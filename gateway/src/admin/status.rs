@@ -9,6 +9,10 @@ use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 
 /// `deskgate-gateway status`
+///
+/// # Errors
+/// `Exit::CannotReach`: the gateway is not running, or its database does not answer. `Exit::NotAuthorised`: the user
+/// may not use the administrator's socket. `Exit::Failed`: the connection breaks, or the answer is of another kind.
 pub async fn status(socket: &Path, out: Output) -> Result<(), Failure> {
     let status = fetch_status(socket).await?;
     out.result("status/1", &status, || show_status(&status));

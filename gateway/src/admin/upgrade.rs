@@ -36,6 +36,13 @@ struct RunningGateway {
 }
 
 /// Checks, prints the result, and ends with 7 if something does not match.
+///
+/// # Errors
+/// `Exit::VersionMismatch`: a device would be refused, a newer program migrated the database, or migrations are missing
+/// that the start does not apply. `Exit::NotSetUp`: the settings of the database cannot be used. `Exit::CannotReach`:
+/// the database does not answer; or none is configured, and the gateway that runs the private cluster does not answer.
+/// `Exit::NotAuthorised`: the latter is to be asked, and the user may not use the administrator's socket.
+/// `Exit::Failed`: the schema cannot be compared with this program, or the answer is of another kind.
 pub async fn check(socket: &Path, config: &Config, out: Output) -> Result<(), Failure> {
     let found = look(socket, config).await?;
     let devices: Vec<_> = found.devices.iter().map(judge).collect();

@@ -51,6 +51,11 @@ impl AcmeTimings {
 
 impl Config {
     /// The settings of the authority, if one is configured.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: domains are set, and this program has no ACME, certificate files are set too, the terms
+    /// are not accepted, the directory does not begin with `https://`, the contact is not an e-mail address, or a
+    /// domain is a wildcard or not a domain name.
     pub fn acme(&self) -> Result<Option<AcmeSettings>, ConfigError> {
         if self.text("server.acme.domains").is_empty() {
             return Ok(None);

@@ -111,6 +111,12 @@ const HOSTED_KEYS: [&str; 7] = [
 
 impl Config {
     /// The settings of hosted mode, if it is on.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: another setting of hosted mode is set without `hosted.issuer`; the issuer or
+    /// `server.public_url` is not an `https://` address without query and user (`http://` on loopback only); the public
+    /// address is missing beyond loopback; the client identifier is missing; or an algorithm, the number of devices or
+    /// `hosted.plain_tokens` is not a valid value. With no public address also an error of [`Config::listen`].
     pub fn hosted(&self) -> Result<Option<HostedSettings>, ConfigError> {
         let issuer_text = self.text("hosted.issuer").to_owned();
         if issuer_text.is_empty() {

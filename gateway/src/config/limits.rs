@@ -16,6 +16,9 @@ const MAX_INTERVAL_MS: u64 = 3_600_000;
 
 impl Config {
     /// The limits of callers.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: a limit is not a whole number, or is outside its range.
     pub fn limits(&self) -> Result<CallerLimits, ConfigError> {
         let days: u32 = self.parse("limits.retention_days", "a whole number of days")?;
         Ok(CallerLimits {
@@ -44,6 +47,10 @@ impl Config {
     }
 
     /// The timings of the control channel.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: a time is not a whole number of milliseconds, is too short, or is longer than an hour. A
+    /// lease is too short below two heartbeats.
     pub fn session_timings(&self) -> Result<SessionTimings, ConfigError> {
         let time = |key, least: u64| {
             let wanted = format!("a whole number of milliseconds from {least} to {MAX_INTERVAL_MS}");

@@ -12,6 +12,10 @@ const MAX_DRAIN_MS: u64 = 60_000;
 
 impl Config {
     /// The public listener. Beyond loopback it needs TLS of its own, or proxies that do it.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: the value is not an address with a port; or it is beyond loopback, and there is neither
+    /// TLS nor a trusted proxy, or their settings cannot be used.
     pub fn listen(&self) -> Result<SocketAddr, ConfigError> {
         let address: SocketAddr = self.parse("server.listen", "an address and a port, such as 127.0.0.1:8484,")?;
         let guarded = address.ip().is_loopback()
@@ -29,6 +33,9 @@ impl Config {
     }
 
     /// Certificate and key of the public listener, if it does TLS itself.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: a certificate is set without its key, or a key without its certificate.
     pub fn tls_files(&self) -> Result<Option<tls::CertificateFiles>, ConfigError> {
         match (self.path("server.tls.cert_file"), self.path("server.tls.key_file")) {
             (Some(certificate), Some(key)) => Ok(Some(tls::CertificateFiles { certificate, key })),
@@ -41,16 +48,25 @@ impl Config {
     }
 
     /// The proxies that are trusted to name the client's address.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: an entry is neither an address nor a range of addresses.
     pub fn trusted_proxies(&self) -> Result<Networks, ConfigError> {
         self.parse("server.trusted_proxies", "a list of addresses or ranges, such as 10.0.0.0/8,")
     }
 
     /// The header in which the proxies name it.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: the value is neither `x-forwarded-for` nor `forwarded`.
     pub fn forwarded_header(&self) -> Result<ForwardedHeader, ConfigError> {
         self.parse("server.forwarded_header", "x-forwarded-for or forwarded")
     }
 
     /// The operations listener, if there is to be one.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: the value is neither empty nor an address with a port.
     pub fn ops_listen(&self) -> Result<Option<SocketAddr>, ConfigError> {
         match self.text("ops.listen") {
             "" => Ok(None),
@@ -59,6 +75,9 @@ impl Config {
     }
 
     /// The number of the group that may administer, beside root and the gateway's own user.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: the value is not a number, and `/etc/group` has no such group or cannot be read.
     pub fn admin_group(&self) -> Result<Option<u32>, ConfigError> {
         let group = self.text("admin.group");
         if group.is_empty() {
@@ -72,6 +91,9 @@ impl Config {
     }
 
     /// How long the public listener keeps accepting when the gateway stops.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: the value is not a whole number of milliseconds up to 60,000.
     pub fn drain(&self) -> Result<Duration, ConfigError> {
         let wanted = format!("a whole number of milliseconds up to {MAX_DRAIN_MS}");
         match self.parse::<u64>("server.drain_ms", &wanted)? {
@@ -81,6 +103,9 @@ impl Config {
     }
 
     /// The SSH listener, if there is to be one.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`]: the value is neither empty nor an address with a port.
     pub fn ssh_listen(&self) -> Result<Option<SocketAddr>, ConfigError> {
         match self.text("ssh.listen") {
             "" => Ok(None),

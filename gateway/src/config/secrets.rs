@@ -7,6 +7,9 @@ use super::{Config, ConfigError, Origin};
 
 impl Config {
     /// The URL of the database, from any of its allowed sources. `None`: a private cluster.
+    ///
+    /// # Errors
+    /// [`ConfigError::File`]: the file that holds the URL cannot be read.
     pub fn database_url(&self) -> Result<Option<String>, ConfigError> {
         let (url, origin) = self.entry("database.url");
         let file = self.path("database.url_file").or_else(|| self.credential("database_url"));
@@ -19,6 +22,9 @@ impl Config {
     }
 
     /// The URL for LISTEN, if it is another one.
+    ///
+    /// # Errors
+    /// [`ConfigError::File`]: the file that holds the URL cannot be read.
     pub fn listen_url(&self) -> Result<Option<String>, ConfigError> {
         self.path("database.listen_url_file").map(|file| read_secret(&file)).transpose()
     }
@@ -72,6 +78,9 @@ impl Config {
 }
 
 /// The text of a secret's file, without the line end.
+///
+/// # Errors
+/// [`ConfigError::File`]: the file cannot be read, or is not UTF-8.
 pub fn read_secret(path: &Path) -> Result<String, ConfigError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| ConfigError::File { path: path.to_owned(), problem: error.to_string() })?;

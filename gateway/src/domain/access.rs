@@ -32,7 +32,7 @@ pub struct AuthenticatedRequest {
 /// The subject of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// Absent.
+    /// The request names no subject.
     Absent,
     /// A usable name.
     Named(String),
@@ -47,12 +47,24 @@ impl AuthenticatedRequest {
     }
 
     /// Checks the scope, then the subject, then the rate.
+    ///
+    /// # Errors
+    /// [`Refusal::InsufficientScope`]: the key lacks the scope. [`Refusal::SubjectMissing`]: no subject is named, and
+    /// the key is bound to none. [`Refusal::SubjectInvalid`]: the subject is not a usable name.
+    /// [`Refusal::SubjectNotAllowed`]: the key is bound to another subject. [`Refusal::RateLimited`]: the key made too
+    /// many requests.
     pub fn authorise(self, scope: Scope) -> Result<Caller, Refusal> {
         self.authorise_work(&[scope])?.within_rate()
     }
 
     /// Checks that the key has one of the scopes, then the subject, then the rate. The requested object decides which
     /// scope is needed; [`Caller::needs`] checks it.
+    ///
+    /// # Errors
+    /// [`Refusal::InsufficientScope`]: the key has none of the scopes; names the first. [`Refusal::SubjectMissing`]: no
+    /// subject is named, and the key is bound to none. [`Refusal::SubjectInvalid`]: the subject is not a usable name.
+    /// [`Refusal::SubjectNotAllowed`]: the key is bound to another subject. [`Refusal::RateLimited`]: the key made too
+    /// many requests.
     pub fn authorise_any(self, scopes: &[Scope]) -> Result<Caller, Refusal> {
         match scopes.first() {
             Some(first) if !scopes.iter().any(|scope| self.key.key.scopes.contains(scope)) => {
@@ -63,12 +75,22 @@ impl AuthenticatedRequest {
     }
 
     /// Checks the subject, then the rate, for requests that every key may make.
+    ///
+    /// # Errors
+    /// [`Refusal::SubjectMissing`]: no subject is named, and the key is bound to none. [`Refusal::SubjectInvalid`]: the
+    /// subject is not a usable name. [`Refusal::SubjectNotAllowed`]: the key is bound to another subject.
+    /// [`Refusal::RateLimited`]: the key made too many requests.
     pub fn authorise_every(self) -> Result<Caller, Refusal> {
         self.speak()?.within_rate()
     }
 
     /// Checks that the key has every one of the scopes, then the subject. The rate is checked by admission: a replay
     /// finds its run whatever the rate is.
+    ///
+    /// # Errors
+    /// [`Refusal::InsufficientScope`]: the key lacks one of the scopes. [`Refusal::SubjectMissing`]: no subject is
+    /// named, and the key is bound to none. [`Refusal::SubjectInvalid`]: the subject is not a usable name.
+    /// [`Refusal::SubjectNotAllowed`]: the key is bound to another subject.
     pub fn authorise_work(self, scopes: &[Scope]) -> Result<Caller, Refusal> {
         match scopes.iter().find(|scope| !self.key.key.scopes.contains(scope)) {
             Some(missing) => Err(Refusal::InsufficientScope(*missing)),
@@ -113,6 +135,9 @@ impl Caller {
     }
 
     /// Refuses a request beyond the rate.
+    ///
+    /// # Errors
+    /// [`Refusal::RateLimited`]: the key made too many requests.
     pub fn within_rate(self) -> Result<Self, Refusal> {
         if self.within_rate { Ok(self) } else { Err(Refusal::RateLimited) }
     }
@@ -123,6 +148,9 @@ impl Caller {
     }
 
     /// Checks a scope that depends on the requested object.
+    ///
+    /// # Errors
+    /// [`Refusal::InsufficientScope`]: the key lacks the scope.
     pub fn needs(&self, scope: Scope) -> Result<(), Refusal> {
         if self.key.key.scopes.contains(&scope) { Ok(()) } else { Err(Refusal::InsufficientScope(scope)) }
     }
@@ -263,6 +291,9 @@ impl Access {
     }
 
     /// An attempt with another credential than a key; it counts as failed until it is forgiven.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyFailures`]: too many attempts from this address failed. Without an address it never fails.
     pub fn begin_attempt(&self, from: Option<IpAddr>) -> Result<AuthAttempt, Refusal> {
         from.map(|address| self.failures.begin(address)).transpose().map(AuthAttempt)
     }

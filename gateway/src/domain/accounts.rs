@@ -24,6 +24,9 @@ pub struct Grant {
 }
 
 /// Pairs the key of a hello whose proof was checked, if the key is unpaired and the account may have one more device.
+///
+/// # Errors
+/// The database does not answer, or refuses the statement.
 pub async fn pair(store: &Store, account: &Account, hello: &Hello, most: u32) -> Result<(), store::Error> {
     let name = hello.device_name.as_deref().filter(|name| check_name(name).is_ok()).unwrap_or(DEFAULT_DEVICE_NAME);
     store.pair_with_account(name, &hello.public_key, account, most).await

@@ -100,6 +100,12 @@ impl AdmissionService {
 
     /// Admits a run that the owner of an application's service requests. It passes the same checks as callers' runs:
     /// the service, access, the queue. Every request is another run.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`]: the application has no such published service. [`Refusal::ApplicationDisabled`]: the
+    /// application was disabled. [`Refusal::AccessPaused`]: access is paused. [`Refusal::QueueFull`]: too many of the
+    /// application's runs wait. [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the database does not answer,
+    /// or refuses the statement.
     pub async fn admit_own(&self, app_id: ApplicationId, mut request: RunRequest) -> Result<Run, Refusal> {
         let run_id = RunId::new();
         let identity = digest_of(&["owner", &run_id.to_string()]);

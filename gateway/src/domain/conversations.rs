@@ -77,6 +77,11 @@ pub(super) fn unopened(opened: OpeningOutcome) -> Refusal {
 }
 
 /// Reads a conversation of this caller.
+///
+/// # Errors
+/// [`Refusal::NotFound`]: no such conversation, or another application's or subject's, or with a service that the key
+/// may not use. [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the database does not answer, or refuses the
+/// statement.
 pub async fn read(store: &Store, caller: &Caller, conversation_id: ConversationId) -> Result<Conversation, Refusal> {
     let found = store.conversation(caller.app_id(), caller.subject(), conversation_id).await?;
     found.filter(|conversation| caller.may_use(conversation.endpoint_id)).ok_or(Refusal::NotFound)
@@ -92,6 +97,9 @@ pub struct ConversationFilter {
 }
 
 /// At most `limit` conversations that this caller may see, older than `before`.
+///
+/// # Errors
+/// The database does not answer, or refuses the statement.
 pub async fn list(
     store: &Store,
     caller: &Caller,
@@ -109,6 +117,16 @@ pub async fn list(
 impl AdmissionService {
     /// Admits a message of a caller with `conversations:write` and `runs:write`, or finds the run that the same
     /// message made before. `request.endpoint_id` is set to the conversation's service.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`]: no such conversation, or another application's or subject's, or with a service that the
+    /// key may not use. [`Refusal::ApplicationDisabled`]: the application was disabled. [`Refusal::AccessPaused`]:
+    /// access is paused. [`Refusal::GenerationMismatch`]: the conversation is in another generation.
+    /// [`Refusal::ConversationBusy`]: a message or a reset is under way. [`Refusal::IdempotencyKeyReused`]: the key
+    /// belongs to a message with another body. [`Refusal::RunPurged`]: the message is a repetition, and its run was
+    /// deleted just now. [`Refusal::QueueFull`]: too many of the application's runs wait. [`Refusal::RateLimited`]: the
+    /// key made too many requests. [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the database does not answer
+    /// or refuses the statement, or the conversation changes during each try.
     pub async fn say(
         &self,
         caller: &Caller,

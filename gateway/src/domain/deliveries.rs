@@ -93,6 +93,9 @@ impl PayloadBuilder {
 
     /// The signed requests for claimed deliveries, with runs and conversations as they are now; for a delivery that
     /// cannot be posted, its outcome.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn build(
         &self,
         claimed: Vec<ClaimedDelivery>,
@@ -239,6 +242,9 @@ pub struct DeliveryFilter {
 }
 
 /// At most `limit` deliveries that this caller may see, older than `before`, newest first.
+///
+/// # Errors
+/// The database does not answer, or refuses the statement.
 pub async fn list(
     store: &Store,
     caller: &Caller,

@@ -54,6 +54,11 @@ pub enum PairError {
 
 /// Pairs the device of an identity file, whose proof was checked when it was read. Pairing again
 /// changes nothing.
+///
+/// # Errors
+/// [`PairError::Name`]: the device's name is not usable. [`PairError::Revoked`]: the key was revoked here.
+/// [`PairError::Account`]: the device belongs to an account. [`PairError::Store`]: the database does not answer, or
+/// refuses the statement.
 pub async fn pair(store: &Store, file: &IdentityFile) -> Result<Device, PairError> {
     check_name(&file.device_name).map_err(PairError::Name)?;
     let device = store.pair_device(&file.device_name, &file.public_key).await?;
@@ -76,6 +81,11 @@ pub struct IssuedChallenge {
 }
 
 /// Checks everything in a hello that needs no database. Returns the protocol to speak.
+///
+/// # Errors
+/// [`RefusedCode::BadHello`]: the version is not one. [`RefusedCode::BadProof`]: the tunnel authenticated another key,
+/// or the signature does not match the challenge. [`RefusedCode::VersionMismatch`]: the versions do not match, or the
+/// two sides have no protocol in common.
 pub fn check_hello(challenged: &IssuedChallenge, hello: &Hello) -> Result<u32, Box<SessionRefusal>> {
     let refused = |code, message: &str, upgrade| {
         Box::new(SessionRefusal {

@@ -121,6 +121,9 @@ impl EventStreams {
     }
 
     /// A permit for a read of this caller that waits for a change.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyWaits`]: the application has as many waiting reads here as it may.
     pub fn wait(&self, caller: &Caller) -> Result<WaitPermit, Refusal> {
         let place = self.waits.acquire(caller.app_id());
         let place = place.ok_or(Refusal::TooManyWaits { limit: self.waits.limit() })?;
@@ -128,6 +131,13 @@ impl EventStreams {
     }
 
     /// Opens a stream on a run of this caller, behind the event `after`.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`]: no such run, or another application's or subject's, or of a service that the key may not
+    /// use. [`Refusal::RunPurged`]: the run ended and was deleted. [`Refusal::InvalidCursor`]: `after` is beyond the
+    /// newest event. [`Refusal::TooManyStreams`]: the application has as many streams open here as it may.
+    /// [`Refusal::Draining`]: the gateway no longer feeds streams. [`Refusal::StoreUnavailable`] or
+    /// [`Refusal::Internal`]: the database does not answer, or refuses the statement.
     pub async fn open(&self, caller: &Caller, run_id: RunId, after: u64) -> Result<EventStream, Refusal> {
         let key = self.vigil.watch(caller);
         let run = self.run(caller, run_id, after).await?;
@@ -164,6 +174,12 @@ impl EventStreams {
     }
 
     /// Up to `limit` events of a run of this caller, behind the event `after`.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`]: no such run, or another application's or subject's, or of a service that the key may not
+    /// use. [`Refusal::RunPurged`]: the run ended and was deleted. [`Refusal::InvalidCursor`]: `after` is beyond the
+    /// newest event. [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the database does not answer, or refuses
+    /// the statement.
     pub async fn page(&self, caller: &Caller, run_id: RunId, after: u64, limit: u32) -> Result<RunEventPage, Refusal> {
         self.run(caller, run_id, after).await?;
         let limit = limit.min(MAX_PAGE_EVENTS) as usize;

@@ -50,6 +50,9 @@ pub struct SerializedEvent {
 
 impl SerializedEvent {
     /// Serializes an event.
+    ///
+    /// # Errors
+    /// The event cannot be written as JSON.
     pub fn of(event: &RunEvent) -> Result<Self, serde_json::Error> {
         Ok(Self { sequence: event.sequence, kind: event.kind, json: serde_json::to_string(event)? })
     }

@@ -44,6 +44,13 @@ pub struct StopRequest {
 }
 
 /// Stops a run for a caller with `runs:control`. `retention`: how long the run is kept if it ends at once.
+///
+/// # Errors
+/// [`Refusal::NotFound`]: no such run, or another application's or subject's, or of a service that the key may not use.
+/// [`Refusal::RunPurged`]: the run ended and was deleted. [`Refusal::AttemptMismatch`]: the run has not ended and is in
+/// another attempt. [`Refusal::IdempotencyKeyReused`]: the key belongs to another request. [`Refusal::RateLimited`]:
+/// the key made too many requests. [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the database does not answer
+/// or refuses the statement, or a twin of the request is faster at each try.
 pub async fn stop(
     store: &Store,
     caller: &Caller,
@@ -68,6 +75,14 @@ pub async fn stop(
 }
 
 /// Resets a conversation for a caller with `conversations:control`.
+///
+/// # Errors
+/// [`Refusal::NotFound`]: no such conversation, or another application's or subject's, or with a service that the key
+/// may not use. [`Refusal::GenerationMismatch`]: the conversation is in another generation.
+/// [`Refusal::ConversationBusy`]: a message of it has not ended. [`Refusal::IdempotencyKeyReused`]: the key belongs to
+/// another request. [`Refusal::RateLimited`]: the key made too many requests. [`Refusal::StoreUnavailable`] or
+/// [`Refusal::Internal`]: the database does not answer or refuses the statement, or a twin of the request is faster at
+/// each try.
 pub async fn reset(
     store: &Store,
     caller: &Caller,
@@ -119,6 +134,11 @@ async fn ask(
 pub const READ_SCOPES: [Scope; 2] = [Scope::RunsRead, Scope::ConversationsRead];
 
 /// Reads an operation of this caller, who needs the scope to read its target.
+///
+/// # Errors
+/// [`Refusal::NotFound`]: no such operation, or another application's or subject's, or on a service that the key may
+/// not use. [`Refusal::InsufficientScope`]: the key lacks the scope to read the target. [`Refusal::StoreUnavailable`]
+/// or [`Refusal::Internal`]: the database does not answer, or refuses the statement.
 pub async fn read(store: &Store, caller: &Caller, operation_id: OperationId) -> Result<ControlOperation, Refusal> {
     let found = store.operation(caller.app_id(), caller.subject(), operation_id).await?;
     let stored = found.filter(|stored| caller.may_use(stored.endpoint_id)).ok_or(Refusal::NotFound)?;

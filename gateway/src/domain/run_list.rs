@@ -29,6 +29,9 @@ pub struct RunFilter {
 }
 
 /// At most `limit` runs that this caller may see, older than `before`, without inputs and results.
+///
+/// # Errors
+/// The database does not answer, or refuses the statement.
 pub async fn list(
     store: &Store,
     caller: &Caller,

@@ -42,6 +42,11 @@ pub fn visible_state(stored: RunState, presence: Presence) -> (RunState, Option<
 }
 
 /// A run of this caller. Only its owner learns that it existed and was deleted.
+///
+/// # Errors
+/// [`Refusal::NotFound`]: no such run, or another application's or subject's, or of a service that the key may not use.
+/// [`Refusal::RunPurged`]: the run ended and was deleted. [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the
+/// database does not answer, or refuses the statement.
 pub async fn find(store: &Store, caller: &Caller, run_id: RunId) -> Result<StoredRun, Refusal> {
     let (app_id, subject) = (caller.app_id(), caller.subject());
     let found = store.run(app_id, subject, run_id).await?;
@@ -57,6 +62,11 @@ pub async fn find(store: &Store, caller: &Caller, run_id: RunId) -> Result<Store
 
 /// Reads a run of this caller. With `wait`, returns when its state or its newest event differs
 /// from what it was first, or when the time is up.
+///
+/// # Errors
+/// [`Refusal::NotFound`]: no such run, or another application's or subject's, or of a service that the key may not use.
+/// [`Refusal::RunPurged`]: the run ended and was deleted. [`Refusal::StoreUnavailable`] or [`Refusal::Internal`]: the
+/// database does not answer, or refuses the statement.
 pub async fn read(store: &Store, caller: &Caller, run_id: RunId, wait: Duration) -> Result<Run, Refusal> {
     let mut watcher = store.notifier().watch(Topic::Run(run_id));
     let first = visible_run(find(store, caller, run_id).await?);

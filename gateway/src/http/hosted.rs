@@ -52,6 +52,9 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> UpgradedStream for S {}
 
 impl AccountArrival {
     /// The upgraded stream, and the value that holds its permit for one of the listener's connections.
+    ///
+    /// # Errors
+    /// The connection ends before its upgrade.
     pub async fn stream(self) -> io::Result<(Box<dyn UpgradedStream>, impl Send)> {
         let upgraded = self.upgrade.await.map_err(io::Error::other)?;
         Ok((Box::new(TokioIo::new(upgraded)), self.lodging))

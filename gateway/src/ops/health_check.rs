@@ -12,6 +12,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_RESPONSE_BYTES: u64 = 16 * 1024;
 
 /// Whether `path` is answered with 200. The texts are the answer's body, or the reason of a failure.
+///
+/// # Errors
+/// The answer has another status code, or none arrives within 5 seconds, or the connection fails.
 pub async fn send_request(listener: SocketAddr, path: &str) -> Result<String, String> {
     let address = reachable(listener);
     match tokio::time::timeout(REQUEST_TIMEOUT, exchange(address, path)).await {

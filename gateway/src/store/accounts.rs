@@ -26,6 +26,9 @@ impl fmt::Display for Account {
 impl Store {
     /// Pairs a key with the account that it comes with, unless it was paired before or the account has the most devices
     /// it may. Whether it is paired now is for the next session to find.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn pair_with_account(
         &self,
         name: &str,

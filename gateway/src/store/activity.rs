@@ -81,6 +81,9 @@ impl Store {
     }
 
     /// The activity of a device's applications, newest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn activity(
         &self,
         device_id: DeviceId,
@@ -98,6 +101,9 @@ impl Store {
     }
 
     /// Deletes activity that is older than a year. Returns how much.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn forget_activity(&self) -> Result<usize, Error> {
         let sql = "-- activity::forget
             DELETE FROM activity WHERE at < now() - interval '1 year' RETURNING 1";

@@ -7,6 +7,9 @@ use super::{Error, Store, commit, with_timeout};
 
 impl Store {
     /// Every allowed host, sorted.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn allowed_hosts(&self) -> Result<Vec<String>, Error> {
         let sql = "-- allowlist::hosts
             SELECT host FROM allowed_hosts ORDER BY host COLLATE \"C\"";
@@ -14,6 +17,9 @@ impl Store {
     }
 
     /// Allows these hosts and no others; recorded as activity if a person at a device changes something.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn set_allowed_hosts(&self, owner: Option<Owner>, hosts: &[&str]) -> Result<(), Error> {
         with_timeout(async {
             let mut client = self.client().await?;
@@ -36,6 +42,9 @@ impl Store {
     }
 
     /// Adds a host. False if it was allowed before.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn allow_host(&self, host: &str) -> Result<bool, Error> {
         let sql = "-- allowlist::allow
             INSERT INTO allowed_hosts (host) VALUES ($1) ON CONFLICT DO NOTHING RETURNING 1";
@@ -43,6 +52,9 @@ impl Store {
     }
 
     /// Removes a host. False if it was not allowed before.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn disallow_host(&self, host: &str) -> Result<bool, Error> {
         let sql = "-- allowlist::disallow
             DELETE FROM allowed_hosts WHERE host = $1 RETURNING 1";

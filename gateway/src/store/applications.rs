@@ -98,6 +98,9 @@ pub struct NewKey<'a> {
 
 impl Store {
     /// Creates an application with its first key. `None` if the device has one of this name.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn create_application(
         &self,
         owner: Owner,
@@ -135,6 +138,9 @@ impl Store {
     }
 
     /// A device's applications that were not removed, oldest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn applications(&self, device_id: DeviceId) -> Result<Vec<Application>, Error> {
         let sql = select(
             "WHERE a.device_id = $1 AND a.state <> 'removed' ORDER BY a.created_at, a.app_id -- applications::of_device",
@@ -144,6 +150,9 @@ impl Store {
     }
 
     /// One application of this device, removed or not.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn application(&self, device_id: DeviceId, app_id: ApplicationId) -> Result<Option<Application>, Error> {
         let sql = select("WHERE a.device_id = $1 AND a.app_id = $2 -- applications::one");
         let row = self.durable_opt(&sql, &[&device_id.uuid(), &app_id.uuid()]).await?;
@@ -151,6 +160,9 @@ impl Store {
     }
 
     /// Applications of all devices, newest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn placed_applications(
         &self,
         sought: &ApplicationQuery<'_>,
@@ -168,12 +180,18 @@ impl Store {
     }
 
     /// One application of any device, removed or not.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn placed_application(&self, app_id: ApplicationId) -> Result<Option<ApplicationWithDevice>, Error> {
         let sql = select("WHERE a.app_id = $1 -- applications::placed_one");
         self.durable_opt(&sql, &[&app_id.uuid()]).await?.as_ref().map(placed).transpose()
     }
 
     /// Adds a key to an active application of this device. `None` if it has no such application.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn create_key(
         &self,
         owner: Owner,
@@ -223,6 +241,9 @@ impl Store {
     }
 
     /// The keys of an application of this device, oldest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn keys(&self, device_id: DeviceId, app_id: ApplicationId) -> Result<Vec<KeyRecord>, Error> {
         let sql = format!(
             "-- applications::keys
@@ -233,6 +254,9 @@ impl Store {
     }
 
     /// Revokes a key of this device, once and for good. `None` if it has no such key.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn revoke_key(&self, owner: Owner, key_id: KeyId) -> Result<Option<KeyRecord>, Error> {
         let sql = format!(
             "-- applications::revoke_key
@@ -250,6 +274,9 @@ impl Store {
 
     /// Replaces a live key of this device by another one with the same rights; the old one stays valid for `overlap_s`
     /// seconds. `None` if it has no such live key.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn roll_key(
         &self,
         owner: Owner,
@@ -282,6 +309,9 @@ impl Store {
     }
 
     /// Records that a key is used, and from where, unless that was done within the last minute.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn note_key_use(&self, key_id: KeyId, from: Option<IpAddr>) -> Result<(), Error> {
         let sql = "-- applications::note_key_use
             UPDATE application_keys SET last_used_at = now(), last_address = coalesce($2, last_address),
@@ -293,6 +323,9 @@ impl Store {
     }
 
     /// A key with all that is needed to check it.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn key(&self, key_id: KeyId) -> Result<Option<StoredKey>, Error> {
         let sql = format!(
             "SELECT {KEY_COLUMNS}, k.digest, {LIVE_OR_DISABLED_KEY_CONDITION} AS live, a.disabled_at IS NOT NULL AS disabled
@@ -310,6 +343,9 @@ impl Store {
 
     /// The keys among these that are neither revoked nor expired, or were not when their application was disabled; each
     /// with its state.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn live_keys(&self, key_ids: &[KeyId]) -> Result<HashMap<KeyId, bool>, Error> {
         let sql = format!(
             "SELECT k.key_id, a.disabled_at IS NOT NULL FROM application_keys k JOIN applications a USING (app_id)

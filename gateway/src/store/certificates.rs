@@ -56,6 +56,9 @@ const RENEWAL_DUE_CONDITION: &str = "(c.chain IS NULL OR now() > c.valid_until -
 
 impl Store {
     /// The status of a certificate.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn certificate(&self, subject: &CertificateScope) -> Result<CertificateStatus, Error> {
         let sql = format!(
             "-- certificates::standing
@@ -70,6 +73,9 @@ impl Store {
 
     /// Takes the turn to order a certificate that is due: other replicas do not get it for `lease`. Returns how many
     /// orders failed since the last success; `None` while another replica has the turn or after a failure.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn take_turn(&self, subject: &CertificateScope, lease: Duration) -> Result<Option<u32>, Error> {
         let sql = format!(
             "-- certificates::take_turn
@@ -86,6 +92,9 @@ impl Store {
 
     /// Stores a new certificate, for every replica. The next one is not ordered within the hour: one that is due on
     /// arrival, by a clock that is far ahead, would otherwise be ordered again for ever.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn keep_certificate(&self, subject: &CertificateScope, new: &NewCertificate<'_>) -> Result<(), Error> {
         let sql = "-- certificates::keep
             UPDATE acme_certificates SET chain = $3, sealed_key = $4, valid_from = to_timestamp($5::bigint),
@@ -99,6 +108,9 @@ impl Store {
     }
 
     /// Records why an order failed; no replica tries again before `pause` is over.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn note_failed_order(
         &self,
         subject: &CertificateScope,
@@ -115,6 +127,9 @@ impl Store {
     }
 
     /// Ends the pause after an order, or a stopping replica's own turn; never another's turn.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn end_pause(&self, subject: &CertificateScope, own_turn: bool) -> Result<(), Error> {
         let sql = "-- certificates::end_pause
             UPDATE acme_certificates SET next_turn = now(), ordering = false
@@ -123,6 +138,9 @@ impl Store {
     }
 
     /// Stores the answer to an authority's challenge for a while, and deletes expired ones.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn keep_challenge(&self, domain: &str, digest: &[u8], patience: Duration) -> Result<(), Error> {
         let sql = "-- certificates::keep_challenge
             WITH gone AS (DELETE FROM acme_challenges WHERE expires_at < now() AND domain <> $1)
@@ -132,6 +150,9 @@ impl Store {
     }
 
     /// The answer to an authority's challenge for a domain.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn challenge(&self, domain: &str) -> Result<Option<Vec<u8>>, Error> {
         let sql = "-- certificates::challenge
             SELECT digest FROM acme_challenges WHERE domain = $1 AND expires_at > now()";
@@ -140,6 +161,9 @@ impl Store {
     }
 
     /// The account with an authority, encrypted.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn acme_account(&self, directory_url: &str, contact: &str) -> Result<Option<Vec<u8>>, Error> {
         let sql = "-- certificates::account
             SELECT sealed FROM acme_accounts WHERE directory_url = $1 AND contact = $2";
@@ -148,6 +172,9 @@ impl Store {
     }
 
     /// Stores a new account, or deletes one that the authority does not know any more (`None`).
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn set_acme_account(
         &self,
         directory_url: &str,

@@ -18,6 +18,9 @@ impl Store {
     /// Stores a device's result of an operation. For a stop it counts only where the run does not say more: a run that
     /// ended has completed its stop already. The device reports it after the run's end, so a run without an end by now
     /// gets none from the device. `retention` is how long a run that ends by it is kept.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn operation_done(
         &self,
         session: SessionKey,

@@ -69,6 +69,10 @@ pub enum OpeningOutcome {
 
 impl Store {
     /// The conversation of this application, subject, service and key; created if it does not exist.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement. [`Error::Unavailable`]: a twin of the request is faster
+    /// at each try.
     pub async fn open_conversation(&self, opening: &ConversationOpening) -> Result<OpeningOutcome, Error> {
         with_timeout(async {
             let mut client = self.client().await?;
@@ -89,6 +93,9 @@ impl Store {
     }
 
     /// One conversation of this application and subject.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn conversation(
         &self,
         app_id: ApplicationId,
@@ -102,6 +109,9 @@ impl Store {
     }
 
     /// One conversation of this device's applications, of any subject.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn conversation_of_device(
         &self,
         device_id: DeviceId,
@@ -114,6 +124,9 @@ impl Store {
     }
 
     /// These conversations of any application, in no order: for receivers that subscribed to them.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn conversations_for_deliveries(
         &self,
         conversations: &[ConversationId],
@@ -125,6 +138,9 @@ impl Store {
     }
 
     /// A page of a caller's conversations, newest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn conversations_of_caller(
         &self,
         sought: &ConversationQuery<'_>,

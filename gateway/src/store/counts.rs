@@ -54,6 +54,9 @@ pub(super) const ADD_COUNT_SQL: &str = "ON CONFLICT (device_id, what, began_at, 
 
 impl Store {
     /// The counts of a device's runs.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn numbers(&self, device_id: DeviceId) -> Result<RunNumbers, Error> {
         with_timeout(async {
             let mut client = self.client().await?;
@@ -89,6 +92,9 @@ impl Store {
     }
 
     /// Deletes counts that are no longer shown. Returns how many rows.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn forget_counts(&self) -> Result<usize, Error> {
         let sql = format!(
             "-- counts::forget
@@ -98,6 +104,9 @@ impl Store {
     }
 
     /// Adds up permanent counts of connections that have ended. Returns how many rows that saved.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn fold_counts(&self) -> Result<usize, Error> {
         let sql = format!(
             "-- counts::fold

@@ -66,12 +66,18 @@ fn select(more: &str) -> String {
 
 impl Store {
     /// The callback of an application of this device.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn callback(&self, device_id: DeviceId, app_id: ApplicationId) -> Result<Option<Callback>, Error> {
         let sql = select("AND a.device_id = $1 AND t.app_id = $2 -- destinations::callback");
         self.durable_opt(&sql, &[&device_id.uuid(), &app_id.uuid()]).await?.as_ref().map(callback).transpose()
     }
 
     /// The callbacks of this device's applications that were not removed, oldest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn callbacks(&self, device_id: DeviceId) -> Result<Vec<Callback>, Error> {
         let sql = select(
             "AND a.device_id = $1 AND a.state <> 'removed' ORDER BY t.created_at, t.app_id -- destinations::callbacks",
@@ -81,6 +87,9 @@ impl Store {
 
     /// Sets the callback of an active application of this device for the first time. False if there is no such
     /// application, or it has one.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn create_callback(
         &self,
         owner: Owner,
@@ -116,6 +125,9 @@ impl Store {
     }
 
     /// Changes the callback of an active application of this device. False if it has none.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn change_callback(
         &self,
         owner: Owner,
@@ -156,6 +168,9 @@ impl Store {
     }
 
     /// The identifier of an application's callback, which is the encryption context of its secrets.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn callback_id(
         &self,
         device_id: DeviceId,
@@ -169,6 +184,9 @@ impl Store {
     }
 
     /// Gives a callback another secret; the old one stays valid beside it for a while.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn roll_callback_secret(
         &self,
         owner: Owner,
@@ -191,6 +209,9 @@ impl Store {
 
     /// Opens a listener to an active application of this device; returns when it ends. `None` if there is no such
     /// application.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn open_listener(&self, owner: Owner, new: &NewListener<'_>) -> Result<Option<Timestamp>, Error> {
         let sql = "-- destinations::open_listener
             WITH a AS (SELECT app_id FROM applications WHERE device_id = $1 AND app_id = $2 AND state = 'active' FOR SHARE)
@@ -214,6 +235,9 @@ impl Store {
     }
 
     /// Extends a listener's life. False if it ended before.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn keep_listener(
         &self,
         device_id: DeviceId,
@@ -231,6 +255,9 @@ impl Store {
     }
 
     /// Ends a listener. False if it is not this device's.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn close_listener(&self, device_id: DeviceId, listener_id: DestinationId) -> Result<bool, Error> {
         let sql = "-- destinations::close_listener
             UPDATE destinations t SET expires_at = least(t.expires_at, now())
@@ -240,6 +267,9 @@ impl Store {
     }
 
     /// Whether any callback is enabled; otherwise due deliveries need not be polled.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn has_callbacks(&self) -> Result<bool, Error> {
         let sql = "-- destinations::any
             SELECT EXISTS (SELECT FROM destinations WHERE disabled_at IS NULL AND kind = 'callback')";
@@ -247,6 +277,9 @@ impl Store {
     }
 
     /// Deletes listeners that ended long ago, with their undelivered events. Returns how many.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn forget_listeners(&self) -> Result<usize, Error> {
         // Deliveries that were being queued when they ended are in by then; delivered ones went before (`retention`).
         let sql = "-- destinations::forget_listeners

@@ -100,6 +100,9 @@ pub struct RunWithDevice {
 
 impl Store {
     /// A page of this device's runs, without inputs, results and positions in the queue.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn runs_of_device(
         &self,
         device_id: DeviceId,
@@ -110,6 +113,9 @@ impl Store {
     }
 
     /// A page of the runs of one device, or of all, each with its device.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn placed_runs(
         &self,
         device_id: Option<DeviceId>,
@@ -179,6 +185,9 @@ impl Store {
     }
 
     /// A page of this device's conversations.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn conversations_of_device(
         &self,
         device_id: DeviceId,

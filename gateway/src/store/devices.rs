@@ -127,12 +127,18 @@ const DEVICE_COLUMNS: &str = "d.*";
 
 impl Store {
     /// The gateway's own identifier, common to all replicas.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn gateway_id(&self) -> Result<GatewayId, Error> {
         let row = self.durable_one("SELECT gateway_id FROM gateway -- devices::gateway_id", &[]).await?;
         Ok(row.try_get::<_, uuid::Uuid>(0)?.into())
     }
 
     /// Makes a control token valid, for ever or until it is rotated.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn add_control_token(&self, digest: Sha256Digest) -> Result<(), Error> {
         let sql = "-- devices::add_control_token
             INSERT INTO control_tokens (digest) VALUES ($1) ON CONFLICT DO NOTHING";
@@ -140,6 +146,9 @@ impl Store {
     }
 
     /// Ends every control token but this one after `overlap`.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn end_other_control_tokens(&self, digest: Sha256Digest, overlap: Duration) -> Result<(), Error> {
         let sql = "-- devices::end_other_control_tokens
             UPDATE control_tokens
@@ -149,6 +158,9 @@ impl Store {
     }
 
     /// The digests of the control tokens that are valid now.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn control_tokens(&self) -> Result<Vec<Sha256Digest>, Error> {
         let sql = "-- devices::control_tokens
             SELECT digest FROM control_tokens WHERE coalesce(expires_at, 'infinity') > now()";
@@ -156,6 +168,9 @@ impl Store {
     }
 
     /// Pairs a device. A key that was paired before keeps its state, also when it was revoked.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn pair_device(&self, name: &str, public_key: &PublicKey) -> Result<Device, Error> {
         let sql = "-- devices::pair_device
             INSERT INTO devices (device_id, name, public_key) VALUES ($1, $2, $3) ON CONFLICT (public_key) DO NOTHING";
@@ -165,6 +180,9 @@ impl Store {
     }
 
     /// The device with this key.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn device_by_key(&self, public_key: &PublicKey) -> Result<Option<Device>, Error> {
         let sql = format!(
             "SELECT {DEVICE_COLUMNS}, {PRESENCE_SQL} AS presence FROM devices d WHERE public_key = $1 -- devices::by_key"
@@ -173,6 +191,9 @@ impl Store {
     }
 
     /// Every device, oldest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn devices(&self) -> Result<Vec<Device>, Error> {
         let sql = format!(
             "SELECT {DEVICE_COLUMNS}, {PRESENCE_SQL} AS presence FROM devices d ORDER BY paired_at -- devices::all"
@@ -181,6 +202,9 @@ impl Store {
     }
 
     /// A page of devices, newest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn devices_before(&self, before: Option<DeviceId>, limit: i64) -> Result<Vec<Device>, Error> {
         let sql = format!(
             "SELECT {DEVICE_COLUMNS}, {PRESENCE_SQL} AS presence FROM devices d WHERE d.device_id < $1
@@ -191,6 +215,9 @@ impl Store {
     }
 
     /// The device with this identifier.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn device(&self, device_id: DeviceId) -> Result<Option<Device>, Error> {
         let sql = format!(
             "SELECT {DEVICE_COLUMNS}, {PRESENCE_SQL} AS presence FROM devices d WHERE device_id = $1 -- devices::one"
@@ -199,12 +226,18 @@ impl Store {
     }
 
     /// Gives a device another name. False if there is no such device.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn rename_device(&self, device_id: DeviceId, name: &str) -> Result<bool, Error> {
         let sql = "UPDATE devices SET name = $2 WHERE device_id = $1 RETURNING 1 -- devices::rename";
         Ok(self.durable_opt(sql, &[&device_id.uuid(), &name]).await?.is_some())
     }
 
     /// Enables or pauses access to everything a device published.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn set_access(&self, owner: Owner, enabled: bool) -> Result<(), Error> {
         let sql = "-- devices::set_access
             UPDATE devices SET access_changed_at = CASE WHEN access_enabled = $2 THEN access_changed_at ELSE now() END,
@@ -221,6 +254,9 @@ impl Store {
     }
 
     /// Stores why a device was refused.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn note_refusal(
         &self,
         public_key: &PublicKey,
@@ -237,6 +273,9 @@ impl Store {
     /// Begins a session: raises the epoch, which ends every older session, and takes over the runs that the device
     /// holds. `None` if the device is not paired or was revoked, or comes with another account than it was paired by: a
     /// device without an account must come without one.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn begin_session(
         &self,
         public_key: &PublicKey,
@@ -287,6 +326,9 @@ impl Store {
 
     /// Extends a session's lease. False when the session is no longer the device's newest, the device was revoked, or
     /// the lease ran out and its runs may have been given up.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn renew_session(&self, session: SessionKey, lease: Duration) -> Result<bool, Error> {
         let sql = "-- devices::renew_session
             UPDATE devices SET last_seen_at = now(), lease_expires_at = now() + make_interval(secs => $3)
@@ -297,6 +339,9 @@ impl Store {
     }
 
     /// Whether a session is still its device's newest, and the device not revoked.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn session_is_current(&self, session: SessionKey) -> Result<bool, Error> {
         let sql = "-- devices::session_is_current
             SELECT 1 FROM devices WHERE device_id = $1 AND epoch = $2 AND revoked_at IS NULL";
@@ -305,6 +350,9 @@ impl Store {
 
     /// The device of this session is about to sleep. The runs it started are kept from now on, see
     /// [`Store::suspend_lost_runs`]; new ones are not offered to it.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn fall_asleep(&self, session: SessionKey) -> Result<(), Error> {
         let sql = "-- devices::fall_asleep
             UPDATE devices SET asleep_since = coalesce(asleep_since, now())
@@ -314,6 +362,9 @@ impl Store {
 
     /// The device of this session is awake again, takes work, and has its lease anew. A session whose lease ran out
     /// during the sleep stays ended: the next one settles its runs.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn awake(&self, session: SessionKey, lease: Duration) -> Result<(), Error> {
         let sql = "-- devices::awake
             UPDATE devices SET asleep_since = NULL, last_seen_at = now(),
@@ -327,6 +378,9 @@ impl Store {
     }
 
     /// Stores the host key that a device has received; `None`: it came through a server's sshd, which has its own.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn note_host_key(&self, device_id: DeviceId, fingerprint: Option<&str>) -> Result<(), Error> {
         let sql = "-- devices::note_host_key
             UPDATE devices SET told_host_key = $2 WHERE device_id = $1 AND told_host_key IS DISTINCT FROM $2";
@@ -334,6 +388,9 @@ impl Store {
     }
 
     /// The names of paired devices that know this host key, and of those that must learn it.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn devices_by_host_key(&self, fingerprint: &str) -> Result<(Vec<String>, Vec<String>), Error> {
         let sql = "-- devices::told_of_host_key
             SELECT name, told_host_key IS NOT DISTINCT FROM $1 FROM devices
@@ -347,6 +404,9 @@ impl Store {
     }
 
     /// Ends a session: the device is away, unless a newer session is up. Leases run on.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn end_session(&self, session: SessionKey) -> Result<(), Error> {
         let sql = "-- devices::end_session
             UPDATE devices SET connected_epoch = NULL WHERE device_id = $1 AND connected_epoch = $2";
@@ -364,6 +424,9 @@ pub struct DeviceVersion {
 }
 
 /// The devices of a database that another version of this program may have written.
+///
+/// # Errors
+/// The database does not answer, or refuses the statement.
 pub async fn device_versions(client: &tokio_postgres::Client) -> Result<Vec<DeviceVersion>, Error> {
     let sql = "-- devices::met
         SELECT name, device_version FROM devices WHERE revoked_at IS NULL ORDER BY paired_at";

@@ -49,6 +49,9 @@ const ACCEPTANCE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Store {
     /// What disabling an application of this device would end.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn preview_disabling(
         &self,
         device_id: DeviceId,
@@ -77,6 +80,9 @@ impl Store {
 
     /// Disables an application of this device, and completes that if nothing is outstanding. An inactive application
     /// stays as it is. `retention`: how long the runs that end by it are kept.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn disable_application(
         &self,
         owner: Owner,
@@ -125,6 +131,9 @@ impl Store {
 
     /// Winds an application of this device up, as far as that is still to be done, and completes its disabling if
     /// nothing is outstanding. Returns the state after that.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn complete_disabling(
         &self,
         owner: Owner,
@@ -189,6 +198,9 @@ impl Store {
     }
 
     /// Ends the runs of disabled applications that had not started, and asks the others to stop. Returns how many.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn tell_runs_of_disabled_applications(&self, retention: Duration) -> Result<usize, Error> {
         let sql = format!(
             "-- disabling::tell_runs
@@ -251,6 +263,9 @@ impl Store {
     }
 
     /// Takes a disabled application of this device off the list. Other applications stay as they are.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn remove_application(&self, owner: Owner, app_id: ApplicationId) -> Result<Option<Application>, Error> {
         let sql = "-- disabling::remove
             UPDATE applications SET state = 'removed', removed_at = now()
@@ -261,6 +276,9 @@ impl Store {
     }
 
     /// This device's removed applications that still have records, the last removed first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn removed_applications(
         &self,
         device_id: DeviceId,

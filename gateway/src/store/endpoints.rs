@@ -33,6 +33,9 @@ const ENDPOINT_COLUMNS: &str = "endpoint_id, app_id, name, description, version,
 
 impl Store {
     /// Publishes a version of a service of this device.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn publish(&self, owner: Owner, wanted: &PublishEndpoint) -> Result<PublicationOutcome, Error> {
         let sql = format!(
             "-- endpoints::publish
@@ -97,6 +100,9 @@ impl Store {
     }
 
     /// A device's published services, oldest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn published_by(&self, device_id: DeviceId) -> Result<Vec<PublishedEndpoint>, Error> {
         let sql = format!(
             "SELECT {ENDPOINT_COLUMNS} FROM endpoints WHERE device_id = $1 ORDER BY endpoint_id -- endpoints::published_by"
@@ -105,6 +111,9 @@ impl Store {
     }
 
     /// The published and enabled services of an application, oldest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn enabled_endpoints(&self, app_id: ApplicationId) -> Result<Vec<Endpoint>, Error> {
         let sql = format!(
             "-- endpoints::enabled

@@ -29,6 +29,9 @@ pub struct RunProgress {
 
 impl Store {
     /// The events of a run after a sequence, oldest first. The caller checks who may see the run.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn events_after(&self, run_id: RunId, after: u64, limit: i64) -> Result<Vec<RunEvent>, Error> {
         let sql = "-- events::events_after
             SELECT event_id, run_id, sequence, type, created_at, data FROM run_events
@@ -39,6 +42,9 @@ impl Store {
 
     /// The progress of several runs, each after a sequence and with at most `limit` events. Runs that no longer exist
     /// are left out.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn progress(&self, runs: &[(RunId, u64)], limit: i64) -> Result<Vec<RunProgress>, Error> {
         let sql = format!(
             "-- events::progress

@@ -63,6 +63,10 @@ pub enum MessageAdmission {
 
 impl Store {
     /// Admits a message if its conversation is idle and in the generation the caller means.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement. [`Error::Unavailable`]: the conversation changes during
+    /// each try.
     pub async fn admit_message(&self, message: &Message) -> Result<MessageAdmission, Error> {
         let said = with_timeout(async {
             for _ in 0..MAX_CONFLICT_RETRIES {

@@ -108,6 +108,10 @@ pub(super) async fn is_half_restored(client: &Client) -> Result<bool, Error> {
 }
 
 /// Compares the database with this program and checks the digests of applied migrations.
+///
+/// # Errors
+/// [`MigrateError::HalfRestored`]: a restore was interrupted. [`MigrateError::Changed`]: an applied migration is not
+/// this program's. [`MigrateError::Store`]: the database does not answer, or refuses the statement.
 pub async fn schema_status(client: &Client) -> Result<SchemaStatus, MigrateError> {
     if is_half_restored(client).await? {
         return Err(MigrateError::HalfRestored);
@@ -139,6 +143,11 @@ pub(super) async fn compared(client: &Client) -> Result<SchemaStatus, MigrateErr
 
 /// Applies missing migrations, each in its own transaction. Several programs may try at once: the lock lets one work
 /// and the others find it done. Returns the versions applied now.
+///
+/// # Errors
+/// [`MigrateError::HalfRestored`]: a restore was interrupted. [`MigrateError::Changed`]: an applied migration is not
+/// this program's. [`MigrateError::Ahead`]: a newer program migrated the database. [`MigrateError::Store`]: the
+/// database does not answer, or refuses a statement; migrations before that one stay applied.
 pub async fn run(client: &mut Client) -> Result<Vec<i32>, MigrateError> {
     client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK_ID]).await?;
     let result = apply_missing(client).await;

@@ -103,6 +103,9 @@ const MAX_CONFLICT_RETRIES: usize = 5;
 
 impl Store {
     /// Whether the database answers.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn ping(&self) -> Result<(), Error> {
         self.durable_one("SELECT 1", &[]).await.map(drop)
     }

@@ -176,6 +176,10 @@ pub struct StoredOperation {
 
 impl Store {
     /// Begins an operation, or finds the one that is open already.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement. [`Error::Unavailable`]: a twin of the request is faster
+    /// at each try.
     pub async fn request_operation(&self, asked: &OperationRequest) -> Result<OperationReply, Error> {
         let (answer, device) = with_timeout(async {
             let mut client = self.client().await?;
@@ -203,6 +207,9 @@ impl Store {
     }
 
     /// One operation of this application and subject.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn operation(
         &self,
         app_id: ApplicationId,
@@ -216,6 +223,9 @@ impl Store {
     }
 
     /// One operation on something of this device's, of any requester.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn operation_of_device(
         &self,
         device_id: DeviceId,
@@ -230,6 +240,9 @@ impl Store {
     /// The open operations that a session is to receive, oldest first; they count as delivered from now on.
     ///
     /// After an error they may count already, so the next call asks for [`OrderSelection::All`].
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn deliver(
         &self,
         session: SessionKey,

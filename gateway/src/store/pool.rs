@@ -173,6 +173,9 @@ impl Database {
     }
 
     /// One connection for migrations, driven by the returned task.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or refuses the connection.
     pub async fn connect(&self) -> Result<(tokio_postgres::Client, tokio_util::task::AbortOnDropHandle<()>), Error> {
         let mut config = self.config.clone();
         config.connect_timeout(Duration::from_secs(5)).application_name("deskgate-gateway migrate");

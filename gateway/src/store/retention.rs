@@ -17,6 +17,9 @@ const MAX_ROWS_PER_DELETE: i64 = 10_000;
 impl Store {
     /// Deletes ended runs whose time is over, with their events, their stops and their Idempotency-Keys.
     /// Returns how many; 0 when none is left.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn purge_runs(&self) -> Result<usize, Error> {
         let sql = "-- retention::purge_runs
             WITH due AS (
@@ -39,6 +42,9 @@ impl Store {
     }
 
     /// How many ended runs are stored, and how many of them ended longer ago than this.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn ended_runs(&self, ago: Duration) -> Result<(i64, i64), Error> {
         let sql = "-- retention::ended_runs
             SELECT count(*), count(*) FILTER (WHERE finished_at < now() - make_interval(secs => $1))
@@ -49,6 +55,9 @@ impl Store {
     }
 
     /// Shortens the retention of ended runs to at most this. Returns for how many it changed.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn shorten_retention(&self, retention: Duration) -> Result<usize, Error> {
         let sql = "-- retention::shorten
             UPDATE runs SET purge_at = finished_at + make_interval(secs => $1) WHERE run_id IN (
@@ -65,6 +74,9 @@ impl Store {
     }
 
     /// Deletes the last trace of runs that were deleted long ago. Returns how many.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn forget_purged_runs(&self) -> Result<usize, Error> {
         let sql = "-- retention::forget_purged_runs
             DELETE FROM purged_runs WHERE run_id IN (
@@ -75,6 +87,9 @@ impl Store {
 
     /// Deletes resets that ended so long ago, with the requests that asked for them. Returns how many.
     /// (Stops go with their runs.)
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn forget_resets(&self, retention: Duration) -> Result<usize, Error> {
         let sql = "-- retention::forget_resets
             DELETE FROM control_operations WHERE operation_id IN (
@@ -86,6 +101,9 @@ impl Store {
     }
 
     /// Deletes requests that opened a conversation so long ago; the conversation stays. Returns how many.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn forget_openings(&self, retention: Duration) -> Result<usize, Error> {
         let sql = "-- retention::forget_openings
             DELETE FROM request_identities WHERE identity IN (
@@ -97,6 +115,9 @@ impl Store {
     }
 
     /// The service of a deleted run of this application and subject, while it is remembered.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn purged_run(
         &self,
         app_id: ApplicationId,

@@ -70,6 +70,9 @@ struct ExaminedRun {
 
 impl Store {
     /// A page of a caller's runs, newest first, without inputs, results and positions in the queue.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn runs_of_caller(&self, sought: &RunQuery<'_>, limit: u32) -> Result<Page<StoredRun>, Error> {
         let examined = match sought.key {
             Some(key) => self.runs_under_key(sought, key, limit + 1).await?,

@@ -38,6 +38,9 @@ fn select(more: &str) -> String {
 
 impl Store {
     /// One run of this application and subject.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn run(&self, app_id: ApplicationId, subject: &str, run_id: RunId) -> Result<Option<StoredRun>, Error> {
         let sql = select("WHERE r.run_id = $1 AND r.app_id = $2 AND r.subject = $3 -- runs::run");
         let row = self.durable_opt(&sql, &[&run_id.uuid(), &app_id.uuid(), &subject]).await?;
@@ -45,6 +48,9 @@ impl Store {
     }
 
     /// The values that show whether a run has changed: its stored state, its newest event, and its device's presence.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn run_mark(&self, run_id: RunId) -> Result<Option<(RunState, u64, Presence)>, Error> {
         let sql = format!(
             "SELECT r.state, r.last_sequence, {PRESENCE_SQL} AS presence FROM runs r JOIN devices d USING (device_id)
@@ -56,6 +62,9 @@ impl Store {
     }
 
     /// One run of this device's applications, of any subject.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn run_of_device(&self, device_id: DeviceId, run_id: RunId) -> Result<Option<StoredRun>, Error> {
         let sql = select("WHERE r.run_id = $1 AND r.device_id = $2 -- runs::run_of_device");
         let row = self.durable_opt(&sql, &[&run_id.uuid(), &device_id.uuid()]).await?;
@@ -63,6 +72,9 @@ impl Store {
     }
 
     /// The device of any run.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn device_of_run(&self, run_id: RunId) -> Result<Option<DeviceId>, Error> {
         let sql = "SELECT device_id FROM runs WHERE run_id = $1 -- runs::device_of_run";
         let row = self.durable_opt(sql, &[&run_id.uuid()]).await?;
@@ -70,6 +82,9 @@ impl Store {
     }
 
     /// These runs of any application, in no order: for receivers that subscribed to them.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn runs_for_deliveries(&self, runs: &[RunId]) -> Result<Vec<StoredRun>, Error> {
         let sql = select("WHERE r.run_id = ANY($1) -- runs::told");
         let ids: Vec<_> = runs.iter().map(|run_id| run_id.uuid()).collect();
@@ -77,6 +92,9 @@ impl Store {
     }
 
     /// The runs among these that are this device's, newest first, without positions in the queue.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn whole_runs(&self, device_id: DeviceId, runs: &[RunId]) -> Result<Vec<StoredRun>, Error> {
         let sql = format!(
             "SELECT r.*, NULL::bigint AS queue_position, {PRESENCE_SQL} AS presence FROM runs r JOIN devices d USING (device_id)
@@ -88,6 +106,9 @@ impl Store {
     }
 
     /// The newest messages of a conversation, without inputs, results and positions in the queue.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn runs_of_conversation(&self, of: &OwnConversation, limit: i64) -> Result<Vec<StoredRun>, Error> {
         // A conversation's messages are all of its application and subject.
         let sql = format!(
@@ -100,6 +121,9 @@ impl Store {
     }
 
     /// How many of an application's runs wait for a start, counted up to `limit`.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn waiting_runs(&self, app_id: ApplicationId, limit: i64) -> Result<i64, Error> {
         let sql = "-- runs::waiting_runs
             SELECT count(*) FROM (

@@ -41,6 +41,9 @@ pub struct PoolStatus {
 
 impl Store {
     /// Every device that is not revoked.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn device_counts(&self) -> Result<Vec<DeviceCounts>, Error> {
         let sql = format!(
             "-- census::census
@@ -65,6 +68,9 @@ impl Store {
 
     /// Deliveries that wait for enabled callbacks, counted up to 10,000, and seconds since the oldest of those was
     /// queued.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn pending_deliveries(&self) -> Result<(u64, f64), Error> {
         let sql = "-- census::deliveries
             SELECT count(*), coalesce(extract(epoch FROM now() - min(p.created_at)), 0)::float8
@@ -76,6 +82,9 @@ impl Store {
     }
 
     /// The newest applied migration.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement. [`Error::Data`]: no migration is applied.
     pub async fn applied_migration(&self) -> Result<i32, Error> {
         let sql = "-- census::applied_migration
             SELECT version FROM deskgate_migrations ORDER BY version DESC LIMIT 1";

@@ -17,6 +17,9 @@ const MAX_ROUNDS: usize = 20;
 
 impl Store {
     /// Queues offers again that were not accepted in time. Returns how many.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn return_unaccepted_offers(&self) -> Result<usize, Error> {
         let sql = "-- upkeep::return_unaccepted_offers
             UPDATE runs SET offered_until = NULL WHERE run_id IN (
@@ -30,6 +33,9 @@ impl Store {
     }
 
     /// Expires runs that did not start within their queue time. Returns how many.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn expire_queued(&self, retention: Duration) -> Result<usize, Error> {
         let sql = "-- upkeep::expire_queued
             WITH expired AS (
@@ -47,6 +53,9 @@ impl Store {
     /// Moves started runs of devices whose lease ran out to awaiting reconciliation. Announced sleep keeps a run for as
     /// long as its caller let it wait and execute, the waiting for approvals not counted, but not for ever. Returns how
     /// many.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn suspend_lost_runs(&self) -> Result<usize, Error> {
         let sql = "-- upkeep::suspend_lost_runs
             WITH lost AS (
@@ -65,6 +74,9 @@ impl Store {
 
     /// Ends a device: its key is refused from now on, its session ends, and so do its runs. False if it is unknown. The
     /// key is refused even if ending the runs takes longer than this: upkeep goes on with them.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement. Runs that cannot be ended now are no failure.
     pub async fn revoke_device(&self, device_id: DeviceId, retention: Duration) -> Result<bool, Error> {
         let sql = "-- upkeep::revoke_device
             UPDATE devices SET revoked_at = coalesce(revoked_at, now()), epoch = epoch + 1, connected_epoch = NULL,
@@ -87,6 +99,9 @@ impl Store {
 
     /// Cancels the runs of revoked devices that had not started, and fails the started ones, both with
     /// `device_removed`; their open requests are withdrawn. Returns how many.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn end_runs_of_revoked_devices(&self, retention: Duration) -> Result<usize, Error> {
         let removed = |effects| RunError {
             code: RunErrorCode::DeviceRemoved,
@@ -125,6 +140,9 @@ impl Store {
     }
 
     /// Fails the open resets of revoked devices; their conversations stay as they were. Returns how many.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn fail_resets_of_revoked_devices(&self) -> Result<usize, Error> {
         let sql = "-- upkeep::fail_resets_of_revoked_devices
             WITH failed AS (

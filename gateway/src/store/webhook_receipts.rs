@@ -39,6 +39,9 @@ const KEPT_UNSIGNED_RECEIPTS: i64 = 5;
 
 impl Store {
     /// Stores receipts, and deletes the oldest beyond the limits.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn note_receipts(&self, receipts: &[NewReceipt]) -> Result<(), Error> {
         let sql = "-- webhook_receipts::note
             INSERT INTO webhook_receipts (receipt_id, hook_id, genuine, outcome, reason, event_id, event_type, run_id, body)
@@ -67,6 +70,9 @@ impl Store {
     }
 
     /// A webhook's latest receipts, newest first, if it is this device's.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn receipts(&self, device_id: DeviceId, hook_id: HookId) -> Result<Vec<WebhookReceipt>, Error> {
         let sql = "-- webhook_receipts::of_hook
             SELECT r.*, run.conversation_id FROM webhook_receipts r JOIN webhooks w USING (hook_id)
@@ -76,6 +82,9 @@ impl Store {
     }
 
     /// Deletes older receipts. Returns how many.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn forget_receipts(&self, kept: Duration) -> Result<usize, Error> {
         let sql = "-- webhook_receipts::forget
             DELETE FROM webhook_receipts WHERE received_at < now() - make_interval(secs => $1) RETURNING 1";

@@ -63,6 +63,9 @@ const LAST_RECEIPT_COLUMN: &str = "(SELECT r.received_at FROM webhook_receipts r
 
 impl Store {
     /// Creates a webhook for a service of this device.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn create_webhook(
         &self,
         owner: Owner,
@@ -105,6 +108,9 @@ impl Store {
     }
 
     /// A device's webhooks that were not removed, oldest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn webhooks(
         &self,
         device_id: DeviceId,
@@ -120,6 +126,9 @@ impl Store {
     }
 
     /// One webhook of this device that was not removed.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn webhook(&self, device_id: DeviceId, hook_id: HookId) -> Result<Option<StoredWebhook>, Error> {
         let sql = format!(
             "-- webhooks::one
@@ -131,6 +140,9 @@ impl Store {
 
     /// Changes a webhook's settings, to a service of the same application. `None` if there is no such webhook or
     /// service.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn change_webhook(
         &self,
         owner: Owner,
@@ -157,6 +169,9 @@ impl Store {
     }
 
     /// Enables or disables a webhook of this device. `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn enable_webhook(
         &self,
         owner: Owner,
@@ -180,6 +195,9 @@ impl Store {
 
     /// Gives a webhook of this device another secret; the old one stays valid for `overlap_s` seconds. `None` if it
     /// does not exist.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn roll_webhook(
         &self,
         owner: Owner,
@@ -209,6 +227,9 @@ impl Store {
     }
 
     /// Removes a webhook of this device, its secrets and its receipts. `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn remove_webhook(&self, owner: Owner, hook_id: HookId) -> Result<Option<StoredWebhook>, Error> {
         let sql = format!(
             "-- webhooks::remove
@@ -225,6 +246,9 @@ impl Store {
     }
 
     /// An existing webhook, with all that is needed for an event.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn receiving_webhook(&self, hook_id: HookId) -> Result<Option<WebhookReceiver>, Error> {
         let sql = format!(
             "-- webhooks::receiving
@@ -239,6 +263,9 @@ impl Store {
     }
 
     /// The run that an event made before.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn run_of_event(&self, identity: Sha256Digest) -> Result<Option<RunId>, Error> {
         let sql = "-- webhooks::run_of_event
             SELECT run_id FROM runs WHERE identity = $1";

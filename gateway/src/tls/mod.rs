@@ -80,6 +80,10 @@ impl ServerTls {
     }
 
     /// Reads the files again, or makes the renewer order again. After an error the old state stays.
+    ///
+    /// # Errors
+    /// See [`TlsError`]: a file cannot be read, other users can read the key, or the two cannot be used together. With
+    /// an authority it never fails.
     pub fn reload(&self) -> Result<&'static str, TlsError> {
         match &self.source {
             CertificateSource::Files(files) => {
@@ -138,6 +142,10 @@ impl ServerTls {
 }
 
 /// Reads the certificate again, if there is one, and returns what was done. After an error the old state stays.
+///
+/// # Errors
+/// See [`TlsError`]: a file cannot be read, other users can read the key, or the two cannot be used together. With an
+/// authority, or without TLS, it never fails.
 pub fn reload(tls: Option<&ServerTls>) -> Result<&'static str, TlsError> {
     let Some(tls) = tls else { return Ok("nothing to read again: this gateway does no TLS") };
     match tls.reload() {
@@ -153,6 +161,9 @@ pub fn reload(tls: Option<&ServerTls>) -> Result<&'static str, TlsError> {
 }
 
 /// Serves HTTP with a certificate.
+///
+/// # Errors
+/// The key cannot be used, or is not the certificate's.
 pub fn serving(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -163,6 +174,9 @@ pub fn serving(
 }
 
 /// Shows the answer to an authority's challenge.
+///
+/// # Errors
+/// The key is of a kind that cannot sign.
 pub fn proving(proof: CertificateDer<'static>, key: &PrivateKeyDer<'static>) -> Result<ServerConfig, rustls::Error> {
     // rustls does not compare the two: the proof is a critical extension that it does not know.
     let proof = CertifiedKey::new(vec![proof], any_supported_type(key)?);

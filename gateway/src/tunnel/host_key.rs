@@ -21,6 +21,10 @@ pub struct HostKey(Arc<PrivateKey>);
 
 impl HostKey {
     /// Reads the key in `path` (OpenSSH format, mode 0600), or makes one if there is none yet.
+    ///
+    /// # Errors
+    /// See [`KeyFileError`]: the file is not a usable key, is open to other users or belongs to one, or cannot be read
+    /// or created.
     pub fn load_or_create(path: &Path) -> Result<Self, KeyFileError> {
         key_file::load_or_create(path).map(|key| Self(Arc::new(key)))
     }
@@ -80,6 +84,10 @@ pub enum RotateError {
 
 impl HostKeys {
     /// Reads the keys in `folder`, or creates the current one if there is none yet.
+    ///
+    /// # Errors
+    /// See [`KeyFileError`]: a file is not a usable key, is open to other users or belongs to one, or cannot be read or
+    /// created.
     pub fn load_or_create(folder: &Path) -> Result<Self, KeyFileError> {
         let current = HostKey::load_or_create(&folder.join(CURRENT_KEY_FILE))?;
         let next = key_file::load_if_there(&folder.join(NEXT_KEY_FILE))?.map(|key| HostKey(Arc::new(key)));
@@ -97,6 +105,10 @@ impl HostKeys {
     }
 
     /// Creates the next key and announces it from now on; or uses an existing file, as on a further replica.
+    ///
+    /// # Errors
+    /// See [`KeyFileError`]: the next key's file is not a usable key, is open to other users or belongs to one, or
+    /// cannot be read or created.
     pub fn announce(&self) -> Result<HostKey, KeyFileError> {
         let mut kept = self.kept.write().expect("nothing panics while it is held");
         let next = HostKey::load_or_create(&self.folder.join(NEXT_KEY_FILE))?;
@@ -105,6 +117,10 @@ impl HostKeys {
     }
 
     /// Uses the next key from now on, and never the one before: its file is replaced.
+    ///
+    /// # Errors
+    /// [`RotateError::NotAnnounced`]: no key is announced. [`RotateError::File`]: the file cannot be replaced; or it
+    /// was, and its folder cannot be synced. The current key is used on.
     pub fn rotate(&self) -> Result<HostKey, RotateError> {
         let mut kept = self.kept.write().expect("nothing panics while it is held");
         let next = kept.next.clone().ok_or(RotateError::NotAnnounced)?;

@@ -87,6 +87,9 @@ pub fn load_or_create(path: &Path) -> Result<PrivateKey, KeyFileError> {
 }
 
 /// Reads the key in `path`, if there is one.
+///
+/// # Errors
+/// See [`KeyFileError`]. A missing file is no error.
 pub fn load_if_there(path: &Path) -> Result<Option<PrivateKey>, KeyFileError> {
     match load(path) {
         Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -95,6 +98,9 @@ pub fn load_if_there(path: &Path) -> Result<Option<PrivateKey>, KeyFileError> {
 }
 
 /// Replaces the key file `to` by the file `from`, in one durable step.
+///
+/// # Errors
+/// [`KeyFileError::Io`]: the file cannot be renamed, or afterwards its folder cannot be synced.
 pub fn replace(from: &Path, to: &Path) -> Result<(), KeyFileError> {
     let io_error = |source| KeyFileError::Io { what: "replace", path: to.to_owned(), source };
     fs::rename(from, to).map_err(io_error)?;

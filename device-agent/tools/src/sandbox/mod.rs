@@ -15,8 +15,8 @@
 //! | `capture` | its output, bounded |
 //! | `probe` | tries to escape from it |
 //!
-//! Trust: a command is external content, whoever wrote it. Failure: if any layer is missing, commands do not run; there
-//! is no weaker fallback. docs/sandbox.md describes what is guaranteed and what is not.
+//! Trust: a command is external content, whether a model or a person wrote it. Failure: if any layer is missing,
+//! commands do not run; there is no weaker fallback. docs/sandbox.md describes what is guaranteed and what is not.
 
 mod arguments;
 mod capture;

@@ -13,6 +13,10 @@ use super::{Desktop, DesktopResult, conflict, invalid, new_key, not_found};
 
 impl Desktop {
     /// Creates an application with a key that has every scope.
+    ///
+    /// # Errors
+    /// `Invalid`: the name is not usable. `Conflict`: the device has an application of this name. `Unavailable`: the
+    /// database does not answer, or refuses the statement.
     pub async fn create_application(&self, request: CreateApplication) -> DesktopResult<CreatedApplication> {
         check_name(&request.name).map_err(invalid)?;
         let secret = ApplicationKey::generate(KeyId::new());
@@ -26,21 +30,36 @@ impl Desktop {
     }
 
     /// The applications that were not removed, oldest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn applications(&self) -> DesktopResult<Vec<Application>> {
         Ok(self.store.applications(self.device_id).await?)
     }
 
     /// One application.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such application. `Unavailable`: the database does not answer, or refuses the
+    /// statement.
     pub async fn application(&self, request: ShowApplication) -> DesktopResult<Application> {
         self.store.application(self.device_id, request.app_id).await?.ok_or_else(|| unknown(request.app_id))
     }
 
     /// What disabling would end.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such application. `Unavailable`: the database does not answer, or refuses the
+    /// statement.
     pub async fn preview_disabling(&self, request: PreviewDisabling) -> DesktopResult<DisablingPreview> {
         self.store.preview_disabling(self.device_id, request.app_id).await?.ok_or_else(|| unknown(request.app_id))
     }
 
     /// Ends an application's keys, services and runs for good.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such application. `Unavailable`: the database does not answer, or refuses the
+    /// statement.
     pub async fn disable_application(&self, request: DisableApplication) -> DesktopResult<Application> {
         let disabled = self.store.disable_application(self.owner(), request.app_id, self.retention).await?;
         let application = disabled.ok_or_else(|| unknown(request.app_id))?;
@@ -49,6 +68,10 @@ impl Desktop {
     }
 
     /// Completes disabling, if nothing is outstanding.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such application. `Conflict`: the application is active, or work of it is
+    /// outstanding. `Unavailable`: the database does not answer, or refuses the statement.
     pub async fn complete_disabling(&self, request: CompleteDisabling) -> DesktopResult<Application> {
         let completed = self.store.complete_disabling(self.owner(), request.app_id, self.retention).await?;
         let application = completed.ok_or_else(|| unknown(request.app_id))?;
@@ -65,6 +88,10 @@ impl Desktop {
     }
 
     /// Takes a disabled application off the list.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such application. `Conflict`: its disabling is not complete. `Unavailable`: the
+    /// database does not answer, or refuses the statement.
     pub async fn remove_application(&self, request: RemoveApplication) -> DesktopResult<Application> {
         let removed = self.store.remove_application(self.owner(), request.app_id).await?;
         let application = removed.ok_or_else(|| unknown(request.app_id))?;
@@ -79,6 +106,9 @@ impl Desktop {
     }
 
     /// The removed applications with records that can still be read, the last removed first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn removed(&self) -> DesktopResult<Vec<RemovedApplication>> {
         Ok(self.store.removed_applications(self.device_id, self.retention).await?)
     }

@@ -30,17 +30,30 @@ const MAX_ALLOWED_HOSTS: usize = 1000;
 
 impl Desktop {
     /// An application's callback, if it has one.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such application. `Unavailable`: the database does not answer, or refuses the
+    /// statement.
     pub async fn callback(&self, request: ShowCallback) -> DesktopResult<Option<Callback>> {
         self.check_known(request.app_id).await?;
         Ok(self.store.callback(self.device_id, request.app_id).await?)
     }
 
     /// Every callback, oldest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn callbacks(&self) -> DesktopResult<Vec<Callback>> {
         Ok(self.store.callbacks(self.device_id).await?)
     }
 
     /// Sets a callback, or changes it. A new one comes with its secret.
+    ///
+    /// # Errors
+    /// `Invalid`: the address cannot be used, or the events cannot be chosen. `NotFound`: the device has no such
+    /// application. `Conflict`: the application was disabled, it has no callback and no address is given, or it got a
+    /// callback at the same moment. `Unavailable`: the database does not answer, or refuses the statement. The callback
+    /// may be set all the same; the secret of a new one is lost then.
     pub async fn set_callback(&self, request: SetCallback) -> DesktopResult<CallbackWithSecret> {
         let SetCallback { app_id, url, types, enabled, keep_answers } = request;
         let address =
@@ -69,6 +82,11 @@ impl Desktop {
     }
 
     /// Gives a callback a new secret; the old one stays valid beside it for a while.
+    ///
+    /// # Errors
+    /// `Invalid`: the overlap is longer than 30 days. `NotFound`: the device has no active application with a callback
+    /// by this identifier. `Unavailable`: the database does not answer, or refuses the statement. The secret may be
+    /// rolled all the same; the new one is lost then.
     pub async fn roll_callback_secret(&self, request: RollCallbackSecret) -> DesktopResult<CallbackWithSecret> {
         let RollCallbackSecret { app_id, overlap_s } = request;
         if overlap_s > MAX_OVERLAP_S {
@@ -93,11 +111,18 @@ impl Desktop {
     }
 
     /// The hosts that callbacks may go to.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn allowlist(&self) -> DesktopResult<Allowlist> {
         Ok(Allowlist { hosts: self.store.allowed_hosts().await?, is_yours: self.callbacks.allowlist_is_yours })
     }
 
     /// Replaces them, if the desktop may change them.
+    ///
+    /// # Errors
+    /// `AdministratorOnly`: the desktop may not change the hosts. `Invalid`: a text is not a host name, or there are
+    /// more than 1000. `Unavailable`: the database does not answer, or refuses the statement.
     pub async fn set_allowlist(&self, request: SetAllowlist) -> DesktopResult<Allowlist> {
         if !self.callbacks.allowlist_is_yours {
             let message = "the hosts that callbacks may go to are set by this gateway's administrator, on the server: \

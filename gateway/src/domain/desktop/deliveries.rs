@@ -21,6 +21,10 @@ const DELIVERY_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Desktop {
     /// Sends a `webhook.test` to a callback.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such application. `Conflict`: the application was disabled, or has no enabled
+    /// callback. `Unavailable`: the database does not answer, or refuses the statement.
     pub async fn test_callback(&self, request: TestCallback) -> DesktopResult<OwnDelivery> {
         self.check_active(request.app_id).await?;
         let data = json!({ "message": "This is a test. Nothing happened." }).to_string();
@@ -29,6 +33,10 @@ impl Desktop {
     }
 
     /// Sends a sample to the receivers of the application's events.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such application. `Conflict`: the application was disabled, or has neither an
+    /// enabled callback nor a listener. `Unavailable`: the database does not answer, or refuses the statement.
     pub async fn trigger(&self, request: TriggerDelivery) -> DesktopResult<Vec<OwnDelivery>> {
         self.check_active(request.app_id).await?;
         let data = samples::data(request.kind);
@@ -52,12 +60,19 @@ impl Desktop {
     }
 
     /// A page of deliveries, newest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn deliveries(&self, request: ListDeliveries) -> DesktopResult<DeliveryPage> {
         Ok(self.store.own_deliveries(Some(self.device_id), &request).await?)
     }
 
     /// One delivery with its attempts. With `wait_s`, waits until more attempts have an outcome than the caller has
     /// seen.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such delivery. `Unavailable`: the database does not answer, or refuses the
+    /// statement.
     pub async fn show_delivery(&self, request: ShowDelivery) -> DesktopResult<DeliveryDetail> {
         let deadline = Instant::now() + Duration::from_secs(request.wait_s.into()).min(MAX_WAIT);
         let mut anything = self.store.notifier().subscribe_any();
@@ -76,6 +91,10 @@ impl Desktop {
     }
 
     /// Sends one again.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such delivery. `Conflict`: its destination is disabled or has ended.
+    /// `Unavailable`: the database does not answer, or refuses the statement.
     pub async fn resend(&self, request: ResendDelivery) -> DesktopResult<OwnDelivery> {
         let delivery_id = request.delivery_id;
         self.delivery(delivery_id).await?;
@@ -86,6 +105,11 @@ impl Desktop {
     }
 
     /// Sends the failed deliveries of an application's callback since a time again, or counts them.
+    ///
+    /// # Errors
+    /// `Invalid`: the time is before 1970. `NotFound`: the device has no such application, or it has no callback.
+    /// `Conflict`: the callback is disabled, and its deliveries are not only to be counted. `Unavailable`: the database
+    /// does not answer, or refuses the statement.
     pub async fn recover(&self, request: RecoverDeliveries) -> DesktopResult<Recovery> {
         let RecoverDeliveries { app_id, since, only_count } = request;
         if since.0.as_second() < 0 {

@@ -18,6 +18,9 @@ const MAX_REPLY_BYTES: usize = 1024 * 1024;
 
 impl Desktop {
     /// Runs of an application, newest first, each with its input, its result and its first events.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn export(&self, request: ExportRuns) -> DesktopResult<RunExport> {
         let ExportRuns { app_id, before } = request;
         let sought = DeviceRunQuery { before, app_id: Some(app_id), ..DeviceRunQuery::default() };

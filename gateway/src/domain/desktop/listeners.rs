@@ -37,6 +37,10 @@ const LISTENER_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Desktop {
     /// Opens a listener.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such application. `Conflict`: the application was disabled. `Invalid`: the events
+    /// cannot be chosen. `Unavailable`: the database does not answer, or refuses the statement.
     pub async fn open_listener(&self, request: OpenListener) -> DesktopResult<OpenedListener> {
         self.check_active(request.app_id).await?;
         let every = || CallbackEvent::ALL.iter().copied().filter(|kind| kind.can_be_chosen()).collect();
@@ -55,6 +59,10 @@ impl Desktop {
     }
 
     /// Stores the outcomes of earlier deliveries, and hands out the next; waits for one if there is none.
+    ///
+    /// # Errors
+    /// `NotFound`: the listener has ended, or is another device's. `Unavailable`: the database does not answer, or
+    /// refuses the statement.
     pub async fn poll_listener(&self, request: PollListener) -> DesktopResult<ForwardBatch> {
         let PollListener { listener_id, limit, wait_s, outcomes } = request;
         let deadline = Instant::now() + Duration::from_secs(wait_s.into()).min(MAX_WAIT);
@@ -78,6 +86,10 @@ impl Desktop {
     }
 
     /// Ends a listener.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such listener. `Unavailable`: the database does not answer, or refuses the
+    /// statement.
     pub async fn close_listener(&self, request: CloseListener) -> DesktopResult<()> {
         if self.store.close_listener(self.device_id, request.listener_id).await? {
             Ok(())

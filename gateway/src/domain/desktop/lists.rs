@@ -10,6 +10,10 @@ use crate::store::device_lists::{DeviceConversationQuery, DeviceRunQuery, RunLoo
 
 impl Desktop {
     /// A page of runs, newest first.
+    ///
+    /// # Errors
+    /// `Invalid`: the text to find is not the identifier of a run, a conversation or a stop. `Unavailable`: the
+    /// database does not answer, or refuses the statement.
     pub async fn runs(&self, request: ListRuns) -> DesktopResult<RunPage> {
         let ListRuns { limit, before, states, app_id, endpoint_id, find } = request;
         let about = find.as_deref().map(about).transpose()?;
@@ -21,6 +25,9 @@ impl Desktop {
     }
 
     /// A page of the applications' activity, newest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn activity(&self, request: ListActivity) -> DesktopResult<ActivityPage> {
         let limit = page_size(request.limit) as usize;
         let ListActivity { before, app_id, .. } = request;
@@ -32,6 +39,9 @@ impl Desktop {
     }
 
     /// A page of conversations, newest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn conversations(&self, request: ListConversations) -> DesktopResult<ConversationPage> {
         let ListConversations { limit, before, app_id, state } = request;
         let sought = DeviceConversationQuery { before, app_id, state };

@@ -81,6 +81,11 @@ impl Desktop {
     }
 
     /// Adds a key.
+    ///
+    /// # Errors
+    /// `Invalid`: the name, the fixed subject or a range of addresses is not usable, or there is no scope. `NotFound`:
+    /// the device has no such active application, or a service is not one that the application published.
+    /// `Unavailable`: the database does not answer, or refuses the statement.
     pub async fn create_key(&self, request: CreateKey) -> DesktopResult<CreatedKey> {
         check_name(&request.name).map_err(invalid)?;
         if request.scopes.is_empty() {
@@ -113,6 +118,10 @@ impl Desktop {
     }
 
     /// An application's keys, oldest first.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such application. `Unavailable`: the database does not answer, or refuses the
+    /// statement.
     pub async fn keys(&self, request: ListKeys) -> DesktopResult<Vec<KeyRecord>> {
         let keys = self.store.keys(self.device_id, request.app_id).await?;
         // Every application was created with a key.
@@ -120,12 +129,19 @@ impl Desktop {
     }
 
     /// Revokes a key.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such key. `Unavailable`: the database does not answer, or refuses the statement.
     pub async fn revoke_key(&self, request: RevokeKey) -> DesktopResult<KeyRecord> {
         let key = self.store.revoke_key(self.owner(), request.key_id).await?;
         key.ok_or_else(|| not_found(format!("there is no key {}", request.key_id)))
     }
 
     /// Replaces a key.
+    ///
+    /// # Errors
+    /// `Invalid`: the overlap is longer than 30 days. `NotFound`: the device has no such live key. `Unavailable`: the
+    /// database does not answer, or refuses the statement.
     pub async fn roll_key(&self, request: RollKey) -> DesktopResult<CreatedKey> {
         if request.overlap_s > MAX_OVERLAP_S {
             return Err(invalid("a rolled key lives on for 30 days at most".to_owned()));
@@ -139,6 +155,11 @@ impl Desktop {
     }
 
     /// Publishes a version of a service.
+    ///
+    /// # Errors
+    /// `Invalid`: the name is not usable, or the description is too long. `NotFound`: the device has no such
+    /// application. `Conflict`: the application was disabled, another service of it has the name, or the version does
+    /// not follow the published one. `Unavailable`: the database does not answer, or refuses the statement.
     pub async fn publish(&self, request: PublishEndpoint) -> DesktopResult<PublishedEndpoint> {
         check_name(&request.name).map_err(invalid)?;
         if request.description.chars().count() > MAX_DESCRIPTION_CHARS {
@@ -164,11 +185,18 @@ impl Desktop {
     }
 
     /// The published services, oldest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn endpoints(&self) -> DesktopResult<Vec<PublishedEndpoint>> {
         Ok(self.store.published_by(self.device_id).await?)
     }
 
     /// Enables or pauses access.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no such device. `Unavailable`: the database does not answer, or refuses the statement. The
+    /// change may be made all the same.
     pub async fn set_access(&self, request: SetAccess) -> DesktopResult<Access> {
         self.store.set_access(self.owner(), request.enabled).await?;
         tracing::info!(device_id = %self.device_id, enabled = request.enabled, "access changed");
@@ -176,6 +204,9 @@ impl Desktop {
     }
 
     /// Whether access is enabled.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no such device. `Unavailable`: the database does not answer, or refuses the statement.
     pub async fn access(&self) -> DesktopResult<Access> {
         let device = self.store.device(self.device_id).await?;
         let device = device.ok_or_else(|| not_found("this device is not paired any more".to_owned()))?;
@@ -187,6 +218,9 @@ impl Desktop {
     }
 
     /// One run with its events. With `wait_s`, waits until there is an event to show.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such run. `Unavailable`: the database does not answer, or refuses the statement.
     pub async fn run(&self, request: ShowRun) -> DesktopResult<RunDetail> {
         let mut watcher = self.store.notifier().watch(Topic::Run(request.run_id));
         let deadline = tokio::time::Instant::now() + Duration::from_secs(request.wait_s.into()).min(MAX_WAIT);

@@ -16,11 +16,18 @@ const MAX_MESSAGES: i64 = 50;
 
 impl Desktop {
     /// Stops a run, whichever attempt it is in.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such run. `Unavailable`: the database does not answer, or refuses the statement.
     pub async fn stop_run(&self, request: StopRun) -> DesktopResult<ControlOperation> {
         self.stop(request.run_id, None).await
     }
 
     /// Stops a run only while it is in this attempt: a later attempt is not interrupted by mistake.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such run. `Conflict`: the run has not ended and is in another attempt.
+    /// `Unavailable`: the database does not answer, or refuses the statement.
     pub async fn stop_attempt(&self, run_id: RunId, attempt: u32) -> DesktopResult<ControlOperation> {
         self.stop(run_id, Some(attempt)).await
     }
@@ -31,6 +38,10 @@ impl Desktop {
     }
 
     /// One conversation with its newest messages.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such conversation. `Unavailable`: the database does not answer, or refuses the
+    /// statement.
     pub async fn conversation(&self, request: ShowConversation) -> DesktopResult<ConversationDetail> {
         let found = self.store.conversation_of_device(self.device_id, request.conversation_id).await?;
         let conversation =
@@ -40,6 +51,10 @@ impl Desktop {
     }
 
     /// Begins a conversation anew.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such conversation. `Conflict`: it is in another generation, or a message of it has
+    /// not ended. `Unavailable`: the database does not answer, or refuses the statement.
     pub async fn reset_conversation(&self, request: ResetConversation) -> DesktopResult<ControlOperation> {
         let ResetConversation { conversation_id, expected_generation } = request;
         let what = OperationAction::Reset { conversation_id, expected_generation };
@@ -71,6 +86,10 @@ impl Desktop {
     }
 
     /// One operation. With `wait_s`, waits until it has ended.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such operation. `Unavailable`: the database does not answer, or refuses the
+    /// statement.
     pub async fn operation(&self, request: ShowOperation) -> DesktopResult<ControlOperation> {
         let deadline = Instant::now() + Duration::from_secs(request.wait_s.into()).min(MAX_WAIT);
         let mut watcher = self.store.notifier().watch(Topic::Control(self.device_id));

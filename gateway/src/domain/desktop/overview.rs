@@ -17,6 +17,9 @@ const BUCKET_GROWTH_FACTOR: f64 = 1.1;
 
 impl Desktop {
     /// The numbers of this device's runs.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn overview(&self) -> DesktopResult<Overview> {
         Ok(overview(&self.store.numbers(self.device_id).await?))
     }

@@ -18,6 +18,11 @@ const TRIAL_DURATION_S: u32 = 3600;
 
 impl Desktop {
     /// Starts a run of a published service, through the same admission as callers' runs.
+    ///
+    /// # Errors
+    /// `Invalid`: the input is empty or too large. `NotFound`: the device has no such published service. `Conflict`:
+    /// access is paused, the application was disabled, or too many of its runs wait. `Unavailable`: the database does
+    /// not answer, or refuses the statement.
     pub async fn try_endpoint(&self, request: TryEndpoint) -> DesktopResult<Run> {
         let TryEndpoint { endpoint_id, input: text } = request;
         if !(1..=MAX_TEXT_BYTES).contains(&text.len()) {

@@ -17,6 +17,11 @@ use crate::store::webhooks::{MAX_WEBHOOKS, StoredWebhook, WebhookCreation};
 
 impl Desktop {
     /// Creates a webhook.
+    ///
+    /// # Errors
+    /// `Invalid`: the settings or the secret cannot be used. `NotFound`: the service is not a published one of an
+    /// active application of the device. `Conflict`: the application has the most webhooks it may. `Unavailable`: the
+    /// database does not answer, or refuses the statement.
     pub async fn create_webhook(&self, request: CreateWebhook) -> DesktopResult<WebhookWithSecret> {
         let CreateWebhook { app_id, settings, secret } = request;
         read(&settings)?;
@@ -44,12 +49,19 @@ impl Desktop {
     }
 
     /// The webhooks that were not removed, oldest first.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn webhooks(&self, request: ListWebhooks) -> DesktopResult<Vec<Webhook>> {
         let webhooks = self.store.webhooks(self.device_id, request.app_id).await?;
         Ok(webhooks.into_iter().map(|webhook| self.shown(webhook)).collect())
     }
 
     /// One webhook, with what it last received.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such webhook. `Unavailable`: the database does not answer, or refuses the
+    /// statement.
     pub async fn webhook(&self, request: ShowWebhook) -> DesktopResult<WebhookDetail> {
         let webhook = self.found(request.hook_id).await?;
         let receipts = self.store.receipts(self.device_id, request.hook_id).await?;
@@ -57,6 +69,11 @@ impl Desktop {
     }
 
     /// Changes a webhook's settings.
+    ///
+    /// # Errors
+    /// `Invalid`: the settings cannot be used. `NotFound`: the device has no such webhook, or its application no such
+    /// service. `Conflict`: the settings name another scheme of signatures. `Unavailable`: the database does not
+    /// answer, or refuses the statement.
     pub async fn change_webhook(&self, request: ChangeWebhook) -> DesktopResult<Webhook> {
         let ChangeWebhook { hook_id, settings } = request;
         read(&settings)?;
@@ -75,6 +92,10 @@ impl Desktop {
     }
 
     /// Enables or disables a webhook.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such webhook. `Unavailable`: the database does not answer, or refuses the
+    /// statement.
     pub async fn enable_webhook(&self, request: EnableWebhook) -> DesktopResult<Webhook> {
         let EnableWebhook { hook_id, enabled } = request;
         let webhook = self.store.enable_webhook(self.owner(), hook_id, enabled).await?;
@@ -83,6 +104,11 @@ impl Desktop {
     }
 
     /// Gives a webhook another secret.
+    ///
+    /// # Errors
+    /// `Invalid`: the overlap is longer than 30 days, the secret cannot be used, or none is given where the sender
+    /// chooses it. `NotFound`: the device has no such webhook. `Unavailable`: the database does not answer, or refuses
+    /// the statement.
     pub async fn roll_webhook_secret(&self, request: RollWebhookSecret) -> DesktopResult<WebhookWithSecret> {
         let RollWebhookSecret { hook_id, overlap_s, secret } = request;
         if overlap_s > MAX_OVERLAP_S {
@@ -97,6 +123,10 @@ impl Desktop {
     }
 
     /// Removes a webhook.
+    ///
+    /// # Errors
+    /// `NotFound`: the device has no such webhook. `Unavailable`: the database does not answer, or refuses the
+    /// statement.
     pub async fn remove_webhook(&self, request: RemoveWebhook) -> DesktopResult<Webhook> {
         let removed = self.store.remove_webhook(self.owner(), request.hook_id).await?;
         let removed = removed.ok_or_else(|| unknown(request.hook_id))?;
@@ -105,6 +135,12 @@ impl Desktop {
     }
 
     /// The run that an event would become.
+    ///
+    /// # Errors
+    /// `Invalid`: neither a webhook nor settings are given, the settings cannot be used, the sample is not an event of
+    /// the scheme, or a receipt is named without its webhook. `NotFound`: the device has no such webhook, or the
+    /// webhook no such receipt. `Conflict`: the body of the receipt was not kept whole, or is not JSON. `Unavailable`:
+    /// the database does not answer, or refuses the statement.
     pub async fn test_webhook(&self, request: TestWebhook) -> DesktopResult<WebhookTrial> {
         let TestWebhook { hook_id, settings, sample } = request;
         let settings = match (hook_id, settings) {

@@ -95,6 +95,9 @@ impl Reception {
     }
 
     /// A permit to read one event, until it is dropped. The sender is not known before.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyEvents`]: as many events are read here as may be at once.
     pub fn room(&self) -> Result<QuotaPermit<()>, Refusal> {
         self.bodies.acquire(()).ok_or(Refusal::TooManyEvents)
     }
@@ -125,6 +128,15 @@ impl Reception {
     }
 
     /// Turns a genuine event into its run or message. Returns after the commit.
+    ///
+    /// # Errors
+    /// [`Refusal::EventNotJson`]: the body is not JSON. [`Refusal::MappingFailed`]: the event lacks what its scheme
+    /// requires, or the mapping refuses it. [`Refusal::NotFound`]: the service is gone.
+    /// [`Refusal::ApplicationDisabled`]: the application was disabled. [`Refusal::AccessPaused`]: access is paused.
+    /// [`Refusal::QueueFull`]: too many of the application's runs wait. [`Refusal::TooManyEvents`]: the webhook
+    /// received too many events. [`Refusal::ConversationBusy`]: the event is a message, and its conversation is busy.
+    /// [`Refusal::GenerationMismatch`]: its conversation was reset during each try. [`Refusal::StoreUnavailable`] or
+    /// [`Refusal::Internal`]: the database does not answer, or refuses the statement.
     pub async fn take(
         &self,
         genuine: VerifiedEvent<'_>,

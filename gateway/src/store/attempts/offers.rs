@@ -47,6 +47,9 @@ const CLAIM_EXCEPT_SQL: &str = claim!("-- attempts::claim_but", " AND endpoint_i
 impl Store {
     /// Claims up to `limit` queued runs for a session's device, oldest first, each with a fresh attempt; none of a
     /// service that is `full` there.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn claim(
         &self,
         session: SessionKey,
@@ -73,6 +76,9 @@ impl Store {
     /// Skips attempts that the device holds and the table does not know: a claim is not durable before its start is,
     /// and a crash of the database can undo it. The next one gets a number that the device never had, so that a report
     /// of the old attempt cannot be taken for the new one.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn pass_over_lost_claims(&self, session: SessionKey, attempts: &[(RunId, u32)]) -> Result<(), Error> {
         // Many claims are not lost at once; a device that claims so cannot use the numbers up.
         let sql = "-- attempts::pass_over_lost_claims
@@ -92,6 +98,9 @@ impl Store {
     }
 
     /// The offer of an attempt that the session holds already; none if its run has ended.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn offer(&self, session: SessionKey, run_id: RunId) -> Result<Option<Offer>, Error> {
         let sql = "-- attempts::offer
             SELECT run_id, attempt, endpoint_id, endpoint_version, definition_sha256, subject, input, conversation_id,

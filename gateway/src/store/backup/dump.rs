@@ -30,6 +30,13 @@ pub struct BackupContents {
 }
 
 /// Writes a dump into `file`, which exists and is empty, and returns its contents.
+///
+/// # Errors
+/// [`BackupError::NoProgram`]: there is no `pg_dump` of the server's version or a newer one. [`BackupError::Program`]:
+/// it fails. [`BackupError::Io`]: it cannot be started, or the file with the address cannot be written.
+/// [`BackupError::Address`]: the address does not fit into that file. [`BackupError::Schema`]: a restore was
+/// interrupted, or another program migrated the database. [`BackupError::Store`]: the database does not answer, or
+/// refuses a statement.
 pub async fn take(database: &Database, file: &Path) -> Result<BackupContents, BackupError> {
     let (mut client, _driver) = database.connect().await?;
     let migration = match migrate::schema_status(&client).await? {
@@ -63,6 +70,9 @@ pub async fn take(database: &Database, file: &Path) -> Result<BackupContents, Ba
 }
 
 /// Rows by table, as they are now.
+///
+/// # Errors
+/// The database does not answer, or refuses the statement.
 pub async fn count(client: &Client) -> Result<TableCounts, BackupError> {
     rows_of(client).await
 }

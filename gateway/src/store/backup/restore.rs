@@ -25,6 +25,9 @@ pub struct RestoreReport {
 }
 
 /// Sessions of other gateways in this database.
+///
+/// # Errors
+/// The database does not answer, or refuses the statement.
 pub async fn in_use(client: &Client) -> Result<i64, BackupError> {
     let sql = "-- backup::in_use
         SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
@@ -33,6 +36,9 @@ pub async fn in_use(client: &Client) -> Result<i64, BackupError> {
 }
 
 /// Whether a database has no tables.
+///
+/// # Errors
+/// The database does not answer, or refuses the statement.
 pub async fn is_empty(client: &Client) -> Result<bool, BackupError> {
     Ok(super::count(client).await?.is_empty())
 }
@@ -40,6 +46,14 @@ pub async fn is_empty(client: &Client) -> Result<bool, BackupError> {
 /// Restores a dump that was taken at `taken_at` in place of the current data, and settles open work, unless nothing
 /// happened since (`unchanged`). After an error the old state stays. While this is under way, and after an
 /// interruption, no gateway starts on the database; another restore then goes on from the data that was there first.
+///
+/// # Errors
+/// [`BackupError::NoProgram`]: there is no `pg_restore` of the server's version or a newer one.
+/// [`BackupError::Program`]: it fails, such as for a damaged dump. [`BackupError::Io`]: it cannot be started, or the
+/// file with the address cannot be written. [`BackupError::Address`]: the address does not fit into that file.
+/// [`BackupError::Schema`]: a newer or another program migrated what was restored. [`BackupError::Store`]: the database
+/// does not answer, or refuses a statement; also while the old state is put back, or after the restore while it is
+/// deleted: then the database stays half restored.
 pub async fn restore(
     database: &Database,
     dump: &Path,

@@ -14,6 +14,10 @@ pub struct ScratchDatabase {
 
 impl ScratchDatabase {
     /// Creates one on the server of `beside`, whose account must be allowed to.
+    ///
+    /// # Errors
+    /// [`BackupError::MayNotCreate`]: the account may not create databases. [`BackupError::Store`]: the database does
+    /// not answer, or refuses the statement.
     pub async fn create(beside: &Database) -> Result<Self, BackupError> {
         let name = format!("deskgate_verify_{:032x}", rand::random::<u128>());
         let (client, _driver) = beside.connect().await?;
@@ -31,6 +35,9 @@ impl ScratchDatabase {
     }
 
     /// Drops it, even with open connections.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn remove(self) -> Result<(), BackupError> {
         let (client, _driver) = self.beside.connect().await?;
         Ok(client.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name)).await?)

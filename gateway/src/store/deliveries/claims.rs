@@ -140,6 +140,9 @@ impl Store {
     /// Claims at most `limit` deliveries that are due at callbacks, the longest due first: for the destinations in
     /// `known` as many as their capacity, for the others `usual` each. Their objects have at most `bytes` and one more
     /// run.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn claim_deliveries(
         &self,
         limit: u32,
@@ -168,6 +171,9 @@ impl Store {
     }
 
     /// Claims at most `limit` deliveries that are due at a listener, bounded by `bytes` likewise.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn claim_for_listener(
         &self,
         listener_id: DestinationId,
@@ -194,6 +200,9 @@ const HELD_BY_LISTENER_SQL: &str = "-- deliveries::held_by_listener
 
 impl Store {
     /// The deliveries handed out to a listener, if that attempt is the newest and has no outcome yet.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn held_by_listener(
         &self,
         listener_id: DestinationId,

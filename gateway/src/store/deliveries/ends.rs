@@ -10,6 +10,9 @@ const MAX_BATCH_ROWS: i64 = 2000;
 impl Store {
     /// Discards deliveries of a callback whose application was disabled, or that was disabled for longer than the
     /// retention of their events. Returns how many.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn discard_deliveries(&self, retention: Duration) -> Result<usize, Error> {
         let sql = "-- deliveries::discard
             UPDATE deliveries SET state = 'discarded', due_at = NULL, finished_at = now(),
@@ -26,6 +29,9 @@ impl Store {
     }
 
     /// Deletes deliveries whose time is over, with their attempts. Returns how many.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn purge_deliveries(&self) -> Result<usize, Error> {
         let sql = "-- deliveries::purge
             WITH gone AS (

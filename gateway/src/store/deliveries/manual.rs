@@ -24,6 +24,9 @@ const FAILED_DELIVERIES_SQL: &str =
 impl Store {
     /// Queues a sample event for an application's callback, and with `with_listeners` for its listeners. Returns what
     /// was queued.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn queue_by_hand(
         &self,
         owner: Owner,
@@ -52,6 +55,9 @@ impl Store {
 
     /// Makes a delivery due now, in any state, unless an attempt is under way. False if its destination is disabled or
     /// gone, or it is not this owner's; without an owner it may be anybody's.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn resend_delivery(&self, owner: Option<Owner>, delivery_id: DeliveryId) -> Result<bool, Error> {
         let sql = format!(
             "-- deliveries::resend
@@ -85,6 +91,9 @@ impl Store {
     }
 
     /// How many deliveries of a callback failed since a time. Without a device it may be anybody's callback.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn count_failed_deliveries(
         &self,
         device_id: Option<DeviceId>,
@@ -102,6 +111,9 @@ impl Store {
     }
 
     /// Makes them due now. Returns how many.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn recover_deliveries(
         &self,
         owner: Option<Owner>,

@@ -104,6 +104,9 @@ const SETTLE_SQL: &str = "-- deliveries::settle
 impl Store {
     /// Stores the outcomes of these attempts. `retention`: how long deliveries that end by it are kept. Returns the
     /// callbacks that are disabled because of it: the receiver answered that it is gone, or failed for five days.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn settle_deliveries(
         &self,
         outcomes: &[AttemptOutcome],

@@ -59,6 +59,9 @@ const OF_ALL_SQL: &str = "-- deliveries::of_all
 
 impl Store {
     /// A page of a caller's deliveries, newest first. Deliveries to listeners are left out.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn deliveries_of_caller(&self, sought: &DeliveryQuery<'_>, limit: u32) -> Result<Page<Delivery>, Error> {
         let sql = format!(
             "-- deliveries::of_caller
@@ -90,6 +93,9 @@ impl Store {
 
     /// A page of the deliveries of a device's applications, newest first; without a device of all, for the
     /// administrator.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn own_deliveries(
         &self,
         device_id: Option<DeviceId>,
@@ -117,6 +123,9 @@ impl Store {
     }
 
     /// One delivery with its attempts; without a device it may be anybody's.
+    ///
+    /// # Errors
+    /// The database does not answer, or refuses the statement.
     pub async fn own_delivery(
         &self,
         device_id: Option<DeviceId>,

@@ -22,7 +22,7 @@ use deskgate_gateway::domain::devices::Settlement;
 
 /// Runs, all for the one device.
 const RUN_COUNT: usize = 2;
-/// Gateways.
+/// Gateways that the device can connect to.
 const GATEWAY_COUNT: u8 = 2;
 /// Agents with the device's key: its own, and a copy with a journal of its own.
 const AGENT_COUNT: usize = 2;
