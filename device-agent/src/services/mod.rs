@@ -142,6 +142,9 @@ impl<G: GatewayClient> ServiceManager<G> {
     }
 
     /// The same, followed by the caller, under a number of its own.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
     pub async fn check_for(&self, follower: Option<u64>, draft_id: DraftId) -> Result<CheckReport, Error> {
         let service = self.show(draft_id).await?;
         let mut draft = service.draft.clone();
@@ -167,6 +170,9 @@ impl<G: GatewayClient> ServiceManager<G> {
     }
 
     /// Every service, oldest first.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a service is damaged.
     pub async fn list(&self) -> Result<Vec<Service>, Error> {
         Ok(self.store.list().await?)
     }
