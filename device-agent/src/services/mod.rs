@@ -136,7 +136,8 @@ impl<G: GatewayClient> ServiceManager<G> {
     /// they are found: the checked lists are the ones that are published.
     ///
     /// # Errors
-    /// There is no such service, it was saved during the check, or the database failed.
+    /// There is no such service, it was saved before lists of tools that were found could be pinned in it, or the
+    /// database failed.
     pub async fn check(&self, draft_id: DraftId) -> Result<CheckReport, Error> {
         self.check_for(None, draft_id).await
     }

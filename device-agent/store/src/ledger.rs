@@ -189,7 +189,8 @@ impl Ledger {
     /// Records that a call begins. A writing call is on disk when this returns.
     ///
     /// # Errors
-    /// [`Error::AsksFirst`]: nothing was written, and the call needs a person's approval.
+    /// [`Error::AsksFirst`]: the call needs a person's approval. [`Error::NotApproved`]: the named request does not
+    /// allow this call. Nothing was written then. Otherwise the database cannot be read or written.
     pub async fn begin(&self, call: PlannedCall, by: IntentBasis) -> Result<(), Error> {
         let (run_id, attempt) = (self.run_id.to_string(), self.attempt);
         let writes = call.kind == ToolKind::Write;

@@ -48,7 +48,7 @@ pub struct Journal {
 pub enum TakeOutcome {
     /// Recorded as taken; an older attempt was replaced.
     Fresh,
-    /// The same attempt is in the journal already, or was settled with this ending.
+    /// The same attempt has ended here already, settled or not: with this ending, without its events.
     Ended(EndedAttempt),
     /// This attempt, or a later one, is known already: the offer is a duplicate.
     Stale,
@@ -96,7 +96,7 @@ impl Journal {
     /// Records that an offer is taken. Durable before `accept` is sent.
     ///
     /// # Errors
-    /// The write failed.
+    /// The database cannot be read or written, or the outcome that this attempt ended with is damaged.
     pub async fn take(&self, offer: &Offer) -> Result<TakeOutcome, Error> {
         let (run_id, attempt, json) = (offer.run_id, offer.attempt, text(offer));
         self.store.durably(move |tx| take(tx, run_id, attempt, &json)).await

@@ -65,7 +65,8 @@ impl Journal {
     /// `interrupted`.
     ///
     /// # Errors
-    /// The run is not unknown, or is settled already.
+    /// [`Error::NoSuchEntry`]: the attempt is not unknown, or is settled already. Otherwise the database cannot be read
+    /// or written.
     pub async fn reconcile(
         &self,
         run_id: RunId,

@@ -214,7 +214,8 @@ impl Workspace {
     }
 }
 
-/// The only place where a path is passed to the kernel: resolved beneath a directory, through no link of any kind.
+/// The only place where a path below the working directory is opened: resolved beneath a directory, through no link of
+/// any kind. All other calls get one name in an open directory.
 pub(crate) fn open_below(directory: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     let mut attempt = 1;
