@@ -84,6 +84,12 @@ impl Autostart {
     }
 
     /// Enables starting at login. It does not start the agent now: the caller is the running agent.
+    ///
+    /// # Errors
+    /// [`AutostartError::Unwritable`]: a path is not UTF-8 or contains a control character.
+    /// [`AutostartError::Foreign`]: there is a unit that the agent did not write. [`AutostartError::NoManager`]: no
+    /// systemd of this user answers. [`AutostartError::Io`]: the unit cannot be written. [`AutostartError::Refused`]:
+    /// systemd does not reload or enable it.
     pub fn enable(&self) -> Result<AutostartState, AutostartError> {
         let (text, unit) = (self.text()?, self.unit());
         self.is_ours()?;
@@ -97,6 +103,10 @@ impl Autostart {
     }
 
     /// Has it not started any more. An agent that runs goes on.
+    ///
+    /// # Errors
+    /// [`AutostartError::Foreign`]: there is a unit that the agent did not write. [`AutostartError::Refused`]: systemd
+    /// does not disable it or reload. [`AutostartError::Io`]: the unit cannot be removed.
     pub fn disable(&self) -> Result<AutostartState, AutostartError> {
         let unit = self.unit();
         self.is_ours()?;

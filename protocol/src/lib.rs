@@ -77,6 +77,10 @@ pub enum Half {
 
 /// Compares two product versions by the match rule: equal major and minor.
 /// `Err` names the half that is older (or unreadable) and must be upgraded.
+///
+/// # Errors
+/// The major or minor numbers differ, or a version cannot be read. The error is the half to upgrade: [`Half::Gateway`]
+/// if the gateway is older or its version cannot be read, else [`Half::Device`].
 pub fn versions_match(gateway: &str, device: &str) -> Result<(), Half> {
     match (major_minor(gateway), major_minor(device)) {
         (Some(g), Some(d)) if g == d => Ok(()),

@@ -94,6 +94,9 @@ impl Backend {
     }
 
     /// Submits a text under an idempotency key.
+    ///
+    /// # Errors
+    /// No complete response arrived.
     pub async fn try_submit(&self, idempotency_key: &str, text: &str) -> Result<ApiResponse, reqwest::Error> {
         let path = format!("/agent-endpoints/{}/runs", self.endpoint_id);
         let request = self.request(reqwest::Method::POST, &path).header("Idempotency-Key", idempotency_key);
@@ -136,6 +139,9 @@ impl Backend {
     }
 
     /// Reads a run; with `wait`, waits until something changed.
+    ///
+    /// # Errors
+    /// No complete response arrived.
     pub async fn read(&self, run_id: &str, wait: u32) -> Result<ApiResponse, reqwest::Error> {
         let path = format!("/runs/{run_id}?wait={wait}");
         self.send(self.request(reqwest::Method::GET, &path)).await

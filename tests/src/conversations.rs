@@ -32,6 +32,9 @@ impl Backend {
     }
 
     /// Sends a message under a fresh key.
+    ///
+    /// # Errors
+    /// No complete response arrived.
     pub async fn say(&self, conversation: &str, generation: u64, text: &str) -> Result<ApiResponse, reqwest::Error> {
         let body = json!({ "expected_generation": generation, "input": { "text": text } });
         self.post(&format!("/conversations/{conversation}/messages"), &fresh_key(), &body).await
@@ -46,6 +49,9 @@ impl Backend {
     }
 
     /// Requests a reset under a fresh key.
+    ///
+    /// # Errors
+    /// No complete response arrived.
     pub async fn reset(&self, conversation: &str, generation: u64) -> Result<ApiResponse, reqwest::Error> {
         let body = json!({ "expected_generation": generation });
         self.post(&format!("/conversations/{conversation}/reset"), &fresh_key(), &body).await

@@ -139,6 +139,10 @@ impl Providers {
     }
 
     /// Moves every key to the preferred place.
+    ///
+    /// # Errors
+    /// [`ProviderError::Damaged`]: a file cannot be parsed. [`ProviderError::Secret`]: a file or a key cannot be read
+    /// or written. Keys moved before the failure stay moved.
     pub fn move_keys(&self) -> Result<(), ProviderError> {
         Ok(self.0.move_keys()?)
     }
@@ -149,6 +153,10 @@ impl Providers {
     }
 
     /// Every provider, by name.
+    ///
+    /// # Errors
+    /// [`ProviderError::Damaged`]: a file cannot be parsed. [`ProviderError::Secret`]: the folder or a file cannot be
+    /// read. [`ProviderError::Unknown`]: a provider was removed at the same time.
     pub fn list(&self) -> Result<Vec<ProviderConfig>, ProviderError> {
         Ok(self.0.all()?.iter().map(|(name, written)| shown(name, written)).collect())
     }
@@ -169,6 +177,10 @@ impl Providers {
     }
 
     /// Removes a provider and its key. Services that name it can no longer run.
+    ///
+    /// # Errors
+    /// [`ProviderError::Unknown`]: there is no provider of this name. [`ProviderError::Secret`]: its file cannot be
+    /// removed.
     pub fn remove(&self, name: &str) -> Result<(), ProviderError> {
         Ok(self.0.remove(name)?)
     }

@@ -30,6 +30,10 @@ enum ScriptedModel {
 impl ScriptedAssistant {
     /// Opens a model by its name in a definition: `folder`, or `script:` and a path. The script is the owner's
     /// configuration: it may be anywhere and is read now, not through the tools.
+    ///
+    /// # Errors
+    /// [`AssistantError::UnknownModel`]: the name is neither of the two. [`AssistantError::Script`]: the script cannot
+    /// be read or is not valid.
     pub fn open(model: &str) -> Result<Self, AssistantError> {
         match model.strip_prefix("script:") {
             Some(path) => Ok(Self::play(Script::load(Path::new(path))?)),

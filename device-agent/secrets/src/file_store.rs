@@ -240,6 +240,9 @@ fn unknown(name: &str) -> SecretFileError {
 impl KeyChange {
     /// The key after a change. A saved key belongs to one address and is never sent to another: `moved` is the error
     /// for that case.
+    ///
+    /// # Errors
+    /// `moved`, if there is a saved key and it was to stay; or the error of `new`.
     pub fn of<K, E>(
         self,
         saved: Option<K>,

@@ -140,6 +140,9 @@ impl TokenManager {
     }
 
     /// Moves every key to the preferred place. May block.
+    ///
+    /// # Errors
+    /// [`AccountError::Kept`]: a file or a key cannot be read or written. Keys moved before the failure stay moved.
     pub fn move_keys(&self) -> Result<(), AccountError> {
         self.0.cabinet.move_keys().map_err(kept)
     }
@@ -150,6 +153,9 @@ impl TokenManager {
     }
 
     /// The status of a gateway's account.
+    ///
+    /// # Errors
+    /// [`AccountError::Kept`]: the stored sign-in cannot be read, and no sign-in waits.
     pub async fn standing(&self, gateway: &GatewayAddress) -> Result<AccountStatus, AccountError> {
         let read = self.with_cabinet(gateway, |cabinet, name| cabinet.read(name)).await?;
         let live = self.live(gateway);
@@ -170,6 +176,11 @@ impl TokenManager {
     }
 
     /// Begins a sign-in, and replaces one that waits. [`TokenManager::standing`] gives its result.
+    ///
+    /// # Errors
+    /// [`AccountError::NotHosted`]: the gateway names no issuer, or no client identifier there. [`AccountError::Away`]:
+    /// the gateway or the issuer cannot be reached, or its answer cannot be used. [`AccountError::NotSignedIn`]: the
+    /// issuer refuses to begin a sign-in.
     pub async fn sign_in(&self, gateway: &GatewayAddress) -> Result<SignInPrompt, AccountError> {
         let (invitation, pending) = grant::begin(Issuer::of(gateway).await?).await?;
         let (keeper, place) = (self.clone(), gateway.clone());
@@ -361,6 +372,9 @@ impl TokenManager {
 
     /// Signs out: revokes at the issuer, if it supports that (RFC 7009), and deletes everything. Returns why the issuer
     /// could not be notified.
+    ///
+    /// # Errors
+    /// [`AccountError::Kept`]: the stored sign-in cannot be deleted.
     pub async fn sign_out(&self, gateway: &GatewayAddress) -> Result<Option<String>, AccountError> {
         let live = self.live(gateway);
         let mut fresh = live.fresh.lock().await;

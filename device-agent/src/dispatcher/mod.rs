@@ -153,6 +153,10 @@ enum DispatcherEvent {
 
 impl<L: Link> Dispatcher<L> {
     /// Reads the journal and creates the dispatcher; the work begins with [`Self::run`].
+    ///
+    /// # Errors
+    /// The database cannot be read or written, or the journal is damaged. A damaged definition of a taken run is no
+    /// error here.
     pub async fn new(
         store: &Store,
         link: L,

@@ -87,7 +87,7 @@ pub enum Progress {
 
 /// Executes one run. `own` is the agent's own folder, which is closed to tools. Events go to `reports` in order; `stop`
 /// ends the run early and is the outcome's reason. Always returns exactly one outcome, after everything that it started
-/// has ended.
+/// has ended. Exceptions: a thread that hangs in the file system, and the removal of very many temporary files.
 ///
 /// Backpressure: a full `reports` delays the run, and its time goes on unless a person is asked. After `stop`, or after
 /// the run's time is over, events that do not fit are dropped, so the outcome never waits for them.

@@ -58,6 +58,10 @@ pub fn lines_before(path: &Path, moment: Timestamp) -> (u64, u64, u64) {
 
 /// Deletes the lines that were written before a moment. The agent keeps appending to its log; a line that it writes at
 /// the instant of the replacement may be lost.
+///
+/// # Errors
+/// The log cannot be opened for writing, read, or rewritten. If the rewriting fails, younger lines may be lost. A log
+/// that cannot be read at first counts as empty.
 pub fn forget_before(path: &Path, moment: Timestamp) -> std::io::Result<()> {
     let (_, _, bytes) = lines_before(path, moment);
     if bytes == 0 {

@@ -45,6 +45,9 @@ impl<P: ManagementClient> Export<P> {
     }
 
     /// The next piece of text; each piece ends at the end of a line or of an event. `None` at the end.
+    ///
+    /// # Errors
+    /// A request to the gateway failed: the client's error.
     pub async fn more(&mut self) -> Result<Option<String>, P::Error> {
         loop {
             if let Some((run_id, after)) = self.unfinished {

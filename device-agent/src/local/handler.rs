@@ -76,6 +76,9 @@ pub struct RequestHandler {
 
 impl RequestHandler {
     /// Sends a request to the gateway for a page.
+    ///
+    /// # Errors
+    /// There is no connection in force, the gateway refused, or no readable reply came in time.
     pub async fn manage<C: ManagementCall + Send>(&self, call: C) -> Result<C::Reply, ErrorReply> {
         Ok(self.engine()?.dispatcher.asked_by(AskedBy::Page).call(call).await?)
     }

@@ -96,6 +96,9 @@ struct PagesInner {
 
 impl Pages {
     /// The pages at an address, until `stop`.
+    ///
+    /// # Errors
+    /// The database cannot be read, or the saved sessions are damaged.
     pub async fn new(
         desk: RequestHandler,
         address: SocketAddr,

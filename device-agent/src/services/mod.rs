@@ -136,12 +136,16 @@ impl<G: GatewayClient> ServiceManager<G> {
     /// they are found: the checked lists are the ones that are published.
     ///
     /// # Errors
-    /// There is no such service, it was saved during the check, or the database failed.
+    /// There is no such service, it was saved before lists of tools that were found could be pinned in it, or the
+    /// database failed.
     pub async fn check(&self, draft_id: DraftId) -> Result<CheckReport, Error> {
         self.check_for(None, draft_id).await
     }
 
     /// The same, followed by the caller, under a number of its own.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
     pub async fn check_for(&self, follower: Option<u64>, draft_id: DraftId) -> Result<CheckReport, Error> {
         let service = self.show(draft_id).await?;
         let mut draft = service.draft.clone();
@@ -167,6 +171,9 @@ impl<G: GatewayClient> ServiceManager<G> {
     }
 
     /// Every service, oldest first.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a service is damaged.
     pub async fn list(&self) -> Result<Vec<Service>, Error> {
         Ok(self.store.list().await?)
     }

@@ -20,6 +20,10 @@ const MODEL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Starts a sandbox as a run of this service would, and tries to escape from it. `Ok` describes in a few words what was
 /// done; the error is why commands cannot run there, and the one thing to do next.
+///
+/// # Errors
+/// The working directory cannot be used, no sandbox can be started in it, or an attempt to get out of it succeeded or
+/// was not made; or the check itself failed.
 pub async fn try_sandbox(definition: &Definition, own: &Path) -> Result<String, (String, String)> {
     let (definition, own) = (definition.clone(), own.to_owned());
     let tried = tokio::task::spawn_blocking(move || {
@@ -35,6 +39,10 @@ pub async fn try_sandbox(definition: &Definition, own: &Path) -> Result<String, 
 
 /// Calls `tool`, one that works on files, in `directory` as a run would. `own` is the agent's own folder. `Ok`
 /// describes in a few words what it found.
+///
+/// # Errors
+/// The tools cannot be opened in the folder, or the call failed. For a writing tool: the file cannot be made, changed
+/// or removed.
 pub async fn try_tool(tool: ToolName, directory: &Path, own: &Path) -> Result<String, String> {
     if tool.writes() {
         return try_writing(directory, own).await;
@@ -108,6 +116,10 @@ async fn open(directory: &Path, own: &Path) -> Result<Toolbox, String> {
 /// Only a real call shows that the key may use the model; it costs a few tokens.
 ///
 /// The service's own limit of output tokens is used, because some servers refuse a limit above the model's.
+///
+/// # Errors
+/// The provider cannot be opened, or its model reports an error, breaks off, or does not answer within a minute. The
+/// error says why.
 pub async fn try_provider(
     accounts: &Providers,
     provider: &Provider,

@@ -16,7 +16,7 @@ impl<G: GatewayClient> ServiceManager<G> {
     /// no effect.
     ///
     /// # Errors
-    /// The draft is not checked, there is no such service, or the gateway or the database failed.
+    /// The draft is not checked, a check failed, there is no such service, or the gateway or the database failed.
     pub async fn publish(&self, draft_id: DraftId) -> Result<Service, Error> {
         let service = self.show(draft_id).await?;
         let report = match &service.checks {

@@ -131,6 +131,9 @@ impl ServerView {
 }
 
 /// The state of the servers, by their last lists. Connects to none of them.
+///
+/// # Errors
+/// The database cannot be read, or a service or a list is damaged.
 pub async fn review(
     store: &deskgate_store::Services,
     servers: Vec<McpServerConfig>,
@@ -145,6 +148,10 @@ pub async fn review(
 }
 
 /// Queries a server's tools, stores its list as the newest, and returns its state. Pins nothing.
+///
+/// # Errors
+/// The database cannot be read or written, or a service or a list is damaged. A server without a usable list is no
+/// error: [`ServerView::problem`] says why.
 pub async fn look(
     store: &deskgate_store::Services,
     servers: &McpServers,
@@ -163,6 +170,11 @@ pub async fn look(
 }
 
 /// Pins the newest list of a server, which must be this one, in every draft that was pinned to another.
+///
+/// # Errors
+/// [`Error::OtherTools`]: the newest stored list is another one, or there is none; nothing was changed.
+/// [`Error::Edited`]: a draft was saved at the same time; drafts before it are pinned already. [`Error::Store`]: the
+/// database cannot be read or written, or a service or a list is damaged.
 pub async fn accept(
     store: &deskgate_store::Services,
     server: &McpServerConfig,

@@ -104,6 +104,9 @@ impl Audit {
     }
 
     /// The newest rows, newest first; of one run if one is named.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a listed row is damaged.
     pub async fn list(&self, run_id: Option<RunId>, limit: u32) -> Result<Vec<AuditEntry>, Error> {
         self.store
             .lazily(move |tx| {
@@ -135,6 +138,9 @@ impl Audit {
     }
 
     /// Deletes rows older than [`AUDIT_RETENTION`], and requests answered as long ago.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn forget_old(&self) -> Result<(), Error> {
         self.store
             .lazily(|tx| {

@@ -85,6 +85,9 @@ impl Ledger {
     }
 
     /// The effects of the run's earlier attempts.
+    ///
+    /// # Errors
+    /// The database cannot be read, or the digest of a call is damaged.
     pub async fn before(&self) -> Result<PriorEffects, Error> {
         let run_id = self.run_id;
         self.store
@@ -95,6 +98,9 @@ impl Ledger {
     }
 
     /// Puts a request on disk. Returns its identifier and when it expires.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn ask(&self, call: PlannedCall, asking: RequestDetails) -> Result<(ApprovalId, Timestamp), Error> {
         let (run_id, attempt, approval_id) = (self.run_id.to_string(), self.attempt, ApprovalId::new());
         self.store
@@ -133,6 +139,9 @@ impl Ledger {
     }
 
     /// Waits for the answer, at most `longest` by a monotonic clock. The state is never `Waiting`.
+    ///
+    /// # Errors
+    /// The database cannot be read or written, or the request is damaged or does not exist.
     pub async fn answer(&self, approval_id: ApprovalId, longest: Duration) -> Result<Approval, Error> {
         let mut decisions = self.store.decisions();
         let end = transcripts::moment() + longest;
@@ -152,12 +161,18 @@ impl Ledger {
     }
 
     /// Withdraws a request, unless it was answered. Returns how it ended.
+    ///
+    /// # Errors
+    /// The database cannot be read or written, or the request's state is damaged.
     pub async fn withdraw(&self, approval_id: ApprovalId) -> Result<ApprovalState, Error> {
         self.end(approval_id, ApprovalState::Withdrawn, "agent").await
     }
 
     /// Lets a request expire early, unless it was answered: no execution waits for its answer any more. Returns how it
     /// ended.
+    ///
+    /// # Errors
+    /// The database cannot be read or written, or the request's state is damaged.
     pub async fn expire(&self, approval_id: ApprovalId) -> Result<ApprovalState, Error> {
         self.end(approval_id, ApprovalState::Expired, "expiry").await
     }
@@ -174,7 +189,8 @@ impl Ledger {
     /// Records that a call begins. A writing call is on disk when this returns.
     ///
     /// # Errors
-    /// [`Error::AsksFirst`]: nothing was written, and the call needs a person's approval.
+    /// [`Error::AsksFirst`]: the call needs a person's approval. [`Error::NotApproved`]: the named request does not
+    /// allow this call. Nothing was written then. Otherwise the database cannot be read or written.
     pub async fn begin(&self, call: PlannedCall, by: IntentBasis) -> Result<(), Error> {
         let (run_id, attempt) = (self.run_id.to_string(), self.attempt);
         let writes = call.kind == ToolKind::Write;
@@ -190,6 +206,10 @@ impl Ledger {
     }
 
     /// Records the result of a writing call. For an unknown effect nothing is written.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchEntry`]: this attempt recorded no such call, or its result is recorded already. Otherwise the
+    /// database cannot be read or written.
     pub async fn note(&self, call_id: String, ok: bool) -> Result<(), Error> {
         let (run_id, attempt) = (self.run_id, self.attempt);
         self.store.durably(move |tx| intents::end(tx, run_id, attempt, &call_id, ok)).await

@@ -44,6 +44,9 @@ impl Services {
     }
 
     /// Saves a new service.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn insert(&self, service: &Service) -> Result<(), Error> {
         let (id, app) = (service.draft_id.to_string(), service.app_id.to_string());
         let (definition, created_at) = (text(&service.draft), service.created_at.to_string());
@@ -60,6 +63,9 @@ impl Services {
     }
 
     /// Replaces the draft; false if there is no such service.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn set_draft(&self, draft_id: DraftId, definition: &Definition) -> Result<bool, Error> {
         let definition = text(definition);
         self.update(
@@ -70,6 +76,9 @@ impl Services {
     }
 
     /// Replaces the draft if it is still `from`; true if it was.
+    ///
+    /// # Errors
+    /// The database cannot be read or written, or the service is damaged.
     pub async fn replace_draft(&self, draft_id: DraftId, from: &Definition, to: &Definition) -> Result<bool, Error> {
         let (from, to) = (from.clone(), text(to));
         self.store
@@ -86,6 +95,9 @@ impl Services {
     }
 
     /// Pauses a version for the given reason until it is published again: no run of it starts.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn pause(&self, endpoint_id: EndpointId, version: u32, why: String) -> Result<(), Error> {
         let sql = "UPDATE service_version SET paused = ?3 WHERE endpoint_id = ?1 AND version = ?2";
         self.store
@@ -97,6 +109,9 @@ impl Services {
     }
 
     /// Stores the results of the checks; false if there is no such service.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn set_checks(&self, draft_id: DraftId, report: &CheckReport) -> Result<bool, Error> {
         self.update("UPDATE service SET checks = ?2 WHERE draft_id = ?1", vec![draft_id.to_string(), text(report)])
             .await
@@ -107,18 +122,27 @@ impl Services {
     }
 
     /// One service.
+    ///
+    /// # Errors
+    /// The database cannot be read, or the service is damaged.
     pub async fn get(&self, draft_id: DraftId) -> Result<Option<Service>, Error> {
         let rows = self.store.lazily(move |tx| services(tx, "s.draft_id = ?1", &draft_id.to_string())).await?;
         Ok(rows.into_iter().next())
     }
 
     /// Every service, oldest first.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a service is damaged.
     pub async fn list(&self) -> Result<Vec<Service>, Error> {
         self.store.lazily(|tx| services(tx, "?1 = ''", "")).await
     }
 
     /// The definition of a version that callers may have been promised, with its digest. `None` for a paused version:
     /// no run of it starts.
+    ///
+    /// # Errors
+    /// The database cannot be read, or the definition is damaged.
     pub async fn published(
         &self,
         endpoint_id: EndpointId,
@@ -143,6 +167,9 @@ impl Services {
     }
 
     /// Freezes a draft under the next number, and chooses the endpoint if there is none yet.
+    ///
+    /// # Errors
+    /// The database cannot be read or written, or the endpoint or the newest digest of the service is damaged.
     pub async fn freeze(
         &self,
         draft_id: DraftId,
@@ -154,6 +181,9 @@ impl Services {
     }
 
     /// Records that the gateway published a frozen version.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn confirm(&self, frozen: &FrozenVersion, published_at: Timestamp) -> Result<(), Error> {
         let FrozenVersion { endpoint_id, version, .. } = *frozen;
         self.store
@@ -169,6 +199,9 @@ impl Services {
     }
 
     /// Releases the number of a frozen version that the gateway did not publish.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn thaw(&self, frozen: &FrozenVersion) -> Result<(), Error> {
         let FrozenVersion { endpoint_id, version, .. } = *frozen;
         self.store

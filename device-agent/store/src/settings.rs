@@ -35,36 +35,57 @@ impl Settings {
     }
 
     /// The device's name for people; `None` until one is given.
+    ///
+    /// # Errors
+    /// The database cannot be read, or the value is damaged.
     pub async fn device_name(&self) -> Result<Option<String>, Error> {
         self.read("device_name").await
     }
 
     /// Names the device.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn set_device_name(&self, name: &str) -> Result<(), Error> {
         self.write("device_name", &name).await
     }
 
     /// How many runs may execute at once; `None` until a person chooses.
+    ///
+    /// # Errors
+    /// The database cannot be read, or the value is damaged.
     pub async fn slots(&self) -> Result<Option<u32>, Error> {
         self.read("slots").await
     }
 
     /// Sets how many runs may execute at once.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn set_slots(&self, slots: u32) -> Result<(), Error> {
         self.write("slots", &slots).await
     }
 
     /// A setting's value, or its default.
+    ///
+    /// # Errors
+    /// The database cannot be read, or the value is damaged.
     pub async fn get<S: Setting>(&self) -> Result<S, Error> {
         Ok(self.read(S::NAME).await?.unwrap_or_default())
     }
 
     /// Writes a setting. Other settings stay unchanged.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn set<S: Setting>(&self, value: &S) -> Result<(), Error> {
         self.write(S::NAME, value).await
     }
 
     /// Changes a setting in one transaction, so that concurrent changes are both kept. Returns the result of `change`.
+    ///
+    /// # Errors
+    /// The database cannot be read or written, or the value is damaged.
     pub async fn update<S: Setting, R: Send + 'static>(
         &self,
         change: impl FnOnce(&mut S) -> R + Send + 'static,
@@ -80,31 +101,49 @@ impl Settings {
     }
 
     /// The last port of the built-in gateway.
+    ///
+    /// # Errors
+    /// The database cannot be read, or the value is damaged.
     pub async fn builtin_port(&self) -> Result<Option<u16>, Error> {
         self.read("builtin_port").await
     }
 
     /// Stores the built-in gateway's port, so that its address stays the same.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn set_builtin_port(&self, port: u16) -> Result<(), Error> {
         self.write("builtin_port", &port).await
     }
 
     /// The first port of the management pages.
+    ///
+    /// # Errors
+    /// The database cannot be read, or the value is damaged.
     pub async fn page_port(&self) -> Result<Option<u16>, Error> {
         self.read("page_port").await
     }
 
     /// Stores the pages' port, so that bookmarks keep working.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn set_page_port(&self, port: u16) -> Result<(), Error> {
         self.write("page_port", &port).await
     }
 
     /// The digests of the browsers' sessions, oldest first.
+    ///
+    /// # Errors
+    /// The database cannot be read, or the value is damaged.
     pub async fn page_sessions(&self) -> Result<Vec<Sha256Digest>, Error> {
         Ok(self.read("page_sessions").await?.unwrap_or_default())
     }
 
     /// Replaces the sessions.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn set_page_sessions(&self, sessions: &[Sha256Digest]) -> Result<(), Error> {
         self.write("page_sessions", &sessions).await
     }

@@ -21,6 +21,9 @@ pub struct StoredToolList {
 impl Services {
     /// Stores a list as the newest of a server at an address, and deletes those of that name that are neither the
     /// newest nor `pinned`, or come from another address.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn keep_tools(
         &self,
         server: &str,
@@ -49,6 +52,9 @@ impl Services {
     }
 
     /// The lists of a server at an address, the newest first.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a list is damaged.
     pub async fn tools_of(&self, server: &str, url: &str) -> Result<Vec<StoredToolList>, Error> {
         let (server, url) = (server.to_owned(), url.to_owned());
         self.store
@@ -73,6 +79,9 @@ impl Services {
     }
 
     /// Deletes every list of a server.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn forget_tools(&self, server: &str) -> Result<(), Error> {
         let server = server.to_owned();
         self.store

@@ -17,7 +17,7 @@ const QUEUE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Runs in one claim.
 const MAX_CLAIM_RUNS: u32 = 32;
 
-/// A claim that has to read past the runs of full services, however many, takes at most this share of the time.
+/// Claims that find nothing but runs of full services, however many, take at most one part in this many of the time.
 const SCAN_TIME_SHARE: u32 = 10;
 
 /// The device's capacity.

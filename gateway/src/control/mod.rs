@@ -16,7 +16,7 @@
 //! | [`socket`] | the private Unix socket |
 //!
 //! The loop that reads never waits on anything slow: frames that change runs go to the recorder, requests to tasks of
-//! their own, so the connection is always drained and a ping is answered by the same loop that takes offers.
+//! their own. So the answers to pings are seen in time. Only while the recorder's queue is full is no frame read.
 
 mod claims;
 mod credential;

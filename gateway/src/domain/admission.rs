@@ -52,7 +52,7 @@ pub struct RunRequest {
 pub struct AdmittedRun {
     /// Its record at this moment.
     pub run: Run,
-    /// Whether this request made it.
+    /// Whether an earlier request made it.
     pub replayed: bool,
 }
 
@@ -281,7 +281,7 @@ const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_CACHED_COUNTS: usize = 10_000;
 
 /// The number of waiting runs of each application. Counted once a second; in between this replica adds what it accepts:
-/// so the limit can be passed only by what other replicas accept in a second.
+/// so the limit can be passed only by what other replicas accept meanwhile, and by what is admitted at the same moment.
 ///
 /// A long queue takes long to count. So one caller counts, and the others use the old count meanwhile.
 #[derive(Clone)]

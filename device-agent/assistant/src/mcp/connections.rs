@@ -149,6 +149,10 @@ impl Connections {
     }
 
     /// Moves every key to the preferred place.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Damaged`]: a file cannot be parsed. [`ConnectionError::Secret`]: a file or a key cannot be
+    /// read or written. Keys moved before the failure stay moved.
     pub fn move_keys(&self) -> Result<(), ConnectionError> {
         Ok(self.0.move_keys()?)
     }
@@ -159,6 +163,10 @@ impl Connections {
     }
 
     /// Every server, by name.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Damaged`]: a file cannot be parsed. [`ConnectionError::Secret`]: the folder or a file cannot
+    /// be read. [`ConnectionError::Unknown`]: a server was removed at the same time.
     pub fn list(&self) -> Result<Vec<McpServerConfig>, ConnectionError> {
         Ok(self.0.all()?.iter().map(|(name, written)| shown(name, written)).collect())
     }
@@ -177,6 +185,10 @@ impl Connections {
     }
 
     /// Removes a server and its key. Services that name it can no longer run.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Unknown`]: there is no server of this name. [`ConnectionError::Secret`]: its file cannot be
+    /// removed.
     pub fn remove(&self, name: &str) -> Result<(), ConnectionError> {
         Ok(self.0.remove(name)?)
     }

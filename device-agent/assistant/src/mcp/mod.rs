@@ -118,6 +118,11 @@ impl McpServers {
     }
 
     /// The current tool list of a server. Calls no tool.
+    ///
+    /// # Errors
+    /// [`McpServerError::Connection`]: the server is not configured, has another address now, or its file or key cannot
+    /// be read. [`McpServerError::List`]: its list of tools is not usable. Any other: it cannot be reached, refused the
+    /// key, or did not answer in time or as an MCP server does.
     pub async fn look(&self, server: &McpServer) -> Result<Listing, McpServerError> {
         self.open_one(server).await.map(|(_, listing)| listing)
     }

@@ -162,6 +162,11 @@ impl Script {
     }
 
     /// Reads a script from its text. Strict: a member that would not be played is an error.
+    ///
+    /// # Errors
+    /// [`ScriptError::Shape`]: the text is not JSON, or not an object with `steps` and nothing else.
+    /// [`ScriptError::Empty`]: there are no steps. [`ScriptError::Step`]: a step is not valid, or ends the script and
+    /// is not the last one.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         let shape: ScriptFile = serde_json::from_str(text).map_err(ScriptError::Shape)?;
         let last = shape.steps.len().checked_sub(1).ok_or(ScriptError::Empty)?;

@@ -162,6 +162,9 @@ impl Approvals {
     }
 
     /// Waiting requests, the next to expire first; with `all`, answered ones follow, the newest first.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a listed request is damaged.
     pub async fn list(&self, all: bool) -> Result<Vec<Approval>, Error> {
         self.store
             .lazily(move |tx| {
@@ -176,6 +179,9 @@ impl Approvals {
     }
 
     /// One request.
+    ///
+    /// # Errors
+    /// The database cannot be read, or the request is damaged.
     pub async fn get(&self, approval_id: ApprovalId) -> Result<Option<Approval>, Error> {
         self.store.lazily(move |tx| get(tx, approval_id)).await
     }

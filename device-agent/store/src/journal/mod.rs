@@ -48,7 +48,7 @@ pub struct Journal {
 pub enum TakeOutcome {
     /// Recorded as taken; an older attempt was replaced.
     Fresh,
-    /// The same attempt is in the journal already, or was settled with this ending.
+    /// The same attempt has ended here already, settled or not: with this ending, without its events.
     Ended(EndedAttempt),
     /// This attempt, or a later one, is known already: the offer is a duplicate.
     Stale,
@@ -96,7 +96,7 @@ impl Journal {
     /// Records that an offer is taken. Durable before `accept` is sent.
     ///
     /// # Errors
-    /// The write failed.
+    /// The database cannot be read or written, or the outcome that this attempt ended with is damaged.
     pub async fn take(&self, offer: &Offer) -> Result<TakeOutcome, Error> {
         let (run_id, attempt, json) = (offer.run_id, offer.attempt, text(offer));
         self.store.durably(move |tx| take(tx, run_id, attempt, &json)).await
@@ -104,12 +104,19 @@ impl Journal {
 
     /// Records that execution begins. Durable before anything is executed. May be repeated after an error, which leaves
     /// open whether the write happened; so may [`Self::finish`].
+    ///
+    /// # Errors
+    /// [`Error::NoSuchEntry`]: the attempt is not in the journal, or is `interrupted` or `unknown`. Otherwise the
+    /// database cannot be read or written, or what the entry holds is damaged.
     pub async fn start(&self, run_id: RunId, attempt: u32) -> Result<StartOutcome, Error> {
         self.store.durably(move |tx| start(tx, run_id, attempt)).await
     }
 
     /// Records the end of an execution that only waited for a person when the agent was stopped: the next attempt
     /// begins again, and it does not count as cut off. Changes nothing if it had begun to write.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn give_back(&self, run_id: RunId, attempt: u32) -> Result<(), Error> {
         self.store
             .durably(move |tx| {
@@ -126,6 +133,10 @@ impl Journal {
 
     /// Records how an attempt ended, and its message in the transcript, with the events the gateway has not
     /// acknowledged. Durable before `finish` is sent.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchEntry`]: the attempt is not in the journal, or is `taken` or `interrupted`. Otherwise the
+    /// database cannot be read or written, or a waiting request or the message of the run is damaged.
     pub async fn finish(
         &self,
         run_id: RunId,
@@ -151,11 +162,17 @@ impl Journal {
 
     /// Settles an entry: its finish is acknowledged, or the attempt was revoked. Not durable: after a power cut the
     /// entry is sent and settled again.
+    ///
+    /// # Errors
+    /// The database cannot be read or written, or a waiting request of the run is damaged.
     pub async fn forget(&self, run_id: RunId, attempt: u32) -> Result<(), Error> {
         self.store.lazily(move |tx| forget(tx, run_id, attempt)).await
     }
 
     /// The offer of an open entry.
+    ///
+    /// # Errors
+    /// The database cannot be read, or the offer is damaged.
     pub async fn offer(&self, run_id: RunId) -> Result<Option<Offer>, Error> {
         self.store
             .lazily(move |tx| {
@@ -168,6 +185,9 @@ impl Journal {
     }
 
     /// Whether a settled run ended here, as far as it is remembered.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub async fn has_ended(&self, run_id: RunId) -> Result<bool, Error> {
         self.store
             .lazily(move |tx| {
@@ -178,6 +198,9 @@ impl Journal {
     }
 
     /// Tests that as much as an offer needs can be written durably. Leaves no data behind.
+    ///
+    /// # Errors
+    /// The database cannot be written.
     pub async fn probe(&self) -> Result<(), Error> {
         self.store
             .durably(|tx| {
@@ -191,6 +214,9 @@ impl Journal {
     }
 
     /// Every open entry, in the form that the next `hello` reports.
+    ///
+    /// # Errors
+    /// The database cannot be read, or an entry is damaged.
     pub async fn in_flight(&self) -> Result<Vec<InFlightRun>, Error> {
         let entries = self.store.lazily(entries).await?;
         Ok(entries
@@ -219,6 +245,10 @@ impl Journal {
     ///
     /// An entry that was cut off [`MAX_CUT_OFFS`] times keeps a failure as its outcome: the next attempt ends with it
     /// at its start.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]: SQLite finds a fault in the tables that decide about runs, or an entry or a waiting request
+    /// is damaged. Otherwise the database cannot be read or written.
     pub async fn recover(&self) -> Result<Vec<JournalEntry>, Error> {
         self.store
             .durably(|tx| {

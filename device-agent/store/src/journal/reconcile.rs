@@ -54,6 +54,9 @@ pub enum Settlement {
 
 impl Journal {
     /// The writing calls of a run that is not settled, in order of their start: the evidence for the owner's decision.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a recorded call is damaged.
     pub async fn evidence(&self, run_id: RunId) -> Result<Vec<Intent>, Error> {
         self.store.lazily(move |tx| intents::list(tx, run_id)).await
     }
@@ -62,7 +65,8 @@ impl Journal {
     /// `interrupted`.
     ///
     /// # Errors
-    /// The run is not unknown, or is settled already.
+    /// [`Error::NoSuchEntry`]: the attempt is not unknown, or is settled already. Otherwise the database cannot be read
+    /// or written.
     pub async fn reconcile(
         &self,
         run_id: RunId,

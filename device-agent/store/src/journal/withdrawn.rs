@@ -14,6 +14,9 @@ const EXPIRED_TEXT: &str = "[This answer was forgotten: its time was over.]";
 
 impl Journal {
     /// Deletes the answers of runs that were settled before the retention time.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn forget_old_answers(&self) -> Result<(), Error> {
         let kept = kept_seconds("journal", RetentionSettings::DEFAULT.journal);
         self.store
@@ -32,6 +35,9 @@ impl Journal {
     }
 
     /// How many answers are stored, and how many of them belong to runs settled more than `days` days ago.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub async fn answers_older_than(&self, days: u32) -> Result<(u64, u64), Error> {
         self.store
             .lazily(move |tx| {

@@ -58,12 +58,18 @@ impl Transcripts {
     }
 
     /// The exchanges of a generation so far, oldest first.
+    ///
+    /// # Errors
+    /// The database cannot be read, or a message is damaged.
     pub async fn of(&self, conversation: ConversationId, generation: u32) -> Result<Vec<TranscriptEntry>, Error> {
         self.store.lazily(move |tx| said(tx, conversation, generation)).await
     }
 
     /// Replaces every exchange up to a position by one exchange with their summary. A conversation that was reset or
     /// forgotten meanwhile stays unchanged.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn sum_up(&self, through: TranscriptPosition, input: Input, answer: String) -> Result<(), Error> {
         let input = write(input);
         self.store
@@ -84,6 +90,9 @@ impl Transcripts {
 
     /// Deletes conversations without messages for longer than the retention time. Call regularly and on the same
     /// handle: the time between two calls counts in full.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn forget_silent(&mut self) -> Result<(), Error> {
         let now = clock::moment();
         let most = self.moved_on.map_or(clock::MAX_UNOBSERVED_TIME, |last| now.saturating_sub(last));
@@ -98,11 +107,17 @@ impl Transcripts {
     }
 
     /// The same now, without advancing the time: for a person who has shortened the retention time.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn forget_now(&self) -> Result<(), Error> {
         self.store.durably(forget_silent).await
     }
 
     /// How many conversations are stored, and how many had no message for `days` days.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub async fn silent_for(&self, days: u32) -> Result<(u64, u64), Error> {
         self.store
             .lazily(move |tx| {
@@ -115,6 +130,9 @@ impl Transcripts {
     }
 
     /// Deletes everything up to a generation, for good, also in the journal. May be repeated.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
     pub async fn close(&self, conversation: ConversationId, generation: u32) -> Result<(), Error> {
         self.store
             .durably(move |tx| {

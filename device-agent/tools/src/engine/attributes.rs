@@ -56,7 +56,7 @@ fn names(file: &File) -> Result<Vec<String>, AccessError> {
         Err(errno) if has_none(errno) => {}
         listed => drop(listed.map_err(AccessError::reading)?),
     }
-    // Names that are not text are none of the expected ones, except `user.*` names: those cannot be preserved.
+    // A name that is not text counts as one of `user.*`, which cannot be preserved then.
     let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
     names.map(|name| String::from_utf8(name.to_vec()).map_err(|_| AccessError::Attribute)).collect()
 }

@@ -36,7 +36,8 @@ impl ChangeError {
         Self::Rule(text.into())
     }
 
-    /// As a result for the model. Only a removed working directory stays an error.
+    /// A rule's refusal as a result for the model. The file system's stays an error, which `blocking.rs` puts into
+    /// words.
     pub(crate) fn into_output(self) -> Result<ToolOutput, AccessError> {
         match self {
             Self::Access(error) => Err(error),

@@ -5,7 +5,7 @@
 //! | [`workspace`], `resolved_path`, `access` | from a path to a handle that the kernel resolved, or why not |
 //! | `guard` | the paths that tools must not touch |
 //! | `walk`, `ignore_rules`, `bounded_reader`, `hits` | searching many files |
-//! | `seen_files`, `change`, `replace`, `temporary`, `attributes` | from a file that was read to its atomic replacement |
+//! | `seen_files`, `change`, `replace`, `temporary`, `attributes` | from a read file to its atomic replacement |
 //! | `text`, `display`, `output`, `diff`, `nearest` | text for models and for people |
 
 pub mod access;

@@ -4,7 +4,8 @@
 //! disk is therefore noticed before anything changed. See `temporary.rs`.
 //!
 //! An existing file is compared, content and identity, just before it is replaced. A write by another program in the
-//! few microseconds until the rename is lost; a file that appears where there was none is never lost.
+//! few microseconds until the rename is lost. A file that appears where there was none is not lost, except in as short
+//! a moment on file systems that know neither an exclusive rename nor hard links.
 
 use std::ffi::OsStr;
 use std::io::{Read, Seek, Write};

@@ -116,6 +116,9 @@ impl Workspace {
     }
 
     /// The same directory for a tool from which some paths are hidden, however they are reached.
+    ///
+    /// # Errors
+    /// [`WorkspaceError::Io`]: the handle of the directory cannot be duplicated.
     pub fn with_hidden(&self, hidden: HiddenPaths) -> Result<Self, WorkspaceError> {
         let root = self.root.try_clone().map_err(WorkspaceError::Io)?;
         Ok(Self { root, path: self.path.clone(), guard: self.guard.clone(), hidden })
@@ -142,6 +145,10 @@ impl Workspace {
 
     /// Turns a model's path into one relative to the working directory. This does not decide where the path may lead,
     /// except that an absolute path elsewhere is refused.
+    ///
+    /// # Errors
+    /// [`AccessError::Nul`]: the path contains a NUL character. [`AccessError::Outside`]: it is absolute and not below
+    /// [`Self::path`].
     pub fn relative(&self, given: &str) -> Result<PathBuf, AccessError> {
         if given.contains('\0') {
             return Err(AccessError::Nul);
@@ -159,6 +166,9 @@ impl Workspace {
 
     /// Like [`Self::relative`], for a path without any symbolic link: `.` and `..` are resolved in the text, which is
     /// exact then.
+    ///
+    /// # Errors
+    /// As [`Self::relative`]; or [`AccessError::Outside`]: a `..` leads above the working directory.
     pub fn relative_without_links(&self, given: &str) -> Result<PathBuf, AccessError> {
         let mut plain = PathBuf::new();
         for component in self.relative(given)?.components() {
@@ -204,7 +214,8 @@ impl Workspace {
     }
 }
 
-/// The only place where a path is passed to the kernel: resolved beneath a directory, through no link of any kind.
+/// The only place where a path below the working directory is opened: resolved beneath a directory, through no link of
+/// any kind. All other calls get one name in an open directory.
 pub(crate) fn open_below(directory: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     let mut attempt = 1;

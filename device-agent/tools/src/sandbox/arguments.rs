@@ -98,7 +98,8 @@ impl<'a> BwrapArguments<'a> {
     }
 
     fn namespaces(&mut self, network: Network) {
-        // All of them, without the "if possible" that the short form has for some.
+        // Each by its own option: the short form makes some of them only if possible. Here only the cgroup namespace is
+        // made so.
         self.add(["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]);
         if network == Network::None {
             self.add(["--unshare-net"]);

@@ -24,8 +24,8 @@ impl Capture {
         self.left_out += over as u64;
     }
 
-    /// Text that is safe to show: UTF-8, with a question mark for each invalid byte and for each control character that
-    /// would move a cursor. A notice gives the size of a gap.
+    /// Text that is safe to show: UTF-8, with a question mark for each invalid byte and for each control character but
+    /// tab and line feed. Carriage returns are left out. A notice gives the size of a gap.
     pub fn text(mut self) -> String {
         let mut text = safe(&self.head);
         if self.left_out > 0 {

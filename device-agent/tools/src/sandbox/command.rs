@@ -70,7 +70,8 @@ impl CommandBounds<'_> {
     }
 }
 
-/// Supervises a command. When this returns, every process that it started has ended.
+/// Supervises a command. When this returns, every process that it started has ended, or was killed and hangs in the
+/// kernel.
 pub(super) fn supervise(
     launched: LaunchedSandbox,
     bounds: &CommandBounds<'_>,

@@ -181,7 +181,7 @@ impl Sandbox {
         let in_tmp = workspace.path().strip_prefix(arguments::TMP_PATH).ok();
         let scratch = ScratchFolder::make(&own.join("scratch"), in_tmp)?;
         let filter = seccomp::filter(network)?;
-        // A nearly full disk refuses commands that write, but not the run.
+        // On a nearly full disk no command of the run is started, but the run is.
         let ready = CommandLimits { free_space: 0, ..limits };
         let sandbox = Self { programs, workspace, scratch, filter, below_top, network, limits: ready };
         // Fails now, not at the first command, if a path cannot be protected.
@@ -201,13 +201,15 @@ impl Sandbox {
     }
 
     /// Runs a command in a fresh shell in the working directory. When this returns, every process that it started has
-    /// ended. Blocks at most `time` and [`CommandLimits::grace`], and before that at most `time` until no other command
-    /// works in the folder.
+    /// ended, or was killed and hangs in the kernel, which is logged. Blocks at most `time` and
+    /// [`CommandLimits::grace`], and before that at most `time` until no other command works in the folder. A sandbox
+    /// that starts slowly, and a process that hangs, add seconds.
     ///
     /// The kernel kills the sandbox when the calling *thread* ends, so that no process outlives the agent.
     ///
     /// # Errors
-    /// The command was not started, or could not be supervised.
+    /// [`SandboxError::Busy`]: another command works in the folder all the time. [`SandboxError::DiskFull`]: a disk is
+    /// nearly full. Any other: the command was not started, or could not be supervised.
     pub fn run(
         &self,
         command: &str,

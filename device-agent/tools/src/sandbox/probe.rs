@@ -55,7 +55,7 @@ impl ProbeError {
 /// some 200 ms.
 ///
 /// # Errors
-/// The sandbox cannot be created, or an attempt succeeded.
+/// The working directory cannot be used, the sandbox cannot be created, an attempt succeeded, or not all were made.
 pub fn probe(ground: WorkspaceOptions<'_>) -> Result<usize, ProbeError> {
     let WorkspaceOptions { own_folder: own, network, .. } = ground;
     let workspace = Workspace::open(ground)?;

@@ -172,8 +172,8 @@ pub(super) struct NestedPlaces {
 }
 
 impl NestedPlaces {
-    /// Opens these paths as they are now. A removed path needs no protection; any other error counts, because the path
-    /// might.
+    /// Opens these paths as they are now. A path that was removed, or is a link by now, needs no protection; any other
+    /// error counts, because the path might.
     pub(super) fn hold(workspace: &Workspace, paths: &[PathBuf]) -> Result<Self, SandboxError> {
         let mut held = Self::default();
         for path in paths {

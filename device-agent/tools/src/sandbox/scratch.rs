@@ -75,6 +75,9 @@ fn way(tmp: BorrowedFd<'_>, inner: &Path) -> io::Result<Vec<ProtectedPlace>> {
 }
 
 /// Removes what the runs of killed agents have left below `all`.
+///
+/// # Errors
+/// The folder cannot be listed, or something in it cannot be removed. What comes after that in the listing stays.
 pub fn remove_left(all: &Path) -> io::Result<()> {
     match std::fs::read_dir(all) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -1,7 +1,7 @@
 //! Devices' changes to runs: claim, start, report, finish.
 //!
-//! Every statement names run, attempt, device and epoch in its own condition. So a frame of an older attempt or session
-//! changes nothing, whatever its session assumes.
+//! Every statement that stores a record names run, attempt, device and epoch in its own condition. So a frame of an
+//! older attempt or session changes nothing, whatever its session assumes.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -113,7 +113,7 @@ pub enum RecordOutcome {
     Kept,
 }
 
-/// Run, attempt, device and epoch: the first four parameters of every statement that writes.
+/// Run, attempt, device and epoch: the first four parameters of every statement that stores a record.
 type AttemptFence<'a> = [&'a (dyn ToSql + Sync); 4];
 
 impl AttemptUpdate {
