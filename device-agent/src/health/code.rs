@@ -122,7 +122,7 @@ impl ProblemCode {
             entry(DeviceNotAccepted, Fail, "The gateway refuses this device", "The gateway knows this device", &[], 0),
             entry(ControlTokenRefused, Fail, "The control token is refused", "The control token fits", &[], 0),
             entry(SignedOut, Fail, "Nobody is signed in", "An account is signed in", &[], 0),
-            entry(SignInRefused, Fail, "The sign-in is over", "The sign-in is good", &[], 0),
+            entry(SignInRefused, Fail, "The sign-in is over", "The sign-in is active", &[], 0),
             entry(
                 IssuerUnreachable,
                 Fail,

@@ -160,7 +160,7 @@ pub(super) async fn show(
     let said = match place.said.as_str() {
         "saved" => Some("Saved."),
         "looked" => Some("This is what it offers now."),
-        "accepted" => Some("Taken over into the drafts. Check and publish each service to put it in force."),
+        "accepted" => Some("Taken over into the drafts. Check and publish each service to make it active."),
         _ => None,
     };
     let view = find(&pages, &name).await?;

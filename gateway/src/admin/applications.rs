@@ -284,7 +284,7 @@ fn list(page: &AppPage) -> String {
 fn show(preview: &DisablingPreview) -> String {
     let application = &preview.application;
     format!(
-        "{}\nidentifier     {}\nstate          {}\ncreated        {}\nkeys           {} live\nservices       {}\n\
+        "{}\nidentifier     {}\nstate          {}\ncreated        {}\nkeys           {} active\nservices       {}\n\
          conversations  {}\nruns           {} queued, {} in progress\n{}",
         application.name,
         application.app_id,

@@ -31,7 +31,7 @@ async fn each_mode_of_the_connection_keeps_its_own_draft_and_another_mode_pauses
 
     remote(&page).await;
     page.click("button >> text=Save >> nth=0").await;
-    page.wait_for_visible("[role=status] >> text=Saved, and in force").await;
+    page.wait_for_visible("[role=status] >> text=Saved, and active now").await;
     page.wait_for_visible("header >> text=Remote gateway").await;
     judge.judge(&page, "nobody-there").await;
     page.click(".tabs >> text=Built-in").await;
