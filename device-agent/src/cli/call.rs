@@ -50,8 +50,8 @@ pub(super) fn evidence(calls: &[Evidence], waiting: Option<RunId>) -> String {
             intent.begun_at
         );
         text += match on_disk {
-            OnDisk::AsBefore => "on disk now: as it was before the call\n",
-            OnDisk::AsPlanned => "on disk now: as the call was to make it\n",
+            OnDisk::AsBefore => "on disk now: as it was before the tool call\n",
+            OnDisk::AsPlanned => "on disk now: as the tool call was to make it\n",
             OnDisk::Neither => "on disk now: neither as before nor as planned\n",
             OnDisk::Unknown => "on disk now: cannot be told\n",
         };

@@ -110,7 +110,7 @@ enum Command {
     /// Runs of this device's services
     #[command(subcommand)]
     Runs(runs::RunsCommand),
-    /// Calls of tools that wait for your decision
+    /// Tool calls that wait for your decision
     #[command(subcommand)]
     Approvals(approvals::ApprovalsCommand),
     /// Conversations with this device's services

@@ -122,7 +122,7 @@ pub(super) struct DefinitionArgs {
     /// Tokens that the model may write in one run; 0 for as many as it likes
     #[arg(long, value_name = "TOKENS")]
     max_output_tokens: Option<u64>,
-    /// Tokens that the model takes in one call; 0 for the usual number
+    /// Tokens that the model takes in one model call; 0 for the usual number
     #[arg(long, value_name = "TOKENS")]
     context_tokens: Option<u64>,
 }
