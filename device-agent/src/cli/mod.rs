@@ -101,7 +101,7 @@ enum Command {
     /// Model providers and their keys
     #[command(subcommand)]
     Provider(provider::ProviderCommand),
-    /// Servers of tools that services may use (MCP)
+    /// MCP servers whose tools services may use
     #[command(subcommand)]
     Mcp(mcp::McpCommand),
     /// External access to everything published

@@ -102,7 +102,7 @@ pub(super) struct DefinitionArgs {
     /// A folder with a SKILL.md, whose instructions are taken over now; may be repeated, "none" for no skills
     #[arg(long, value_name = "FOLDER")]
     skill: Vec<PathBuf>,
-    /// A server of tools, by its name in `deskgate mcp list`; may be repeated, "none" for no servers
+    /// An MCP server, by its name in `deskgate mcp list`; may be repeated, "none" for no servers
     #[arg(long, value_name = "NAME")]
     mcp: Vec<String>,
     #[command(flatten)]
