@@ -64,7 +64,7 @@ pub(super) async fn run(agent: AgentClient, command: ApprovalsCommand, out: Outp
             let waited = median(requests.iter().filter_map(ApprovalView::waited_s));
             let value = serde_json::json!({ "approvals": requests, "median_waited_s": waited });
             out.result("approvals/1", &value, || {
-                let median = waited.map(|seconds| format!("\nHalf of those answered waited at most {seconds} s."));
+                let median = waited.map(|seconds| format!("\nMedian wait of those answered: {seconds} s."));
                 list(&requests, &names) + &median.unwrap_or_default()
             });
         }

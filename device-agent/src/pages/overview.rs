@@ -87,7 +87,7 @@ impl OverviewPage {
 
     fn took(took: &DurationStats) -> String {
         let (half, most) = (Self::span(took.p50_ms), Self::span(took.p95_ms));
-        format!("Half of them took at most {half}, 95 of 100 at most {most}.")
+        format!("Median {half}, p95 {most}.")
     }
 
     /// A duration, short ones with tenths of a second.
