@@ -259,7 +259,7 @@ fn show(status: &AgentStatus) -> String {
     };
     let active = status.work.runs.as_array().map_or(0, Vec::len);
     let mut text = format!(
-        "Deskgate {} on {} ({} mode, process {})\nline       {line}\naccess     {access}\nruns       {active} in hand, room for {} at once\n\
+        "Deskgate {} on {} ({} mode, process {})\nline       {line}\naccess     {access}\nruns       {active} of {} slots in use\n\
          identity   {}",
         status.version, status.device_name, status.mode, status.pid, status.work.slots, status.fingerprint
     );

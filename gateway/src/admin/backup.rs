@@ -361,7 +361,7 @@ async fn restore(
     let page = read(folder)?;
     let refused = |why: String| Err(Failure::new(Exit::Refused, format!("{why}\nNo changes were made.")));
     if nothing_ran_since && !page.contents.at_rest {
-        return refused("A gateway was at work when this backup was made, so its runs went on afterwards.".to_owned());
+        return refused("A gateway was running when this backup was made, so its runs went on afterwards.".to_owned());
     }
     if fetch_status(socket).await.is_ok() {
         return refused("The gateway runs. Stop it first: sudo systemctl stop deskgate-gateway".to_owned());
