@@ -259,8 +259,8 @@ fn show(status: &AgentStatus) -> String {
     };
     let active = status.work.runs.as_array().map_or(0, Vec::len);
     let mut text = format!(
-        "Deskgate {} on {} ({} mode, process {})\nline       {line}\naccess     {access}\nruns       {active} of {} slots in use\n\
-         identity   {}",
+        "Deskgate {} on {} ({} mode, process {})\nconnection {line}\naccess     {access}\n\
+         runs       {active} of {} slots in use\nidentity   {}",
         status.version, status.device_name, status.mode, status.pid, status.work.slots, status.fingerprint
     );
     if !status.announced_host_keys.is_empty() {

@@ -76,7 +76,7 @@ enum Command {
     Start(daemon::StartArgs),
     /// Stop the agent; runs in progress finish first, unless they wait for a decision
     Stop(daemon::StopArgs),
-    /// How the agent, its line and its runs are
+    /// How the agent, its connection and its runs are
     Status,
     /// Open the management pages in your browser
     Open(open::OpenArgs),

@@ -163,7 +163,7 @@ impl RequestHandler {
         if in_use && (connected || self.in_hand() > 0) {
             return Err(refused(
                 "a test of other fields would end the session in use, or lose its runs, if they lead to the same \
-                 gateway. Save them instead: the line then shows how they do"
+                 gateway. Save them instead: the connection then shows how they do"
                     .to_owned(),
             ));
         }
