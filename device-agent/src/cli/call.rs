@@ -35,7 +35,7 @@ pub(super) fn evidence(calls: &[Evidence], waiting: Option<RunId>) -> String {
         return String::new();
     }
     let mut text =
-        "\nThe agent was cut off while this run may have been writing. What it wrote, or was about to:\n".to_owned();
+        "\nThis run was interrupted while it may have been writing. What it wrote, or was about to:\n".to_owned();
     for Evidence { intent, on_disk } in calls {
         let outcome = match intent.ok {
             Some(true) => "it reported success",
@@ -59,5 +59,5 @@ pub(super) fn evidence(calls: &[Evidence], waiting: Option<RunId>) -> String {
             text += &planned(&intent.plan, &intent.arguments);
         }
     }
-    text + &format!("\nSay what became of it: deskgate runs reconcile {run_id} --finished | --not-done | --run-again\n")
+    text + &format!("\nConfirm the outcome: deskgate runs reconcile {run_id} --finished | --not-done | --run-again\n")
 }

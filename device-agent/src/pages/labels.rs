@@ -99,7 +99,7 @@ impl RunStateLabel {
             RunState::Running => (Shape::Active, "Running", "The assistant is running on this computer."),
             RunState::AwaitingApproval => (Shape::Paused, "Awaiting approval", "It waits for your decision."),
             RunState::AwaitingReconciliation => {
-                (Shape::Paused, "Awaiting reconciliation", "Nobody knows how it ended. It waits for your word.")
+                (Shape::Paused, "Interrupted", "Nobody knows how it ended. It needs your decision.")
             }
             RunState::Cancelling => (Shape::Active, "Cancelling", "It is being stopped."),
             RunState::Succeeded => (Shape::Good, "Succeeded", "The caller can read its result."),

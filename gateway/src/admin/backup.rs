@@ -50,7 +50,7 @@ pub enum BackupCommand {
         #[arg(long, value_name = "RISK")]
         accept_risk: Option<String>,
         /// Nothing has run since a backup that was made while the gateway was stopped: go on with its runs as if nothing
-        /// had happened, instead of holding them for their owners' word
+        /// had happened, instead of holding them for their owners' decision
         #[arg(long)]
         nothing_ran_since: bool,
     },
