@@ -33,7 +33,7 @@ pub(super) struct ProviderSetArgs {
     /// The API it speaks; openai is also what most other servers speak
     #[arg(long, value_enum)]
     kind: Option<KindName>,
-    /// Its address [default: the kind's own]
+    /// Its API base URL [default: the kind's own]
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
     #[command(flatten)]
@@ -107,5 +107,5 @@ fn list(providers: &[ProviderConfig]) -> String {
         let key = provider.key_place.map_or("none", KeyPlace::as_str);
         vec![provider.name.clone(), kind.to_owned(), provider.base_url.clone(), key.to_owned()]
     };
-    table(&["NAME", "KIND", "ADDRESS", "KEY"], &providers.iter().map(row).collect::<Vec<_>>())
+    table(&["NAME", "KIND", "API BASE URL", "KEY"], &providers.iter().map(row).collect::<Vec<_>>())
 }
