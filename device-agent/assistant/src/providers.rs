@@ -97,7 +97,7 @@ pub enum ProviderError {
     #[error("a new provider needs its kind: anthropic or openai")]
     KindMissing,
     /// Its address is not valid, and why.
-    #[error("the base URL {0:?} cannot be used: {1}")]
+    #[error("the API base URL {0:?} cannot be used: {1}")]
     BaseUrl(String, &'static str),
     /// The saved key was given for another address.
     #[error("the saved key was given for {0}; give the new place's key with --key-file, or --no-key")]

@@ -182,7 +182,7 @@ fn unreachable(error: &reqwest::Error) -> ModelError {
         () if error.is_timeout() => "The model provider did not answer in time.",
         () if error.is_connect() => "The model provider could not be reached.",
         () if error.is_builder() => {
-            return ModelError::new(ErrorKind::Model, "The model provider's base URL cannot be used.");
+            return ModelError::new(ErrorKind::Model, "The model provider's API base URL cannot be used.");
         }
         () => "The connection to the model provider broke off.",
     };

@@ -30,15 +30,15 @@ pub(super) enum ApprovalsCommand {
         /// Which
         approval: ApprovalId,
     },
-    /// Let a call run, with exactly the arguments that `show` shows
+    /// Let a tool call run, with exactly the arguments that `show` shows
     Approve {
         /// Which
         approval: ApprovalId,
-        /// Also further calls of the kind that `show` names, for the rest of this run
+        /// Also further tool calls of the kind that `show` names, for the rest of this run
         #[arg(long)]
         for_run: bool,
     },
-    /// Refuse a call
+    /// Refuse a tool call
     Deny {
         /// Which
         approval: ApprovalId,
@@ -65,7 +65,7 @@ pub(super) async fn run(agent: AgentClient, command: ApprovalsCommand, out: Outp
             let waited = median(requests.iter().filter_map(ApprovalView::waited_s));
             let value = serde_json::json!({ "approvals": requests, "median_waited_s": waited });
             out.result("approvals/1", &value, || {
-                let median = waited.map(|seconds| format!("\nHalf of those answered waited at most {seconds} s."));
+                let median = waited.map(|seconds| format!("\nMedian wait of those answered: {seconds} s."));
                 list(&requests, &names) + &median.unwrap_or_default()
             });
         }
@@ -163,7 +163,7 @@ fn show(view: &ApprovalView, names: &HashMap<ApplicationId, String>) -> String {
         request.digest,
     );
     if request.again {
-        text += "AGAIN         you approved this call, and what it would do has changed since\n";
+        text += "AGAIN         you approved this tool call, and what it would do has changed since\n";
     }
     if let (Some(at), Some(by)) = (request.decided_at, &request.decided_by) {
         text += &format!("answered      {at} by {}\n", line(by));
@@ -182,7 +182,7 @@ fn show(view: &ApprovalView, names: &HashMap<ApplicationId, String>) -> String {
     if request.state == ApprovalState::Waiting {
         let id = request.approval_id;
         text += &format!(
-            "\ndeskgate approvals approve {id}            this call, once\n\
+            "\ndeskgate approvals approve {id}            this tool call, once\n\
              deskgate approvals approve {id} --for-run  also, for the rest of this run: {}\n\
              deskgate approvals deny {id} [--reason TEXT]\n",
             line(&view.scope)

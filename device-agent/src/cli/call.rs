@@ -35,7 +35,7 @@ pub(super) fn evidence(calls: &[Evidence], waiting: Option<RunId>) -> String {
         return String::new();
     }
     let mut text =
-        "\nThe agent was cut off while this run may have been writing. What it wrote, or was about to:\n".to_owned();
+        "\nThis run was interrupted while it may have been writing. What it wrote, or was about to:\n".to_owned();
     for Evidence { intent, on_disk } in calls {
         let outcome = match intent.ok {
             Some(true) => "it reported success",
@@ -50,8 +50,8 @@ pub(super) fn evidence(calls: &[Evidence], waiting: Option<RunId>) -> String {
             intent.begun_at
         );
         text += match on_disk {
-            OnDisk::AsBefore => "on disk now: as it was before the call\n",
-            OnDisk::AsPlanned => "on disk now: as the call was to make it\n",
+            OnDisk::AsBefore => "on disk now: as it was before the tool call\n",
+            OnDisk::AsPlanned => "on disk now: as the tool call was to make it\n",
             OnDisk::Neither => "on disk now: neither as before nor as planned\n",
             OnDisk::Unknown => "on disk now: cannot be told\n",
         };
@@ -59,5 +59,5 @@ pub(super) fn evidence(calls: &[Evidence], waiting: Option<RunId>) -> String {
             text += &planned(&intent.plan, &intent.arguments);
         }
     }
-    text + &format!("\nSay what became of it: deskgate runs reconcile {run_id} --finished | --not-done | --run-again\n")
+    text + &format!("\nConfirm the outcome: deskgate runs reconcile {run_id} --finished | --not-done | --run-again\n")
 }

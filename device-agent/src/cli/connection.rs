@@ -20,7 +20,7 @@ use deskgate_program::visible;
 /// `deskgate connection …`
 #[derive(Debug, Subcommand)]
 pub(super) enum ConnectionCommand {
-    /// Show what is in force, and the drafts
+    /// Show the active connection, and the drafts
     Show,
     /// Make one connection with a mode's draft and say what came of it
     Test {
@@ -28,7 +28,7 @@ pub(super) enum ConnectionCommand {
         #[arg(long)]
         mode: ModeName,
     },
-    /// Change a mode's fields and put them in force; with --draft only change them
+    /// Change a mode's fields and make them active; with --draft only change them
     Save(ConnectionSaveArgs),
     /// Throw a mode's draft away
     Discard {
@@ -78,7 +78,7 @@ pub(super) struct ConnectionSaveArgs {
     /// Which mode. Another one than before pauses access
     #[arg(long)]
     mode: ModeName,
-    /// Keep the fields as a draft, and put nothing in force
+    /// Keep the fields as a draft, without making them active
     #[arg(long)]
     draft: bool,
     /// builtin: where the API listens, such as 127.0.0.1:8080
@@ -139,7 +139,7 @@ pub(super) async fn run(agent: AgentClient, command: ConnectionCommand, out: Out
             let connection = agent.request(request(save)?).await?;
             out.result("connection/1", &connection, || match draft_only {
                 true => "The draft is kept. Nothing else changed.".to_owned(),
-                false => format!("In force: {} mode. See: deskgate status", connection.mode),
+                false => format!("Active: {} mode. See: deskgate status", connection.mode),
             });
         }
         ConnectionCommand::SignIn { gateway_address, no_wait } => {

@@ -38,7 +38,7 @@ pub(super) struct StartArgs {
 /// `deskgate stop`
 #[derive(Debug, Args)]
 pub(super) struct StopArgs {
-    /// Cut off runs in progress; they start again when the agent does. Runs that wait for a decision always are
+    /// Interrupt runs in progress; they start again when the agent does. Runs that wait for a decision always are
     #[arg(long)]
     now: bool,
 }
@@ -259,8 +259,8 @@ fn show(status: &AgentStatus) -> String {
     };
     let active = status.work.runs.as_array().map_or(0, Vec::len);
     let mut text = format!(
-        "Deskgate {} on {} ({} mode, process {})\nline       {line}\naccess     {access}\nruns       {active} in hand, room for {} at once\n\
-         identity   {}",
+        "Deskgate {} on {} ({} mode, process {})\nconnection {line}\naccess     {access}\n\
+         runs       {active} of {} slots in use\nidentity   {}",
         status.version, status.device_name, status.mode, status.pid, status.work.slots, status.fingerprint
     );
     if !status.announced_host_keys.is_empty() {
@@ -273,7 +273,7 @@ fn show(status: &AgentStatus) -> String {
         text += &format!("\nasks       {run_id} waits for your decision: deskgate approvals list");
     }
     for run_id in runs_that(status, "awaiting_reconciliation") {
-        text += &format!("\ncut off    {run_id} waits for your word: deskgate runs show {run_id}");
+        text += &format!("\ndecide     {run_id} was interrupted and needs your decision: deskgate runs show {run_id}");
     }
     if let Some(worst) = status.problems.first() {
         let more = match status.problems.len() {
@@ -297,9 +297,9 @@ fn stopped(asked: &[RunId]) -> String {
     let mut text = "Stopped.".to_owned();
     for run_id in asked {
         text += &format!(
-            "\n{run_id} waited for your decision. It begins again with the agent and asks anew, or waits for your"
+            "\n{run_id} waited for your decision. It begins again with the agent and asks anew, or needs your"
         );
-        text += "\nword if it had begun to change something: deskgate status";
+        text += "\ndecision if it had begun to change something: deskgate status";
     }
     text
 }

@@ -21,13 +21,13 @@ pub(super) struct DoctorArgs {
     /// Try sandboxes and ask each model for a word too; takes seconds and costs a few tokens
     #[arg(long)]
     all: bool,
-    /// Do not mention this problem for a day
+    /// Snooze this problem: it is not shown for a day
     #[arg(long, value_name = "CODE", group = "attention")]
     snooze: Option<ProblemCode>,
-    /// Do not mention this problem any more
+    /// Ignore this problem: it is not shown any more
     #[arg(long, value_name = "CODE", group = "attention")]
     ignore: Option<ProblemCode>,
-    /// Mention this problem again
+    /// Show a snoozed or ignored problem again
     #[arg(long, value_name = "CODE", group = "attention")]
     mention: Option<ProblemCode>,
 }
@@ -97,7 +97,7 @@ fn show(report: &HealthReport) -> String {
         text += &format!("\nSKIP  not asked ({}): {how}", report.not_asked.join("; "));
     }
     for problem in ignored {
-        text += &format!("\nleft out by your wish: {} ({})", problem.title, problem.code.as_str());
+        text += &format!("\nsnoozed or ignored: {} ({})", problem.title, problem.code.as_str());
     }
     text
 }

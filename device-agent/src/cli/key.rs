@@ -25,7 +25,7 @@ pub(super) enum KeyCommand {
     Roll {
         /// Its identifier
         key: KeyId,
-        /// Hours for which the old one is still good
+        /// Hours for which the old one stays active
         #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(0..=720))]
         overlap: u32,
     },
@@ -113,7 +113,7 @@ fn list(keys: &[Record]) -> String {
             (Some(at), _) => format!("revoked {at}"),
             (None, Some(at)) if at <= Timestamp::now() => format!("expired {at}"),
             (None, Some(at)) => format!("until {at}"),
-            (None, None) => "live".to_owned(),
+            (None, None) => "active".to_owned(),
         };
         let scopes: Vec<_> = key.scopes.iter().map(|scope| scope.as_str()).collect();
         let used = key.last_used_at.map_or("never".to_owned(), |at| at.to_string());

@@ -20,23 +20,23 @@ const SERVERS: Noun = Noun { singular: "MCP server", plural: "MCP servers", list
 /// `deskgate mcp …`
 #[derive(Debug, Subcommand)]
 pub(super) enum McpCommand {
-    /// Add a server, or change it; its key stays on this computer
+    /// Add an MCP server, or change it; its key stays on this computer
     Set(McpSetArgs),
-    /// The servers of this device, and whether what they offered last is what is pinned
+    /// The MCP servers of this device, and whether what they offered last is what is pinned
     List,
-    /// Ask a server for its tools, and show what has changed since they were pinned. Calls none of them
+    /// Ask an MCP server for its tools, and show what has changed since they were pinned. Calls none of them
     Show {
         /// Its name
         name: String,
     },
-    /// Take a server's changed tools over into the drafts that name it, after showing what has changed
+    /// Take an MCP server's changed tools over into the drafts that name it, after showing what has changed
     Accept {
         /// Its name
         name: String,
         #[command(flatten)]
         consent: Confirmation,
     },
-    /// Remove a server and its key; services that name it cannot run any more
+    /// Remove an MCP server and its key; services that name it cannot run any more
     Remove {
         /// Its name
         name: String,

@@ -74,7 +74,7 @@ enum Command {
     Start(daemon::StartArgs),
     /// Stop the agent; runs in progress finish first, unless they wait for a decision
     Stop(daemon::StopArgs),
-    /// How the agent, its line and its runs are
+    /// How the agent, its connection and its runs are
     Status,
     /// Open the management pages in your browser
     Open(open::OpenArgs),
@@ -99,7 +99,7 @@ enum Command {
     /// Model providers and their keys
     #[command(subcommand)]
     Provider(provider::ProviderCommand),
-    /// Servers of tools that services may use (MCP)
+    /// MCP servers whose tools services may use
     #[command(subcommand)]
     Mcp(mcp::McpCommand),
     /// External access to everything published
@@ -108,7 +108,7 @@ enum Command {
     /// Runs of this device's services
     #[command(subcommand)]
     Runs(runs::RunsCommand),
-    /// Calls of tools that wait for your decision
+    /// Tool calls that wait for your decision
     #[command(subcommand)]
     Approvals(approvals::ApprovalsCommand),
     /// Conversations with this device's services

@@ -20,7 +20,7 @@ pub(super) enum NotificationsCommand {
 /// `deskgate notifications set`
 #[derive(Debug, Args)]
 pub(super) struct NotificationsSetArgs {
-    /// Whether a call that waits for your decision shows a notification
+    /// Whether a tool call that waits for your decision shows a notification
     #[arg(long, value_name = "BOOL")]
     approvals: Option<bool>,
     /// Whether it names no service, tool or place
@@ -41,8 +41,8 @@ pub(super) async fn run(agent: AgentClient, command: NotificationsCommand, out: 
 
 fn show(now: settings::Notifications) -> &'static str {
     match (now.on, now.hide_details) {
-        (true, false) => "A call that waits for your decision shows a notification with its service, tool and place.",
-        (true, true) => "A call that waits for your decision shows a notification without details.",
+        (true, false) => "A tool call that waits for your decision shows a notification with service, tool and place.",
+        (true, true) => "A tool call that waits for your decision shows a notification without details.",
         (false, _) => "No notifications are shown.",
     }
 }

@@ -13,7 +13,7 @@ use crate::local::{OpenPages, opener};
 pub(super) struct OpenArgs {
     /// The page to begin with, such as approvals or runs
     page: Option<String>,
-    /// Print the link instead; it is good once, for a minute
+    /// Print the link instead; it works once, for a minute
     #[arg(long)]
     print: bool,
 }

@@ -34,7 +34,7 @@ pub(super) struct ProviderSetArgs {
     /// The API it speaks; openai is also what most other servers speak
     #[arg(long, value_enum)]
     kind: Option<KindName>,
-    /// Its address [default: the kind's own]
+    /// Its API base URL [default: the kind's own]
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
     #[command(flatten)]
@@ -99,7 +99,7 @@ fn list(providers: &[ProviderConfig]) -> String {
         providers,
         "No model provider yet: services use the scripted assistant. Add one: deskgate provider set NAME --kind \
                 anthropic --key-file -",
-        &["NAME", "KIND", "ADDRESS", "KEY"],
+        &["NAME", "KIND", "API BASE URL", "KEY"],
         |provider| {
             let kind = match provider.kind {
                 ProviderKind::Anthropic => "anthropic",

@@ -12,20 +12,20 @@ use deskgate_program::records::Detail;
 /// The fields of [`ApprovalPolicy`]. Rules of a kind that is given replace all rules of that kind.
 #[derive(Debug, Args)]
 pub(super) struct RuleArgs {
-    /// Calls that run by themselves: a tool or *, and perhaps a path, as in Write:docs; may be repeated, "none" for no
-    /// such rule [default: Read, Grep, Glob and Skill run by themselves]
+    /// Tool calls that run by themselves: a tool or *, and perhaps a path, as in Write:docs; may be repeated, "none"
+    /// for no such rule [default: Read, Grep, Glob and Skill run by themselves]
     #[arg(long, value_name = "TOOL[:PATH]")]
     allow: Vec<String>,
-    /// Calls that ask you first, whatever allows them [default: everything else]
+    /// Tool calls that ask you first, whatever allows them [default: everything else]
     #[arg(long, value_name = "TOOL[:PATH]")]
     ask: Vec<String>,
-    /// Calls that never run, whatever allows them
+    /// Tool calls that never run, whatever allows them
     #[arg(long, value_name = "TOOL[:PATH]")]
     deny: Vec<String>,
     /// How long a request waits for you before it counts as denied, from 60s to 168h [default: 24h]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     approval_expiry: Option<Duration>,
-    /// What a denied call means for its run
+    /// What a denied tool call means for its run
     #[arg(long, value_name = "WHAT")]
     on_denial: Option<Denial>,
 }

@@ -56,12 +56,12 @@ pub(super) enum RunsCommand {
         #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         timeout: Option<Duration>,
     },
-    /// Say what became of a run that the agent was cut off in, while it may have been writing
+    /// Confirm the outcome of a run that was interrupted while it may have been writing
     #[command(group(clap::ArgGroup::new("finding").required(true)))]
     Reconcile {
         /// Which
         run: RunId,
-        /// The call under way did what it was to do: the run ends, and its caller learns that something was changed
+        /// The interrupted tool call did what it was to do: the run ends, and its caller learns that something changed
         #[arg(long, group = "finding")]
         finished: bool,
         /// It did not: the run ends

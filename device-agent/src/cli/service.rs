@@ -106,7 +106,7 @@ pub(super) struct DefinitionArgs {
     /// A folder with a SKILL.md, whose instructions are taken over now; may be repeated, "none" for no skills
     #[arg(long, value_name = "FOLDER")]
     skill: Vec<PathBuf>,
-    /// A server of tools, by its name in `deskgate mcp list`; may be repeated, "none" for no servers
+    /// An MCP server, by its name in `deskgate mcp list`; may be repeated, "none" for no servers
     #[arg(long, value_name = "NAME")]
     mcp: Vec<String>,
     #[command(flatten)]
@@ -126,7 +126,7 @@ pub(super) struct DefinitionArgs {
     /// Tokens that the model may write in one run; 0 for as many as it likes
     #[arg(long, value_name = "TOKENS")]
     max_output_tokens: Option<u64>,
-    /// Tokens that the model takes in one call; 0 for the usual number
+    /// Tokens that the model takes in one model call; 0 for the usual number
     #[arg(long, value_name = "TOKENS")]
     context_tokens: Option<u64>,
 }

@@ -169,7 +169,7 @@ fn change(name: SettingName, value: String) -> Result<ChangeSettings, Failure> {
 fn keys(place: KeyPlace) -> &'static str {
     match place {
         KeyPlace::File => "",
-        KeyPlace::Keyring => "new keys of providers and servers in the desktop's keyring; ",
+        KeyPlace::Keyring => "new keys of providers and MCP servers in the desktop's keyring; ",
     }
 }
 

@@ -88,10 +88,10 @@ pub enum ActiveRunState {
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
     /// The run is not on this device, or does not wait for its owner.
-    #[error("{0} does not wait for your word; see which do with: deskgate status")]
+    #[error("{0} does not need your decision; see which runs do with: deskgate status")]
     NotWaiting(RunId),
     /// The owner has settled the run already.
-    #[error("{0} is settled already; the gateway is told as soon as it can be")]
+    #[error("the outcome of {0} is confirmed already; the gateway is told as soon as it can be")]
     Settled(RunId),
     /// The journal failed.
     #[error(transparent)]

@@ -122,7 +122,7 @@ impl ProblemCode {
             entry(DeviceNotAccepted, Fail, "The gateway refuses this device", "The gateway knows this device", &[], 0),
             entry(ControlTokenRefused, Fail, "The control token is refused", "The control token fits", &[], 0),
             entry(SignedOut, Fail, "Nobody is signed in", "An account is signed in", &[], 0),
-            entry(SignInRefused, Fail, "The sign-in is over", "The sign-in is good", &[], 0),
+            entry(SignInRefused, Fail, "The sign-in is over", "The sign-in is active", &[], 0),
             entry(
                 IssuerUnreachable,
                 Fail,
@@ -155,7 +155,7 @@ impl ProblemCode {
             ),
             entry(ServicePaused, Fail, "A service is paused", "Published services run", &[FolderGone], 0),
             entry(PagesDown, Fail, "The management pages are not up", "The management pages are up", &[], 10),
-            entry(RunsUnsettled, Warn, "Runs wait for your word", "No run waits for your word", &[], 0),
+            entry(RunsUnsettled, Warn, "Runs need your decision", "No run needs your decision", &[], 0),
             entry(ApprovalExpires, Warn, "A request expires soon", "No request is about to expire", &[], 0),
             entry(CallbackOff, Warn, "A callback was switched off", "No callback was switched off", LINE_CODES, 0),
             entry(

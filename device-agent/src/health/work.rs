@@ -21,16 +21,16 @@ pub fn look(status: &DispatcherStatus, kept_awake: &AwakeStatus) -> Vec<Finding>
         [run_id] => findings.push(Finding::about(
             ProblemCode::RunsUnsettled,
             run_id.to_string(),
-            "1 run was cut off after it began to change something. Nobody knows how it ended.",
-            format!("Say what became of it: deskgate runs show {run_id}"),
+            "1 run was interrupted after it began to change something. Nobody knows how it ended.",
+            format!("Confirm the outcome: deskgate runs show {run_id}"),
         )),
         more => findings.push(Finding::new(
             ProblemCode::RunsUnsettled,
             format!(
-                "{} runs were cut off after they began to change something. Nobody knows how they ended.",
+                "{} runs were interrupted after they began to change something. Nobody knows how they ended.",
                 more.len()
             ),
-            "Say what became of them: deskgate status names them.",
+            "Confirm their outcomes: deskgate status names them.",
         )),
     }
     if let Some(why) = &status.problem {

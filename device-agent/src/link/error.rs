@@ -331,11 +331,11 @@ pub enum HostKeyError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DisconnectReason {
     /// The gateway or the network closed the connection.
-    #[error("the line was closed ({0})")]
+    #[error("the connection was closed ({0})")]
     Closed(String),
     /// The gateway ended the session for a reason that also applies to the next one, such as another device with the
     /// same key.
-    #[error("the line was closed ({0})")]
+    #[error("the connection was closed ({0})")]
     Dismissed(String),
     /// No message came for three heartbeats.
     #[error("nothing was heard from the gateway for {} s", .0.as_secs_f32())]

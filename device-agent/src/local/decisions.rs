@@ -53,7 +53,7 @@ impl RequestHandler {
             DecisionOutcome::TooLate(state) => {
                 let why = match state {
                     ApprovalState::Expired => "its time was over, so it counts as denied",
-                    ApprovalState::Withdrawn => "its run has ended, or was cut off",
+                    ApprovalState::Withdrawn => "its run has ended, or was interrupted",
                     ApprovalState::Denied => "it was denied already",
                     _ => "it was approved already",
                 };

@@ -175,7 +175,7 @@ impl RequestHandler {
         bundle.add("health", "What deskgate doctor says: problems, with names of services and paths", pretty(&report));
         if let Ok(mut status) = self.status().await {
             status.problems.clear();
-            let what = "What deskgate status says: versions, this device's name, the line, runs in hand by number";
+            let what = "What deskgate status says: versions, this device's name, the connection, identifiers of runs";
             bundle.add("status", what, pretty(&status));
         }
         let what = "Each service by number: its stage, its tools, whether it uses a model. No name and no instructions";

@@ -24,7 +24,7 @@ const CONNECTION_TEST_TIMEOUT: Duration = Duration::from_secs(40);
 impl RequestHandler {
     async fn reconnect(&self) -> Result<(), ErrorReply> {
         let stopping =
-            || refused("the agent is stopping. The connection is saved, and in force when it starts again".to_owned());
+            || refused("the agent is stopping. The connection is saved, and active when it starts again".to_owned());
         let (done, down) = oneshot::channel();
         self.commands.send(AgentCommand::Reconnect(done)).await.map_err(|_| stopping())?;
         down.await.map_err(|_| stopping())
@@ -54,7 +54,7 @@ impl RequestHandler {
         if ask.draft_only {
             return Ok(connection);
         }
-        let unusable = |why| refused(format!("{why}\nThe draft is kept; nothing is in force."));
+        let unusable = |why| refused(format!("{why}\nThe draft is kept; it is not active."));
         let mut saved = connection.clone();
         saved.save(ask.mode).map_err(unusable)?;
         match ask.mode {
@@ -62,7 +62,7 @@ impl RequestHandler {
             Mode::Remote if !token_draft.exists() && !self.token_file.exists() => {
                 return Err(refused(
                     "control-token: a remote gateway needs its private control token; the command line takes it with \
-                     --token-file.\nThe draft is kept; nothing is in force."
+                     --token-file.\nThe draft is kept; it is not active."
                         .to_owned(),
                 ));
             }
@@ -113,7 +113,7 @@ impl RequestHandler {
 
     /// The agent cannot work without its gateway, so the address is tested before it takes effect.
     async fn may_listen(&self, from: &ConnectionSettings, to: &ConnectionSettings) -> Result<(), ErrorReply> {
-        let unusable = |why: String| refused(format!("{why}\nThe draft is kept; nothing is in force."));
+        let unusable = |why: String| refused(format!("{why}\nThe draft is kept; it is not active."));
         let address = to.saved.builtin.address().map_err(|why| unusable(why.to_string()))?;
         let known = if from.mode == Mode::BuiltIn { self.store.settings().builtin_port().await? } else { None };
         let ours = from.mode == Mode::BuiltIn
@@ -135,7 +135,7 @@ impl RequestHandler {
         if !to.same_gateway(from) && in_hand > 0 && !abandon_runs {
             return Err(refused(format!(
                 "{in_hand} runs of the present gateway are in progress. Pause access and wait for them, or add \
-                 --accept-risk=abandon-runs.\nThe draft is kept; nothing is in force."
+                 --accept-risk=abandon-runs.\nThe draft is kept; it is not active."
             )));
         }
         Ok(())
@@ -163,7 +163,7 @@ impl RequestHandler {
         if in_use && (connected || self.in_hand() > 0) {
             return Err(refused(
                 "a test of other fields would end the session in use, or lose its runs, if they lead to the same \
-                 gateway. Save them instead: the line then shows how they do"
+                 gateway. Save them instead: the connection then shows how they do"
                     .to_owned(),
             ));
         }

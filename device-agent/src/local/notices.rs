@@ -109,7 +109,7 @@ impl RequestHandler {
 
 fn body(approval: &Approval, hide_details: bool) -> String {
     if hide_details {
-        return "A call of a tool waits for your decision.".to_owned();
+        return "A tool call waits for your decision.".to_owned();
     }
     let place = approval.plan.as_ref().and_then(|plan| plan.place.as_deref());
     let place = place.map(|place| format!(" in {place}")).unwrap_or_default();

@@ -193,7 +193,7 @@ impl RequestHandler {
         vec![
             place("This device's key", home.key()),
             place("Control token of the remote gateway", self.token_file.clone()),
-            place("Control token that was entered and not put in force", self.token_draft()),
+            place("Control token that was entered and is not active", self.token_draft()),
             keys("Keys of model providers", home.providers(), self.providers.entries().len()),
             keys("Keys of MCP servers", home.mcp_servers(), self.mcp_servers.connections.entries().len()),
             keys("Sign-ins at hosted gateways", home.accounts(), self.token_manager.entries().len()),

@@ -291,7 +291,7 @@ pub(super) async fn show(
     Query(place): Query<ConnectionQuery>,
 ) -> Result<Response, PageError> {
     let said = match place.said.as_str() {
-        "saved" => Some("Saved, and in force."),
+        "saved" => Some("Saved, and active now."),
         "draft" => Some("The draft is kept. Nothing else changed."),
         "discarded" => Some("The draft is gone."),
         "signed-out" => Some("Signed out, and the issuer was told."),

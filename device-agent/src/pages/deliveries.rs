@@ -76,7 +76,7 @@ fn meaning(error: DeliveryErrorCode) -> &'static str {
     match error {
         DeliveryErrorCode::HostNotAllowed => "its host is not allowed",
         DeliveryErrorCode::HostNotPublic => "its name leads to an address that is not public",
-        DeliveryErrorCode::DnsFailed => "its name leads nowhere",
+        DeliveryErrorCode::DnsFailed => "DNS lookup failed",
         DeliveryErrorCode::ConnectFailed => "nothing takes connections there",
         DeliveryErrorCode::ConnectTimeout => "the connection took too long",
         DeliveryErrorCode::CertificateInvalid => "its certificate is not good for its name",

@@ -36,7 +36,7 @@ impl KeyRow {
         match (self.key.revoked_at.is_some(), self.live()) {
             (true, _) => (Shape::Over, "Revoked"),
             (false, false) => (Shape::Over, "Expired"),
-            (false, true) => (Shape::Good, "Good"),
+            (false, true) => (Shape::Good, "Active"),
         }
     }
 

@@ -96,10 +96,10 @@ impl RunStateLabel {
             RunState::WaitingForDevice => {
                 (Shape::Waiting, "Waiting for device", "It starts when this computer is back.")
             }
-            RunState::Running => (Shape::Active, "Running", "The assistant is at work on this computer."),
+            RunState::Running => (Shape::Active, "Running", "The assistant is running on this computer."),
             RunState::AwaitingApproval => (Shape::Paused, "Awaiting approval", "It waits for your decision."),
             RunState::AwaitingReconciliation => {
-                (Shape::Paused, "Awaiting reconciliation", "Nobody knows how it ended. It waits for your word.")
+                (Shape::Paused, "Interrupted", "Nobody knows how it ended. It needs your decision.")
             }
             RunState::Cancelling => (Shape::Active, "Cancelling", "It is being stopped."),
             RunState::Succeeded => (Shape::Good, "Succeeded", "The caller can read its result."),

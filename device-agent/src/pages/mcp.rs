@@ -59,7 +59,7 @@ struct McpServersPage {
 
 /// `GET /mcp`
 pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
-    let frame = Frame::new(&pages, &visitor, Section::Applications, "Servers of tools (MCP)").await;
+    let frame = Frame::new(&pages, &visitor, Section::Applications, "MCP servers").await;
     let servers = pages.desk().request(ReviewMcpServers {}).await?;
     Ok(super::html(StatusCode::OK, &McpServersPage { frame, servers }))
 }
@@ -84,8 +84,9 @@ struct McpServerPage {
 
 impl McpServerPage {
     async fn new(pages: &Pages, visitor: &Visitor, view: Option<ServerView>) -> Self {
-        let title =
-            view.as_ref().map_or_else(|| "New server".to_owned(), |view| format!("Server {}", view.server.name));
+        let title = view
+            .as_ref()
+            .map_or_else(|| "New MCP server".to_owned(), |view| format!("MCP server {}", view.server.name));
         let frame = Frame::new(pages, visitor, Section::Applications, title).await;
         let server = view.as_ref().map(|view| &view.server);
         let place = match server.and_then(|server| server.key_place) {
@@ -160,7 +161,7 @@ pub(super) async fn show(
     let said = match place.said.as_str() {
         "saved" => Some("Saved."),
         "looked" => Some("This is what it offers now."),
-        "accepted" => Some("Taken over into the drafts. Check and publish each service to put it in force."),
+        "accepted" => Some("Taken over into the drafts. Check and publish each service to make it active."),
         _ => None,
     };
     let view = find(&pages, &name).await?;
@@ -176,8 +177,10 @@ pub(super) async fn create(
     let name = fields.get("name").trim().to_owned();
     let known = pages.desk().request(ReviewMcpServers {}).await?;
     if known.iter().any(|view| view.server.name == name) {
-        let no =
-            ErrorReply { code: ErrorReplyCode::Invalid, message: format!("name: there is a server {name} already") };
+        let no = ErrorReply {
+            code: ErrorReplyCode::Invalid,
+            message: format!("name: there is an MCP server {name} already"),
+        };
         return Ok(McpServerPage::new(&pages, &visitor, None).await.failed(&fields, &no));
     }
     set(&pages, &visitor, None, name, &fields).await
@@ -357,7 +360,7 @@ pub(super) async fn ask_remove(
 ) -> Result<Response, PageError> {
     let view = find(&pages, &name).await?;
     let services = view.users.into_iter().map(|user| user.service).collect();
-    Ok(RemovalQuestion::ask(&pages, &visitor, ("server", "/mcp"), name, services).await)
+    Ok(RemovalQuestion::ask(&pages, &visitor, ("MCP server", "/mcp"), name, services).await)
 }
 
 /// `POST /mcp/{name}/remove`

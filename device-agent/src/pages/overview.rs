@@ -87,7 +87,7 @@ impl OverviewPage {
 
     fn took(took: &DurationStats) -> String {
         let (half, most) = (Self::span(took.p50_ms), Self::span(took.p95_ms));
-        format!("Half of them took at most {half}, 95 of 100 at most {most}.")
+        format!("Median {half}, p95 {most}.")
     }
 
     /// A duration, short ones with tenths of a second.
@@ -301,7 +301,7 @@ fn hops(frame: &Frame, services: &[Service]) -> Vec<Hop> {
         Some(status) => (status.work.slots, status.work.runs.as_array().map_or(0, Vec::len)),
         None => (0, 0),
     };
-    let word = format!("{active} of {slots} places taken");
+    let word = format!("{active} of {slots} slots in use");
     hops.push(Hop { name: "This computer", page: "/runs", shape: Shape::Good, word });
     let models = services.iter().filter(|service| service.draft.provider != Provider::Scripted).count();
     let word = match (services.is_empty(), models) {

@@ -191,7 +191,7 @@ async fn refuse(
 /// The control that an agent's error is about.
 fn place_of(message: &str) -> &'static str {
     match message {
-        _ if message.starts_with("the base URL") => "base_url",
+        _ if message.starts_with("the API base URL") => "base_url",
         _ if message.contains("keyring") => "key_place",
         _ if message.starts_with("a provider's name") => "name",
         _ => "key",

@@ -172,8 +172,8 @@ impl UnsettledCallRow {
             None => "Nobody knows what came of it; it may have happened.",
         };
         let on_disk = match call.on_disk {
-            OnDisk::AsBefore => "On disk now: as it was before the call.",
-            OnDisk::AsPlanned => "On disk now: as the call was to make it.",
+            OnDisk::AsBefore => "On disk now: as it was before the tool call.",
+            OnDisk::AsPlanned => "On disk now: as the tool call was to make it.",
             OnDisk::Neither => "On disk now: neither as before nor as planned.",
             OnDisk::Unknown => "What is on disk now cannot be compared.",
         };

@@ -250,7 +250,7 @@ impl FormReader<'_> {
                 None => RunLimits::default_for(tools, mcp).concurrency,
             },
             max_output_tokens: self.tokens("tokens written in one run", "max_output_tokens"),
-            context_tokens: self.tokens("tokens in one call", "context_tokens"),
+            context_tokens: self.tokens("tokens in one model call", "context_tokens"),
         }
     }
 

@@ -68,7 +68,7 @@ const FIELD_ANCHORS: [(&str, &str, &str); 13] = [
     ("approvals", "rules", "Approvals"),
     ("protected", "protected", "Protected files"),
     ("skills", "skills", "Skills"),
-    ("mcp", "mcp", "Servers of tools"),
+    ("mcp", "mcp", "MCP servers"),
     ("limits", "max_turns", "Limits"),
 ];
 

@@ -136,12 +136,11 @@ impl SettingsPage {
     fn awake(&self) -> (Shape, String) {
         match self.frame.status.as_ref().map(|status| &status.kept_awake) {
             Some(AwakeStatus::Yes) => {
-                (Shape::Good, "Yes: it does not fall asleep by itself while runs are at work.".to_owned())
+                (Shape::Good, "Yes: it does not fall asleep by itself while a run is running.".to_owned())
             }
             Some(AwakeStatus::NotNeeded) => (
                 Shape::Waiting,
-                "Nothing is at work now. During runs it is kept awake as chosen, where the system allows it."
-                    .to_owned(),
+                "No run is running now. During runs it is kept awake as chosen, where the system allows it.".to_owned(),
             ),
             Some(AwakeStatus::NotWanted) => (Shape::Paused, "No, as you chose: sleep can interrupt runs.".to_owned()),
             Some(AwakeStatus::No { why }) => (Shape::Bad, format!("No, sleep can interrupt runs: {why}")),

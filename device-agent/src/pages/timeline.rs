@@ -70,7 +70,7 @@ impl TimelineBuilder {
                 let name = format!("Approval of {}", visible::line(about("tool")));
                 self.lend(about("approval_id"), name, "approval", at);
             }
-            EventType::RunAwaitingReconciliation => self.lend("", "Reconciliation".to_owned(), "approval", at),
+            EventType::RunAwaitingReconciliation => self.lend("", "Interrupted".to_owned(), "approval", at),
             EventType::ToolCompleted => self.give_back(about("call_id"), at),
             EventType::RunApprovalResolved => self.give_back(about("approval_id"), at),
             EventType::RunReconciled => self.give_back("", at),

@@ -54,7 +54,7 @@ impl WaitTimes {
     pub(super) fn half(&self) -> String {
         match self.rows.len() {
             1 => format!("The only one waited {}.", self.median),
-            all => format!("Half of the last {all} waited at most {}.", self.median),
+            all => format!("Median wait of the last {all}: {}.", self.median),
         }
     }
 
@@ -68,7 +68,7 @@ impl WaitTimes {
         let median = DurationText(median(rows.iter().map(|wait| wait.seconds))?);
         let longest = DurationText(rows.iter().map(|wait| wait.seconds).max().unwrap_or_default());
         let sentence = format!(
-            "How long each of the last {} requests waited, the newest at the right: half of them at most {median}, one {longest}",
+            "How long each of the last {} requests waited, the newest at the right: median {median}, longest {longest}",
             rows.len()
         );
         let column = |wait: &WaitTime| vec![(wait.shape(), u32::try_from(wait.seconds.max(1)).unwrap_or(u32::MAX))];

@@ -18,7 +18,9 @@ pub enum CallError {
     #[error("too many requests to the gateway are under way; try again in a moment")]
     Busy,
     /// The connection was lost before the reply came.
-    #[error("the line to the gateway was lost before it answered; it may have been done: look before you repeat it")]
+    #[error(
+        "the connection to the gateway was lost before it answered; it may have been done: look before you repeat it"
+    )]
     LineLost,
     /// The reply did not come in time.
     #[error("the gateway did not answer within {seconds} s; it may have been done: look before you repeat it")]

@@ -64,7 +64,7 @@ async fn look(
         let next = format!("see what has changed, and take it over: deskgate mcp accept {}", server.name);
         return Ok([answered, fail(&pinned, "the list is another one than the draft is pinned to", &next)]);
     }
-    Ok([answered, pass(&pinned, &format!("each call asks you first unless a rule says otherwise: {shown}{more}"))])
+    Ok([answered, pass(&pinned, &format!("each tool call asks you first unless a rule says otherwise: {shown}{more}"))])
 }
 
 /// Servers that the project's own file names are shown, and not used.

@@ -50,7 +50,7 @@ pub enum BackupCommand {
         #[arg(long, value_name = "RISK")]
         accept_risk: Option<String>,
         /// Nothing has run since a backup that was made while the gateway was stopped: go on with its runs as if nothing
-        /// had happened, instead of holding them for their owners' word
+        /// had happened, instead of holding them for their owners' decision
         #[arg(long)]
         nothing_ran_since: bool,
     },
@@ -372,7 +372,7 @@ async fn restore(
     let page = read(folder)?;
     let refused = |why: String| Err(Failure::new(Exit::Refused, format!("{why}\nNo changes were made.")));
     if nothing_ran_since && !page.contents.at_rest {
-        return refused("A gateway was at work when this backup was made, so its runs went on afterwards.".to_owned());
+        return refused("A gateway was running when this backup was made, so its runs went on afterwards.".to_owned());
     }
     if fetch_status(socket).await.is_ok() {
         return refused("The gateway runs. Stop it first: sudo systemctl stop deskgate-gateway".to_owned());

@@ -53,7 +53,7 @@ pub enum RunCommand {
     Cancel {
         /// Which
         run: RunId,
-        /// Accept that work is cut off in its middle: interrupt-runs. Not needed for a run that has not started
+        /// Accept that work is interrupted in its middle: interrupt-runs. Not needed for a run that has not started
         #[arg(long, value_name = "RISK")]
         accept_risk: Option<String>,
         /// Wait for its end, at most so long, as in 30s, and at most 60s; ends with 8 if there is none by then

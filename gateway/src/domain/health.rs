@@ -246,7 +246,7 @@ impl HealthSnapshot {
             }),
             (unsettled > 0).then(|| {
                 let text =
-                    format!("{unsettled} runs were cut off, and only their desktop users can say what they did.");
+                    format!("{unsettled} runs were interrupted, and only their desktop users can confirm the outcome.");
                 let next = "See them: deskgate-gateway admin run list --state awaiting_reconciliation";
                 GatewayProblem::new(HealthCode::RunsUnsettled, text, next)
             }),

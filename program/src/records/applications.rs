@@ -22,7 +22,7 @@ pub fn text(app: &Application, commands: Commands) -> String {
     let id = app.app_id;
     let Commands { app: command, runs } = commands;
     let rest = match (app.state, app.outstanding) {
-        (ApplicationState::Active, _) => format!("{} in use", counted(app.live_keys, "key")),
+        (ApplicationState::Active, _) => format!("{} active", counted(app.live_keys, "key")),
         (ApplicationState::Disabling, Some(left)) if !left.is_none() => format!(
             "its keys are refused; waits for {} to stop, {} of unknown outcome, {}; its device must be connected\n\
              Then: {command} complete-disabling {id}",

@@ -72,7 +72,7 @@ async fn an_application_is_created_keyed_disabled_and_removed() {
     page.wait_for_hidden(&format!("{row} >> text=Roll…")).await;
 
     // The end of another key is no confirmation.
-    page.click("tr:has-text('Good') >> nth=0 >> text=Revoke…").await;
+    page.click("tr:has-text('Active') >> nth=0 >> text=Revoke…").await;
     page.fill("dialog #confirm", "nope").await;
     page.click("dialog button >> text=Revoke key").await;
     page.wait_for_visible("[role=alert] >> text=Nothing was changed").await;

@@ -47,7 +47,7 @@ async fn a_callback_is_set_tested_and_what_failed_is_sent_again() {
     assert!(types.contains(&json!("run.started")) && types.len() == 5, "{shown}");
 
     page.click("button >> text=Send a test event").await;
-    page.wait_for_visible("#attempts >> text=its name leads nowhere").await;
+    page.wait_for_visible("#attempts >> text=DNS lookup failed").await;
     let listed = device.cli(&["deliveries", "list"]).await.ok();
     assert_eq!(text(&listed, "/deliveries/0/type"), "webhook.test");
     page.click("text=Send again…").await;

@@ -76,7 +76,7 @@ async fn somebody_signs_in_in_a_browser_and_a_run_finishes_over_the_hosted_line(
     page.click("button >> text=Test connection").await;
     page.wait_for_visible("#tested >> text=The gateway let this device in").await;
     page.click("button.main >> text=Save").await;
-    page.wait_for_visible("text=Saved, and in force").await;
+    page.wait_for_visible("text=Saved, and active now").await;
     let status = device.wait_until_connected().await;
     assert_eq!(status["mode"], "hosted");
     page.wait_for_visible("#line >> text=Hosted gateway").await;

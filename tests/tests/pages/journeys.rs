@@ -31,7 +31,7 @@ async fn each_mode_of_the_connection_keeps_its_own_draft_and_another_mode_pauses
 
     remote(&page).await;
     page.click("button >> text=Save >> nth=0").await;
-    page.wait_for_visible("[role=status] >> text=Saved, and in force").await;
+    page.wait_for_visible("[role=status] >> text=Saved, and active now").await;
     page.wait_for_visible("header >> text=Remote gateway").await;
     judge.judge(&page, "nobody-there").await;
     page.click(".tabs >> text=Built-in").await;
@@ -165,11 +165,11 @@ async fn health(device: &TestDevice, page: &BrowserPage, judge: &mut Accessibili
     page.wait_for_visible("#banner >> text=A private file is open to others").await;
     judge.judge(page, "banner").await;
     page.click("#banner >> text=What to do").await;
-    page.click("button >> text=Leave out for a day").await;
-    page.wait_for_visible("text=Left out by your wish").await;
+    page.click("button >> text=Snooze for a day").await;
+    page.wait_for_visible("text=Snoozed or ignored").await;
     assert_eq!((page.count("#problems article").await, page.count("nav .count").await), (0, 0));
     judge.judge(page, "health-left-out").await;
-    page.click("text=Mention it again").await;
+    page.click("text=Show it again").await;
     page.wait_for_visible("#problems article").await;
     mode(0o600);
     device.cli(&["doctor"]).await;

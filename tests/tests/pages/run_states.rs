@@ -157,13 +157,13 @@ async fn runs_in_all_ten_states_and_what_needs_their_owner_are_fit_for_everybody
     page.goto("/applications").await;
     page.click("main >> text=Letters").await;
     page.wait_for_visible("#state >> text=Disabling").await;
-    page.wait_for_visible("#state >> text=1 run whose end nobody knows").await;
+    page.wait_for_visible("#state >> text=1 interrupted run needs your decision").await;
     assert_eq!(page.count("#state button:disabled >> text=Complete disabling").await, 1);
     assert_eq!(page.count("#services .stages").await, 0, "nothing of it is enabled any more");
     judge.judge(&page, "disabling").await;
     drop(held);
     // The open page learns by itself that its device has ended the run.
-    page.wait_for_hidden("#state >> text=1 run whose end nobody knows").await;
+    page.wait_for_hidden("#state >> text=1 interrupted run needs your decision").await;
 
     // The open page asks by itself, and learns that the gateway is gone.
     browser.tolerate(Some("status of 503")).await;

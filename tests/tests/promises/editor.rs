@@ -181,7 +181,7 @@ async fn a_provider_is_kept_on_its_page_and_its_key_never_comes_back() {
     for (name, url, key, said) in [
         ("work", "https://models.example/v1", "dgk_canary", "this is an application key"),
         ("Not A Name", "https://models.example/v1", "sk-canary", "a provider&#39;s name has"),
-        ("work", "http://models.example/v1", "sk-canary", "the base URL"),
+        ("work", "http://models.example/v1", "sk-canary", "the API base URL"),
     ] {
         let failed = visitor.send("/providers/new", &all(name, url, key)).await;
         assert_eq!(failed.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", failed.text);

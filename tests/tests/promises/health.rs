@@ -95,7 +95,7 @@ async fn doctor_status_and_the_page_name_the_same_problem_until_the_owner_leaves
     let quiet = device.cli(&["doctor"]).await;
     assert_eq!((quiet.exit, &quiet.value["problems"][0]["ignored"]), (0, &json!(true)));
     assert!(!browser.page("/").await.contains("A private file"));
-    assert!(browser.page("/health").await.contains("Left out by your wish"));
+    assert!(browser.page("/health").await.contains("Snoozed or ignored"));
     assert_eq!(device.cli(&["doctor", "--mention", "file_loose"]).await.exit, 10);
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("ours");
     assert_eq!(device.cli(&["doctor"]).await.exit, 0);

@@ -67,7 +67,7 @@ async fn a_call_that_waits_is_told_of_once_and_the_notification_goes_when_it_is_
     let second = backend.submit("Answer again.").await;
     waiting(&device).await;
     until("a notification without details", async || match notifier.shown().await.get(1) {
-        Some(shown) if shown[2] == "A call of a tool waits for your decision." => Ok(()),
+        Some(shown) if shown[2] == "A tool call waits for your decision." => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .await;

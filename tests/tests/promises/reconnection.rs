@@ -36,7 +36,7 @@ async fn a_line_that_was_reset_is_told_in_plain_words_and_is_back() {
     device.proxy().reset();
     until("the device to say so", async || {
         let log = device.log().own();
-        if log.contains("the line was closed (it broke off)") { Ok(()) } else { Err(log) }
+        if log.contains("the connection was closed (it broke off)") { Ok(()) } else { Err(log) }
     })
     .await;
     assert!(!device.log().own().contains("WebSocket"), "{}", device.log().own());

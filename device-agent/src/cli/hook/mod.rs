@@ -55,7 +55,7 @@ pub(super) enum HookCommand {
     Secret {
         /// Its name or identifier
         hook: String,
-        /// Hours for which the old one is still good
+        /// Hours for which the old one stays active
         #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(0..=720))]
         overlap: u32,
         #[command(flatten)]
@@ -176,7 +176,7 @@ pub(super) async fn run(agent: AgentClient, command: HookCommand, out: Output) -
             let request = RollWebhookSecret { hook_id, overlap_s: overlap * 3600, secret: secret.read()? };
             let rolled = agent.manage(request).await?;
             out.result("hook-secret/1", &rolled, || {
-                format!("The old secret is good for {overlap} hours more.\n{}", shown_once(&rolled))
+                format!("The old secret stays active for {overlap} more hours.\n{}", shown_once(&rolled))
             });
         }
         HookCommand::Enable { hook } => enable(agent, &hook, true, out).await?,
@@ -291,7 +291,7 @@ fn describe(detail: &WebhookDetail) -> String {
         .fields("label", mapping.metadata.iter().map(|(label, path)| format!("{label} = {path}")))
         .field("rate", format!("{} a second", settings.requests_per_second))
         .field("bodies", if settings.keep_bodies { "kept with the last events" } else { "not kept" })
-        .fields("old secret", hook.old_secret_until.map(|until| format!("accepted until {until}")));
+        .fields("old secret", hook.old_secret_until.map(|until| format!("active until {until}")));
     let text = block(&mapping.text, "  | ");
     format!("{}text\n{text}\n{}", detail.text(), received(receipts))
 }

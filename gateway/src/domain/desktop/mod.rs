@@ -149,7 +149,7 @@ impl Desktop {
         let secret = ApplicationKey::generate(KeyId::new());
         let new = NewSecret { key_id: secret.id(), last4: secret.last4(), digest: secret.digest() };
         let key = self.store.roll_key(self.owner(), request.key_id, request.overlap_s, &new).await?;
-        let key = key.ok_or_else(|| not_found(format!("there is no live key {}", request.key_id)))?;
+        let key = key.ok_or_else(|| not_found(format!("there is no active key {}", request.key_id)))?;
         tracing::info!(old = %request.key_id, new = %key.key_id, device_id = %self.device_id, "key rolled");
         Ok(CreatedKey { key, text: secret.reveal().to_owned() })
     }

@@ -177,7 +177,7 @@ impl Code {
                 title: "Body too slow",
                 retry: RetryAdvice::Yes,
                 what: "The body did not arrive in time.",
-                why: "The line was slow, or the program announced a longer body than it sent. Nothing was accepted.",
+                why: "The connection was slow, or the program announced a longer body than it sent. Nothing was accepted.",
                 next: "Send the request again, with the same `Idempotency-Key`.",
                 members: &[],
             },
