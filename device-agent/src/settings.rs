@@ -172,39 +172,17 @@ pub struct ConnectionEdit {
     pub gateway_address: Option<String>,
 }
 
-/// The theme of the pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Theme {
-    /// The system's theme.
-    #[default]
-    System,
-    /// Dark on light.
-    Light,
-    /// Light on dark.
-    Dark,
-}
-
-impl Theme {
-    /// Every theme.
-    pub const ALL: [Self; 3] = [Self::System, Self::Light, Self::Dark];
-
-    /// The theme's name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::System => "system",
-            Self::Light => "light",
-            Self::Dark => "dark",
-        }
-    }
-}
-
-impl std::str::FromStr for Theme {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|theme| theme.as_str() == text);
-        known.ok_or_else(|| format!("{text:?} is none of system, light, dark"))
+deskgate_protocol::words! {
+    /// The theme of the pages.
+    #[derive(Default)]
+    pub enum Theme {
+        /// The system's theme.
+        #[default]
+        System = "system",
+        /// Dark on light.
+        Light = "light",
+        /// Light on dark.
+        Dark = "dark",
     }
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ConversationId, EndpointId, RunId};
 use crate::time::Timestamp;
-use crate::words::words;
+use crate::words::api_words;
 
 /// A conversation as its owner sees it (http-api, section "Records").
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,9 +29,9 @@ pub struct Conversation {
     pub updated_at: Timestamp,
 }
 
-words! {
+api_words! {
     /// Where a conversation stands.
-    ConversationState {
+    pub enum ConversationState {
         /// A message is accepted.
         Idle = "idle",
         /// One of its runs is not final yet.

@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ConversationId, DeliveryId, EventId, RunId};
 use crate::run::EventType;
 use crate::time::Timestamp;
-use crate::words::words;
+use crate::words::api_words;
 
-words! {
+api_words! {
     /// What a receiver can be told of.
-    CallbackEvent {
+    pub enum CallbackEvent {
         /// A run is durable.
         RunAccepted = "run.accepted",
         /// The device acknowledged its start.
@@ -56,9 +56,9 @@ impl CallbackEvent {
     }
 }
 
-words! {
+api_words! {
     /// Where a delivery stands.
-    DeliveryState {
+    pub enum DeliveryState {
         /// It is attempted now or later, or waits until its receiver is enabled again.
         Pending = "pending",
         /// The receiver answered with 2xx.
@@ -70,9 +70,9 @@ words! {
     }
 }
 
-words! {
+api_words! {
     /// Why an attempt got no answer that counts. An answer other than 2xx has its status code instead.
-    DeliveryErrorCode {
+    pub enum DeliveryErrorCode {
         /// The host is not on the gateway's list of allowed hosts.
         HostNotAllowed = "host_not_allowed",
         /// The host's name leads to an address that is not public.

@@ -34,7 +34,7 @@ mod schema;
 pub mod secret;
 pub mod service;
 pub mod time;
-mod words;
+pub mod words;
 
 pub use ids::*;
 pub use time::Timestamp;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ConversationId, OperationId, RunId};
 use crate::run::RunState;
 use crate::time::Timestamp;
-use crate::words::words;
+use crate::words::api_words;
 
 /// A control operation as its owner sees it (http-api, section "Records").
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,9 +90,9 @@ impl OperationErrorCode {
     }
 }
 
-words! {
+api_words! {
     /// What a control operation asks for.
-    OperationKind {
+    pub enum OperationKind {
         /// End a run.
         RunStop = "run.stop",
         /// Begin a conversation anew.
@@ -100,9 +100,9 @@ words! {
     }
 }
 
-words! {
+api_words! {
     /// Where a control operation stands.
-    OperationState {
+    pub enum OperationState {
         /// Durable; the device is away or was not told yet.
         Pending = "pending",
         /// Handed to the device, which has not confirmed it yet.
@@ -114,9 +114,9 @@ words! {
     }
 }
 
-words! {
+api_words! {
     /// The codes of [`OperationOutcome`], and of the device's answer.
-    OutcomeCode {
+    pub enum OutcomeCode {
         /// The run was stopped and nothing of it works any more.
         Stopped = "stopped",
         /// The run ended by itself before the stop took hold.
@@ -128,9 +128,9 @@ words! {
     }
 }
 
-words! {
+api_words! {
     /// Who asked for a stop.
-    RequestedBy {
+    pub enum RequestedBy {
         /// The application, through the API.
         Application = "application",
         /// The person at the desktop.

@@ -30,11 +30,12 @@ mod sse;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_definition::Provider;
 use deskgate_definition::tool::ToolSpec;
+use deskgate_outbound::Clients;
 use futures_util::stream::BoxStream;
 use serde::Deserialize;
 use serde_json::Value;
@@ -209,9 +210,8 @@ pub enum AssistantError {
     Account(#[from] ProviderError),
 }
 
-/// All calls share two clients: one for this computer, one for other servers.
-static LOOPBACK_CLIENT: LazyLock<reqwest::Client> = LazyLock::new(|| remote::client(true));
-static REMOTE_CLIENT: LazyLock<reqwest::Client> = LazyLock::new(|| remote::client(false));
+/// The clients that all calls share.
+static CLIENTS: Clients = Clients::new(remote::settings);
 
 /// Opens the assistant that a definition names, for one run. Reads files and so may block.
 ///
@@ -220,8 +220,9 @@ static REMOTE_CLIENT: LazyLock<reqwest::Client> = LazyLock::new(|| remote::clien
 pub fn open(accounts: &Providers, provider: &Provider, model: &str) -> Result<Box<dyn Assistant>, AssistantError> {
     let Provider::Account(name) = provider else { return Ok(Box::new(ScriptedAssistant::open(model)?)) };
     let (kind, account) = accounts.open(name)?;
-    // Plain HTTP is used with this computer only.
-    let client = if account.base_url.starts_with("http://") { LOOPBACK_CLIENT.clone() } else { REMOTE_CLIENT.clone() };
+    let url = reqwest::Url::parse(&account.base_url)
+        .map_err(|_| ProviderError::BaseUrl(account.base_url.clone(), "it is no URL"))?;
+    let client = CLIENTS.for_url(&url).clone();
     Ok(match kind {
         ProviderKind::Anthropic => Box::new(RemoteModel::<Anthropic>::new(client, account, model)),
         ProviderKind::Openai => Box::new(RemoteModel::<OpenAi>::new(client, account, model)),

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 pub use deskgate_definition::KeyPlace;
 use deskgate_definition::RESERVED_NAME;
 use deskgate_definition::provider::{PROVIDER_NAME_RULE, is_provider_name};
+use deskgate_outbound::is_guarded;
 pub use deskgate_secrets::KeyChange;
 use deskgate_secrets::keyring::KeyringEntry;
 use deskgate_secrets::{KeyHolder, KeyPreference, Secret, SecretError, SecretFileError, SecretFileStore, StoredKey};
@@ -230,13 +231,11 @@ fn check_base_url(text: &str) -> Result<String, ProviderError> {
     if url.query().is_some() || url.fragment().is_some() {
         return Err(wrong("it has a query or a fragment; write what stands before them"));
     }
-    match (url.scheme(), url.host_str()) {
-        ("https", Some(_)) => {}
-        ("http", Some("localhost" | "127.0.0.1" | "[::1]")) => {}
-        ("http", Some(_)) => {
-            return Err(wrong("prompts and keys travel over https, or over http on this computer only"));
-        }
-        _ => return Err(wrong("it begins with https://")),
+    if !is_guarded(&url) {
+        return Err(wrong(match url.scheme() {
+            "http" => "prompts and keys travel over https, or over http on this computer only",
+            _ => "it begins with https://",
+        }));
     }
     Ok(url.as_str().trim_end_matches('/').to_owned())
 }

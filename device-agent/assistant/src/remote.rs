@@ -81,20 +81,9 @@ impl<D: Dialect> Assistant for RemoteModel<D> {
     }
 }
 
-/// The client that all calls share. Proxies of the environment are for other computers: requests to this computer go
-/// directly, so that no plain HTTP leaves it.
-pub(super) fn client(to_this_computer: bool) -> Client {
-    // Fails if another part of the program has installed a provider, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = if to_this_computer { Client::builder().no_proxy() } else { Client::builder() };
-    builder
-        .connect_timeout(CONNECT_TIMEOUT)
-        .read_timeout(READ_TIMEOUT)
-        // A redirect would send the key to another address.
-        .redirect(reqwest::redirect::Policy::none())
-        .user_agent(concat!("deskgate/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .expect("the settings are constants, and the provider of cryptography is installed")
+/// The settings of the clients that all calls share.
+pub(super) fn settings(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
+    builder.connect_timeout(CONNECT_TIMEOUT).read_timeout(READ_TIMEOUT)
 }
 
 struct ModelCall<D> {

@@ -160,8 +160,8 @@ mod tests {
         for place in [KeyPlace::File, KeyPlace::Keyring] {
             assert_eq!(place.as_str().parse(), Ok(place));
         }
-        let error = "sk-canary".parse::<KeyPlace>().expect_err("no place");
-        assert!(error.contains("file or keyring") && !error.contains("canary"), "{error}");
+        let error = "sk-canary".parse::<KeyPlace>().expect_err("no place").to_string();
+        assert!(error.contains("file, keyring") && !error.contains("canary"), "{error}");
     }
 
     #[test]

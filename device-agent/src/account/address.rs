@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use deskgate_outbound::is_guarded;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
@@ -60,9 +61,9 @@ impl GatewayAddress {
         Some(url)
     }
 
-    /// Whether the gateway runs on this computer.
-    pub fn is_here(&self) -> bool {
-        Url::parse(&self.0).is_ok_and(|url| is_here(&url))
+    /// The address of a path below it, parsed.
+    pub fn url(&self, path: &str) -> Option<Url> {
+        Url::parse(&self.at(path)).ok()
     }
 }
 
@@ -70,16 +71,6 @@ impl fmt::Display for GatewayAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
-}
-
-/// Whether an address is this computer's own: requests to it do not leave the computer.
-pub(super) fn is_here(url: &Url) -> bool {
-    matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"))
-}
-
-/// HTTPS, or plain HTTP on this computer.
-pub(super) fn is_guarded(url: &Url) -> bool {
-    url.host_str().is_some() && (url.scheme() == "https" || (url.scheme() == "http" && is_here(url)))
 }
 
 #[cfg(test)]

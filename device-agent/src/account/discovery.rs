@@ -3,9 +3,9 @@
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-use super::address::is_guarded;
 use super::issuer::{document, issuer_away};
 use super::{AccountError, GatewayAddress};
+use deskgate_outbound::is_guarded;
 
 /// The metadata of a hosted gateway.
 #[derive(Deserialize)]

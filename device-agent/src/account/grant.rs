@@ -8,10 +8,10 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 use zeroize::Zeroizing;
 
-use super::address::is_guarded;
 use super::discovery::Issuer;
 use super::issuer::{IssuerResponse, ask, issuer_away};
 use super::{AccountError, SignInPrompt};
+use deskgate_outbound::is_guarded;
 
 /// The interval between two polls, if the issuer names none.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,40 +1,20 @@
 //! HTTP client for issuers: without redirects, bounded in size and time.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
-use reqwest::{Client, Response, StatusCode, Url};
+use deskgate_outbound::{Clients, is_guarded};
+use reqwest::{Response, StatusCode, Url};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::AccountError;
-use super::address::{is_guarded, is_here};
 
 /// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// The size limit of an answer, in bytes.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
-static LOOPBACK_CLIENT: LazyLock<Client> = LazyLock::new(|| client(true));
-static REMOTE_CLIENT: LazyLock<Client> = LazyLock::new(|| client(false));
-
-/// Proxies of the environment are for other computers, as for models.
-fn client(to_this_computer: bool) -> Client {
-    // Fails if another part of the program has installed a provider, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = if to_this_computer { Client::builder().no_proxy() } else { Client::builder() };
-    builder
-        .timeout(REQUEST_TIMEOUT)
-        // A redirect would send the token to another address.
-        .redirect(reqwest::redirect::Policy::none())
-        .user_agent(concat!("deskgate/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .expect("the settings are constants, and the provider of cryptography is installed")
-}
-
-fn client_for(url: &Url) -> &'static Client {
-    if is_here(url) { &LOOPBACK_CLIENT } else { &REMOTE_CLIENT }
-}
+static CLIENTS: Clients = Clients::new(|builder| builder.timeout(REQUEST_TIMEOUT));
 
 /// An issuer's error (RFC 6749, section 5.2).
 #[derive(Clone, Debug, Deserialize)]
@@ -65,7 +45,7 @@ pub(super) enum IssuerResponse<T> {
 
 /// A document; `None`: the server reports that there is none.
 pub(super) async fn document<T: DeserializeOwned>(url: &Url) -> Result<Option<T>, AccountError> {
-    let response = client_for(guarded(url)?).get(url.clone()).header("Accept", "application/json").send().await;
+    let response = CLIENTS.for_url(guarded(url)?).get(url.clone()).header("Accept", "application/json").send().await;
     let response = response.map_err(|error| issuer_away(url, &unreachable(&error)))?;
     match response.status() {
         StatusCode::OK => parsed(url, &body(url, response).await?).map(Some),
@@ -79,7 +59,7 @@ pub(super) async fn ask<T: DeserializeOwned>(
     url: &Url,
     form: &[(&str, &str)],
 ) -> Result<IssuerResponse<T>, AccountError> {
-    let request = client_for(guarded(url)?).post(url.clone()).header("Accept", "application/json");
+    let request = CLIENTS.for_url(guarded(url)?).post(url.clone()).header("Accept", "application/json");
     let request = request.header("Content-Type", "application/x-www-form-urlencoded").body(encoded(form));
     let response = request.send().await.map_err(|error| issuer_away(url, &unreachable(&error)))?;
     let status = response.status();
@@ -97,7 +77,7 @@ pub(super) async fn ask<T: DeserializeOwned>(
 
 /// The same for requests whose answer is only a confirmation (RFC 7009).
 pub(super) async fn tell(url: &Url, form: &[(&str, &str)]) -> Result<(), AccountError> {
-    let request = client_for(guarded(url)?).post(url.clone());
+    let request = CLIENTS.for_url(guarded(url)?).post(url.clone());
     let request = request.header("Content-Type", "application/x-www-form-urlencoded").body(encoded(form));
     let response = request.send().await.map_err(|error| issuer_away(url, &unreachable(&error)))?;
     match response.status() {

@@ -11,7 +11,6 @@ use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 use deskgate_protocol::delivery::{CallbackEvent, DeliveryErrorCode};
 use deskgate_protocol::management::{ForwardOutcome, ForwardedDelivery, OpenListener, PollListener};
-use reqwest::redirect::Policy;
 use reqwest::{Client, Url};
 use serde_json::json;
 
@@ -74,14 +73,11 @@ pub(super) async fn run(agent: AgentClient, listen: ListenArgs, out: Output) -> 
 
 /// Connects to this computer only, without proxy and redirects.
 fn client(to: &Url) -> Result<Client, Failure> {
-    // Another part of the program may have installed one before.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let port = to.port_or_known_default().unwrap_or(80);
     let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
     let addresses = loopback.map(|address| SocketAddr::new(address, port));
-    Client::builder()
+    deskgate_outbound::builder()
         .no_proxy()
-        .redirect(Policy::none())
         .timeout(RECEIVER_TIMEOUT)
         .resolve_to_addrs("localhost", &addresses)
         .build()

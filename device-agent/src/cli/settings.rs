@@ -4,6 +4,7 @@ use clap::{Subcommand, ValueEnum};
 use deskgate_program::confirmation::Confirmation;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::{Output, table};
+use deskgate_protocol::words::UnknownWord;
 use deskgate_store::RetentionSettings;
 
 use super::no_secret;
@@ -141,19 +142,20 @@ fn amounts(kept: &Retention, keep: RetentionSettings) -> String {
 
 fn change(name: SettingName, value: String) -> Result<ChangeSettings, Failure> {
     let wrong = |why: String| Failure::new(Exit::Usage, why);
+    let unknown = |why: UnknownWord| {
+        let name = name.to_possible_value();
+        wrong(format!("{}: {why}", name.as_ref().map_or("", |name| name.get_name())))
+    };
     let none = ChangeSettings::default();
     Ok(match name {
         SettingName::DeviceName => ChangeSettings { device_name: Some(value), ..none },
-        SettingName::Theme => ChangeSettings { theme: Some(value.parse().map_err(wrong)?), ..none },
-        SettingName::KeepAwake => ChangeSettings { keep_awake: Some(value.parse().map_err(wrong)?), ..none },
+        SettingName::Theme => ChangeSettings { theme: Some(value.parse().map_err(unknown)?), ..none },
+        SettingName::KeepAwake => ChangeSettings { keep_awake: Some(value.parse().map_err(unknown)?), ..none },
         SettingName::Slots => {
             let slots = value.parse().map_err(|_| wrong(format!("slots: {value:?} is no number of runs")))?;
             ChangeSettings { slots: Some(slots), ..none }
         }
-        SettingName::Secrets => {
-            let place = value.parse().map_err(|why| wrong(format!("secrets: {why}")))?;
-            ChangeSettings { key_place: Some(place), ..none }
-        }
+        SettingName::Secrets => ChangeSettings { key_place: Some(value.parse().map_err(unknown)?), ..none },
         // Set in days, by another function.
         SettingName::KeepRuns | SettingName::KeepConversations | SettingName::KeepJournal | SettingName::KeepLog => {
             none

@@ -2,72 +2,72 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-/// How bad a problem is; the worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum Severity {
-    /// Work that should be done is not done.
-    Fail,
-    /// Work is done, but may soon stop.
-    Warn,
+deskgate_protocol::words! {
+    /// How bad a problem is; the worst first.
+    #[derive(PartialOrd, Ord)]
+    pub enum Severity {
+        /// Work that should be done is not done.
+        Fail = "FAIL",
+        /// Work is done, but may soon stop.
+        Warn = "WARN",
+    }
 }
 
-/// The kinds of problems, in order of importance within a severity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProblemCode {
-    /// The agent does not run, or does not answer.
-    AgentDown,
-    /// The server is not the one that was pinned.
-    HostKeyNotTrusted,
-    /// The gateway and this device have versions that do not fit.
-    VersionMismatch,
-    /// The gateway refuses this device.
-    DeviceNotAccepted,
-    /// The gateway refuses the control token.
-    ControlTokenRefused,
-    /// There is no sign-in at the hosted gateway.
-    SignedOut,
-    /// The issuer of accounts refuses to renew the sign-in.
-    SignInRefused,
-    /// The issuer of accounts does not answer.
-    IssuerUnreachable,
-    /// The gateway cannot be reached.
-    GatewayUnreachable,
-    /// The device's journal cannot be written.
-    JournalUnwritable,
-    /// A service's definition cannot be read.
-    ServiceUnreadable,
-    /// A file that holds secrets can be read by others.
-    FileLoose,
-    /// Keys are in the keyring, and it cannot be read.
-    KeyringShut,
-    /// A published service's folder is gone.
-    FolderGone,
-    /// The commands of a service cannot be confined.
-    SandboxMissing,
-    /// A model provider refuses its key.
-    ProviderRefusesKey,
-    /// A published service is paused, because what it was published with has changed.
-    ServicePaused,
-    /// The management pages are not available.
-    PagesDown,
-    /// Runs were cut off and wait for the owner's decision.
-    RunsUnsettled,
-    /// A request for approval expires soon.
-    ApprovalExpires,
-    /// Sending to a callback was disabled after failures.
-    CallbackOff,
-    /// Runs wait in the queue while access is paused.
-    AccessPaused,
-    /// The computer may fall asleep during a run.
-    SleepNotPrevented,
-    /// A disk is nearly full.
-    DiskNearlyFull,
-    /// This computer's clock is behind the gateway's.
-    ClockBehind,
+deskgate_protocol::words! {
+    /// The kinds of problems, in order of importance within a severity.
+    #[derive(PartialOrd, Ord)]
+    pub enum ProblemCode {
+        /// The agent does not run, or does not answer.
+        AgentDown = "agent_down",
+        /// The server is not the one that was pinned.
+        HostKeyNotTrusted = "host_key_not_trusted",
+        /// The gateway and this device have versions that do not fit.
+        VersionMismatch = "version_mismatch",
+        /// The gateway refuses this device.
+        DeviceNotAccepted = "device_not_accepted",
+        /// The gateway refuses the control token.
+        ControlTokenRefused = "control_token_refused",
+        /// There is no sign-in at the hosted gateway.
+        SignedOut = "signed_out",
+        /// The issuer of accounts refuses to renew the sign-in.
+        SignInRefused = "sign_in_refused",
+        /// The issuer of accounts does not answer.
+        IssuerUnreachable = "issuer_unreachable",
+        /// The gateway cannot be reached.
+        GatewayUnreachable = "gateway_unreachable",
+        /// The device's journal cannot be written.
+        JournalUnwritable = "journal_unwritable",
+        /// A service's definition cannot be read.
+        ServiceUnreadable = "service_unreadable",
+        /// A file that holds secrets can be read by others.
+        FileLoose = "file_loose",
+        /// Keys are in the keyring, and it cannot be read.
+        KeyringShut = "keyring_shut",
+        /// A published service's folder is gone.
+        FolderGone = "folder_gone",
+        /// The commands of a service cannot be confined.
+        SandboxMissing = "sandbox_missing",
+        /// A model provider refuses its key.
+        ProviderRefusesKey = "provider_refuses_key",
+        /// A published service is paused, because what it was published with has changed.
+        ServicePaused = "service_paused",
+        /// The management pages are not available.
+        PagesDown = "pages_down",
+        /// Runs were cut off and wait for the owner's decision.
+        RunsUnsettled = "runs_unsettled",
+        /// A request for approval expires soon.
+        ApprovalExpires = "approval_expires",
+        /// Sending to a callback was disabled after failures.
+        CallbackOff = "callback_off",
+        /// Runs wait in the queue while access is paused.
+        AccessPaused = "access_paused",
+        /// The computer may fall asleep during a run.
+        SleepNotPrevented = "sleep_not_prevented",
+        /// A disk is nearly full.
+        DiskNearlyFull = "disk_nearly_full",
+        /// This computer's clock is behind the gateway's.
+        ClockBehind = "clock_behind",
+    }
 }
 
 /// The description of a code.
@@ -112,7 +112,7 @@ const fn entry(
 
 impl ProblemCode {
     /// Every code, the most important first.
-    pub const ALL: [CodeInfo; 25] = {
+    pub const ENTRIES: [CodeInfo; 25] = {
         use ProblemCode::*;
         use Severity::*;
         [
@@ -174,21 +174,7 @@ impl ProblemCode {
 
     /// The description of this code.
     pub fn entry(self) -> &'static CodeInfo {
-        Self::ALL.iter().find(|entry| entry.code == self).expect("every code has an entry, which a test sees to")
-    }
-
-    /// The code's name for programs.
-    pub fn as_str(self) -> String {
-        serde_json::to_value(self).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
-    }
-}
-
-impl std::str::FromStr for ProblemCode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.iter().find(|entry| entry.code.as_str() == text).map(|entry| entry.code);
-        known.ok_or_else(|| format!("there is no problem of the code {text:?}"))
+        Self::ENTRIES.iter().find(|entry| entry.code == self).expect("every code has an entry, which a test sees to")
     }
 }
 
@@ -198,11 +184,11 @@ mod tests {
 
     #[test]
     fn every_code_has_one_entry_in_the_order_of_importance() {
-        for pair in ProblemCode::ALL.windows(2) {
+        for pair in ProblemCode::ENTRIES.windows(2) {
             assert!(pair[0].code < pair[1].code && pair[0].severity <= pair[1].severity, "{pair:?}");
         }
-        assert_eq!(ProblemCode::ALL.last().map(|entry| entry.code), Some(ProblemCode::ClockBehind));
-        for entry in ProblemCode::ALL {
+        assert_eq!(ProblemCode::ENTRIES.last().map(|entry| entry.code), Some(ProblemCode::ClockBehind));
+        for entry in ProblemCode::ENTRIES {
             assert_eq!(entry.code.as_str().parse(), Ok(entry.code));
             assert!(!entry.follows.contains(&entry.code));
         }

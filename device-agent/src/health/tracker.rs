@@ -49,7 +49,7 @@ impl ProblemTracker {
             problem.ignored = ignored.iter().any(|ignored| ignored.code == problem.code && still(ignored));
         }
         let absent = |code: &ProblemCode| !found.iter().any(|(found, _)| found == code);
-        let codes = || ProblemCode::ALL.iter().filter(|entry| absent(&entry.code));
+        let codes = || ProblemCode::ENTRIES.iter().filter(|entry| absent(&entry.code));
         HealthReport {
             problems,
             fine: codes().filter(|entry| !not_asked.contains(&entry.code)).map(|entry| entry.fine.to_owned()).collect(),

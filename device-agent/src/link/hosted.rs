@@ -1,13 +1,13 @@
 //! The control channel of a hosted gateway: a WebSocket over its public address, opened with an account's access token.
 
 use std::net::IpAddr;
-use std::sync::LazyLock;
 use std::time::Duration;
 
+use deskgate_outbound::Clients;
 use deskgate_protocol::control::DeviceFrame;
 use deskgate_protocol::secret::AccessToken;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, WWW_AUTHENTICATE};
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Response, StatusCode};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_tungstenite::WebSocketStream;
@@ -32,23 +32,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval between two token requests while the issuer does not answer.
 const TOKEN_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-static LOOPBACK_CLIENT: LazyLock<Client> = LazyLock::new(|| client(true));
-static REMOTE_CLIENT: LazyLock<Client> = LazyLock::new(|| client(false));
-
-/// Proxies of the environment are for other computers, as for models.
-fn client(to_this_computer: bool) -> Client {
-    // Fails if another part of the program has installed a provider, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = if to_this_computer { Client::builder().no_proxy() } else { Client::builder() };
-    builder
-        // HTTP/2 has no upgrade.
-        .http1_only()
-        .connect_timeout(CONNECT_TIMEOUT)
-        .redirect(reqwest::redirect::Policy::none())
-        .user_agent(concat!("deskgate/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .expect("the settings are constants, and the provider of cryptography is installed")
-}
+// HTTP/2 has no upgrade.
+static CLIENTS: Clients = Clients::new(|builder| builder.http1_only().connect_timeout(CONNECT_TIMEOUT));
 
 /// A hosted gateway, and its account.
 #[derive(Clone, Debug)]
@@ -72,9 +57,10 @@ impl HostedConnector {
 
     async fn upgrade(&self, token: &AccessToken) -> Result<(ControlSocket, Option<IpAddr>), LinkError> {
         let key = generate_key();
-        let client = if self.gateway.is_here() { &LOOPBACK_CLIENT } else { &REMOTE_CLIENT };
-        let request = client
-            .get(self.gateway.at(CONTROL_PATH))
+        let url = self.gateway.url(CONTROL_PATH).ok_or_else(|| self.no_line("its address is no URL"))?;
+        let request = CLIENTS
+            .for_url(&url)
+            .get(url)
             .header("Connection", "Upgrade")
             .header("Upgrade", "websocket")
             .header("Sec-WebSocket-Version", "13")

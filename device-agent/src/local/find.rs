@@ -58,35 +58,22 @@ pub struct SearchHit {
     pub exact: bool,
 }
 
-/// The kinds, in the order in which they are listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HitKind {
-    /// An application, removed or not.
-    Application,
-    /// A service.
-    Service,
-    /// An approval request.
-    Approval,
-    /// An application's key.
-    Key,
-    /// A run.
-    Run,
-    /// A conversation.
-    Conversation,
-}
-
-impl HitKind {
-    /// The kind in words.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Application => "application",
-            Self::Service => "service",
-            Self::Approval => "approval",
-            Self::Key => "key",
-            Self::Run => "run",
-            Self::Conversation => "conversation",
-        }
+deskgate_protocol::words! {
+    /// The kinds, in the order in which they are listed.
+    #[derive(PartialOrd, Ord)]
+    pub enum HitKind {
+        /// An application, removed or not.
+        Application = "application",
+        /// A service.
+        Service = "service",
+        /// An approval request.
+        Approval = "approval",
+        /// An application's key.
+        Key = "key",
+        /// A run.
+        Run = "run",
+        /// A conversation.
+        Conversation = "conversation",
     }
 }
 

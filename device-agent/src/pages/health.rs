@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_protocol::words::UnknownWord;
 use serde::Deserialize;
 
 use super::auth::Visitor;
@@ -84,7 +85,7 @@ pub(super) async fn check_all(State(pages): State<Pages>) -> Result<Redirect, Pa
 /// `POST /health/attention`: ignores a problem, or shows it again.
 pub(super) async fn attend(State(pages): State<Pages>, fields: FormFields) -> Result<Redirect, PageError> {
     let wrong = |message: String| ErrorReply { code: ErrorReplyCode::Invalid, message };
-    let code: ProblemCode = fields.get("code").parse().map_err(wrong)?;
+    let code: ProblemCode = fields.get("code").parse().map_err(|why: UnknownWord| wrong(format!("code: {why}")))?;
     let ignore = match fields.get("ignore") {
         "day" => IgnoreDuration::Day,
         "yes" => IgnoreDuration::Yes,

@@ -30,33 +30,21 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// How many runs are compared with those of the last poll.
 const RUNS_COMPARED: u32 = 20;
 
-/// What has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Topic {
-    /// The connection, access, the agent's work.
-    Status,
-    /// Requests for approval.
-    Approvals,
-    /// Runs, as the gateway knows them.
-    Runs,
-    /// Checks of drafts.
-    Checks,
-    /// Deliveries, as the gateway knows them.
-    Deliveries,
-    /// Webhooks and what they received.
-    Webhooks,
-}
-
-impl Topic {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Status => "status",
-            Self::Approvals => "approvals",
-            Self::Runs => "runs",
-            Self::Checks => "checks",
-            Self::Deliveries => "deliveries",
-            Self::Webhooks => "webhooks",
-        }
+deskgate_protocol::words! {
+    /// What has changed.
+    pub(super) enum Topic {
+        /// The connection, access, the agent's work.
+        Status = "status",
+        /// Requests for approval.
+        Approvals = "approvals",
+        /// Runs, as the gateway knows them.
+        Runs = "runs",
+        /// Checks of drafts.
+        Checks = "checks",
+        /// Deliveries, as the gateway knows them.
+        Deliveries = "deliveries",
+        /// Webhooks and what they received.
+        Webhooks = "webhooks",
     }
 }
 

@@ -11,75 +11,41 @@ use crate::store::devices::{Device, Presence};
 use crate::store::migrate;
 use crate::store::status_counts::DeviceCounts;
 
-/// How bad a problem is. The worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Severity {
-    /// Work that is due is not done.
-    Fail,
-    /// Work is done, and may soon not be.
-    Warn,
-}
-
-impl Severity {
-    /// The word for programs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Fail => "fail",
-            Self::Warn => "warn",
-        }
+deskgate_protocol::words! {
+    /// How bad a problem is. The worst first.
+    #[derive(PartialOrd, Ord)]
+    pub enum Severity {
+        /// Work that is due is not done.
+        Fail = "fail",
+        /// Work is done, and may soon not be.
+        Warn = "warn",
     }
 }
 
-/// What can be wrong, the most important first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HealthCode {
-    /// The database does not answer.
-    StoreUnavailable,
-    /// The database lacks migrations.
-    SchemaBehind,
-    /// The queue's upkeep stands still.
-    QueueStalled,
-    /// A device was refused because of its version.
-    DeviceIncompatible,
-    /// Runs wait although their device takes work.
-    QueueOld,
-    /// Runs wait and no device is connected.
-    NoDevice,
-    /// Callbacks do not arrive.
-    CallbacksLate,
-    /// The outcome of some runs is unknown.
-    RunsUnsettled,
+deskgate_protocol::words! {
+    /// What can be wrong, the most important first.
+    #[derive(PartialOrd, Ord)]
+    pub enum HealthCode {
+        /// The database does not answer.
+        StoreUnavailable = "store_unavailable",
+        /// The database lacks migrations.
+        SchemaBehind = "schema_behind",
+        /// The queue's upkeep stands still.
+        QueueStalled = "queue_stalled",
+        /// A device was refused because of its version.
+        DeviceIncompatible = "device_incompatible",
+        /// Runs wait although their device takes work.
+        QueueOld = "queue_old",
+        /// Runs wait and no device is connected.
+        NoDevice = "no_device",
+        /// Callbacks do not arrive.
+        CallbacksLate = "callbacks_late",
+        /// The outcome of some runs is unknown.
+        RunsUnsettled = "runs_unsettled",
+    }
 }
 
 impl HealthCode {
-    /// Every code.
-    pub const ALL: [Self; 8] = [
-        Self::StoreUnavailable,
-        Self::SchemaBehind,
-        Self::QueueStalled,
-        Self::DeviceIncompatible,
-        Self::QueueOld,
-        Self::NoDevice,
-        Self::CallbacksLate,
-        Self::RunsUnsettled,
-    ];
-
-    /// The word for programs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::StoreUnavailable => "store_unavailable",
-            Self::SchemaBehind => "schema_behind",
-            Self::QueueStalled => "queue_stalled",
-            Self::DeviceIncompatible => "device_incompatible",
-            Self::QueueOld => "queue_old",
-            Self::NoDevice => "no_device",
-            Self::CallbacksLate => "callbacks_late",
-            Self::RunsUnsettled => "runs_unsettled",
-        }
-    }
-
     /// The problem's severity.
     pub const fn severity(self) -> Severity {
         match self {

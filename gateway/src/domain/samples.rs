@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn every_event_has_a_sample_whose_run_is_in_the_state_that_the_event_ends_in() {
         for kind in CallbackEvent::ALL {
-            let data: serde_json::Value = serde_json::from_str(&data(*kind)).unwrap();
+            let data: serde_json::Value = serde_json::from_str(&data(kind)).unwrap();
             match kind.of_run() {
                 Some(event) => {
                     let run: Run = serde_json::from_value(data["run"].clone()).unwrap();

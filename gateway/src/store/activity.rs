@@ -7,7 +7,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
 use uuid::Uuid;
 
-use super::runs::word;
+use super::columns::word;
 use super::{Error, Store, commit, with_timeout};
 
 /// The author of a change.

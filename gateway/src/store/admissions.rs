@@ -12,6 +12,7 @@ use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, EventId, RunId, Tim
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::columns::word;
 use super::counts::{ADD_COUNT_SQL, INSERT_COUNT_SQL};
 use super::deliveries::ACCEPTANCE_DESTINATIONS_SQL;
 use super::devices::{PRESENCE_SQL, Presence};
@@ -289,7 +290,7 @@ fn judged(row: &tokio_postgres::Row, submission: &Submission) -> Result<Option<A
         queue_expires_at: row.try_get::<_, jiff::Timestamp>(7)?.into(),
         endpoint_version: row.try_get::<_, i32>(3)?.unsigned_abs(),
         device_id: row.try_get::<_, uuid::Uuid>(4)?.into(),
-        presence: row.try_get::<_, &str>(5)?.parse()?,
+        presence: word(row.try_get(5)?)?,
     })))
 }
 

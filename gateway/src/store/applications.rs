@@ -12,8 +12,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::activity::{ActivityEntry, Owner};
+use super::columns::word;
 use super::disabling::{OPEN_RESETS_SQL, UNFINISHED_RUNS_SQL};
-use super::runs::word;
 use super::{Error, Store};
 
 /// A key as it is checked: its rights and its state, and the digest of its text.

@@ -9,7 +9,7 @@ use deskgate_protocol::{ApplicationId, DeviceId, Timestamp};
 use tokio_postgres::{IsolationLevel, Transaction};
 
 use super::applications::count;
-use super::runs::word;
+use super::columns::word;
 use super::{Error, Store, with_timeout};
 
 /// The counts of a device's runs at one moment of the database.

@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::activity::{ActivityEntry, Owner};
-use super::runs::word;
+use super::columns::word;
 use super::{Error, Store};
 
 /// A callback that is set for the first time.

@@ -13,26 +13,27 @@ use tokio_postgres::types::ToSql;
 
 use super::accounts::{Account, account};
 use super::activity::{ActivityEntry, Owner};
-use super::runs::{json, word};
+use super::columns::{json, word};
 use super::{Error, Store, commit, with_timeout};
 use crate::notify::Topic;
 
 /// The value that stands for the host key of a server's own sshd.
 const SSHD_HOST_KEY: &str = "sshd";
 
-/// The presence of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// Its session is up and takes work.
-    Connected,
-    /// Its session is up; its user paused access.
-    Paused,
-    /// It announced its sleep, and was not seen since.
-    Asleep,
-    /// It was refused because of its version, and not admitted since.
-    Incompatible,
-    /// It is away.
-    Offline,
+deskgate_protocol::words! {
+    /// The presence of a device.
+    pub enum Presence {
+        /// Its session is up and takes work.
+        Connected = "connected",
+        /// Its session is up; its user paused access.
+        Paused = "paused",
+        /// It announced its sleep, and was not seen since.
+        Asleep = "asleep",
+        /// It was refused because of its version, and not admitted since.
+        Incompatible = "incompatible",
+        /// It is away.
+        Offline = "offline",
+    }
 }
 
 /// The presence of the device `d`, in SQL.
@@ -42,21 +43,6 @@ pub(super) const PRESENCE_SQL: &str = "CASE
         THEN CASE WHEN d.access_enabled THEN 'connected' ELSE 'paused' END
     WHEN d.refusal ->> 'code' = 'version_mismatch' THEN 'incompatible'
     ELSE 'offline' END";
-
-impl std::str::FromStr for Presence {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "connected" => Ok(Self::Connected),
-            "paused" => Ok(Self::Paused),
-            "asleep" => Ok(Self::Asleep),
-            "incompatible" => Ok(Self::Incompatible),
-            "offline" => Ok(Self::Offline),
-            other => Err(Error::Data(format!("unknown presence {other:?}"))),
-        }
-    }
-}
 
 /// A paired device.
 #[derive(Clone, Debug)]
@@ -454,7 +440,7 @@ fn device(row: &Row) -> Result<Device, Error> {
         account: account(row)?,
         paired_at: row.try_get::<_, jiff::Timestamp>("paired_at")?.into(),
         revoked_at: moment("revoked_at")?,
-        presence: row.try_get::<_, &str>("presence")?.parse()?,
+        presence: word(row.try_get("presence")?)?,
         asleep_since: moment("asleep_since")?,
         last_seen_at: moment("last_seen_at")?,
         device_version: row.try_get("device_version")?,

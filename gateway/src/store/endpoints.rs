@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::activity::{ActivityEntry, Owner};
+use super::columns::word;
 use super::devices::{PRESENCE_SQL, Presence};
 use super::{Error, Store};
 
@@ -126,7 +127,7 @@ impl Store {
 }
 
 fn endpoint(row: &Row) -> Result<Endpoint, Error> {
-    let presence: Presence = row.try_get::<_, &str>("presence")?.parse()?;
+    let presence: Presence = word(row.try_get("presence")?)?;
     Ok(Endpoint {
         id: row.try_get::<_, uuid::Uuid>("endpoint_id")?.into(),
         name: row.try_get("name")?,

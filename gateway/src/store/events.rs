@@ -4,8 +4,8 @@ use deskgate_protocol::run::{RunEvent, RunState};
 use deskgate_protocol::{DeviceId, RunId};
 use tokio_postgres::Row;
 
+use super::columns::{json, word};
 use super::devices::{PRESENCE_SQL, Presence};
-use super::runs::{json, word};
 use super::{Error, Store};
 
 /// A run's progress since it was last read.
@@ -81,7 +81,7 @@ fn progress(row: &Row) -> Result<RunProgress, Error> {
         attempt: row.try_get::<_, i32>("attempt")?.unsigned_abs(),
         device_seq: row.try_get::<_, i64>("device_seq")?.unsigned_abs(),
         state: word(row.try_get("state")?)?,
-        presence: row.try_get::<_, &str>("presence")?.parse()?,
+        presence: word(row.try_get("presence")?)?,
         events: Vec::new(),
     })
 }

@@ -9,6 +9,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use super::admissions::{AcceptedRun, Submission, digest};
+use super::columns::word;
 use super::counts::{ADD_COUNT_SQL, INSERT_COUNT_SQL};
 use super::deliveries::ACCEPTANCE_DESTINATIONS_SQL;
 use super::devices::PRESENCE_SQL;
@@ -156,7 +157,7 @@ impl Store {
         Ok(Some(AcceptedRun {
             endpoint_version: row.try_get::<_, i32>(0)?.unsigned_abs(),
             device_id: row.try_get::<_, uuid::Uuid>(1)?.into(),
-            presence: row.try_get::<_, &str>(2)?.parse()?,
+            presence: word(row.try_get(2)?)?,
             created_at: row.try_get::<_, jiff::Timestamp>(3)?.into(),
             queue_expires_at: row.try_get::<_, jiff::Timestamp>(4)?.into(),
         }))

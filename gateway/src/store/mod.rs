@@ -38,6 +38,7 @@ pub mod attempts;
 pub mod backup;
 pub mod certificates;
 pub mod cluster;
+mod columns;
 mod confirmations;
 pub mod conversations;
 pub mod counts;

@@ -16,10 +16,10 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
 
 use super::activity::{self, ActivityActor, Owner};
+use super::columns::word;
 use super::devices::SessionKey;
 use super::messages::generation_column;
 use super::requests::{self, RequestKey, RequestResult};
-use super::runs::word;
 use super::{Error, MAX_CONFLICT_RETRIES, Store, commit, with_timeout};
 use crate::notify::Topic;
 

@@ -6,9 +6,9 @@ use deskgate_protocol::management::OwnConversation;
 use deskgate_protocol::operation::Stop;
 use deskgate_protocol::run::{Run, RunLinks, RunState};
 use deskgate_protocol::{ApplicationId, DeviceId, RunId};
-use serde::de::DeserializeOwned;
 use tokio_postgres::Row;
 
+use super::columns::{json, word};
 use super::devices::{PRESENCE_SQL, Presence};
 use super::run_list::RUN_SUMMARY_COLUMNS;
 use super::{Error, Store};
@@ -58,7 +58,7 @@ impl Store {
         );
         let Some(row) = self.durable_opt(&sql, &[&run_id.uuid()]).await? else { return Ok(None) };
         let sequence = row.try_get::<_, i64>(1)?.unsigned_abs();
-        Ok(Some((word(row.try_get(0)?)?, sequence, row.try_get::<_, &str>(2)?.parse()?)))
+        Ok(Some((word(row.try_get(0)?)?, sequence, word(row.try_get(2)?)?)))
     }
 
     /// One run of this device's applications, of any subject.
@@ -162,7 +162,7 @@ pub(super) fn stored_run(row: &Row) -> Result<StoredRun, Error> {
         purge_at: moment("purge_at")?,
         links: RunLinks::of(run_id),
     };
-    Ok(StoredRun { run, presence: row.try_get::<_, &str>("presence")?.parse()? })
+    Ok(StoredRun { run, presence: word(row.try_get("presence")?)? })
 }
 
 fn stop(row: &Row) -> Result<Option<Stop>, Error> {
@@ -172,15 +172,4 @@ fn stop(row: &Row) -> Result<Option<Stop>, Error> {
         requested_by: word(row.try_get("stop_requested_by")?)?,
         operation_id: operation_id.into(),
     }))
-}
-
-/// A JSON column.
-pub(super) fn json<T: DeserializeOwned>(row: &Row, column: &str) -> Result<Option<T>, Error> {
-    let value: Option<tokio_postgres::types::Json<T>> = row.try_get(column)?;
-    Ok(value.map(|json| json.0))
-}
-
-/// A word that both the tables and the protocol know.
-pub(super) fn word<T: std::str::FromStr>(text: &str) -> Result<T, Error> {
-    text.parse().map_err(|_| Error::Data(format!("unknown word {text:?}")))
 }

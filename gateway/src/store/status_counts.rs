@@ -3,6 +3,7 @@
 
 use deskgate_protocol::DeviceId;
 
+use super::columns::word;
 use super::devices::{PRESENCE_SQL, Presence};
 use super::{Error, Store};
 
@@ -104,7 +105,7 @@ fn device(row: &tokio_postgres::Row) -> Result<DeviceCounts, Error> {
     let count = |name| row.try_get::<_, i64>(name).map(i64::unsigned_abs);
     Ok(DeviceCounts {
         device_id: row.try_get::<_, uuid::Uuid>("device_id")?.into(),
-        presence: row.try_get::<_, &str>("presence")?.parse()?,
+        presence: word(row.try_get("presence")?)?,
         last_seen_s: row.try_get("last_seen_s")?,
         sessions: count("epoch")?,
         waiting: count("waiting")?,

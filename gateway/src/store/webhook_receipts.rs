@@ -6,7 +6,7 @@ use deskgate_protocol::management::{ReceiptOutcome, WebhookReceipt};
 use deskgate_protocol::{DeviceId, HookId, ReceiptId, RunId};
 use tokio_postgres::Row;
 
-use super::runs::word;
+use super::columns::word;
 use super::{Error, Store};
 
 /// An event that a webhook received.

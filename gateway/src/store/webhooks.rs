@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Json;
 
 use super::activity::{ActivityEntry, Owner};
-use super::runs::json;
+use super::columns::json;
 use super::{Error, Store};
 
 /// A webhook as its owner sees it.

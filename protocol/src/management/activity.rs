@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ActivityId, ApplicationId, KeyId};
 use crate::time::Timestamp;
-use crate::words::words;
+use crate::words::api_words;
 
-words! {
+api_words! {
     /// Where in the desktop a management request comes from, as the desktop reports it.
-    AskedBy {
+    pub enum AskedBy {
         /// A person, on the management pages.
         Page = "page",
         /// A person, or their script, by the command line.
@@ -18,9 +18,9 @@ words! {
     }
 }
 
-words! {
+api_words! {
     /// Who did something.
-    Actor {
+    pub enum Actor {
         /// A person, on the management pages.
         Page = "page",
         /// A person, or their script, by the command line.
@@ -44,9 +44,9 @@ impl From<AskedBy> for Actor {
     }
 }
 
-words! {
+api_words! {
     /// What was done.
-    ActivityKind {
+    pub enum ActivityKind {
         /// An application was created, with its first key.
         ApplicationCreated = "application.created",
         /// An application was disabled, with its keys and services.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::CreatedKey;
 use crate::ids::ApplicationId;
 use crate::time::Timestamp;
-use crate::words::words;
+use crate::words::api_words;
 
 /// A new application with its first key, which has every scope.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,9 +34,9 @@ pub struct ShowApplication {
     pub app_id: ApplicationId,
 }
 
-words! {
+api_words! {
     /// The state of an application (specification, section 3). States only move forward: keys are never restored.
-    ApplicationState {
+    pub enum ApplicationState {
         /// Its keys are valid.
         Active = "active",
         /// Its keys are revoked and it accepts nothing new; some of its work has not ended yet.
@@ -190,7 +190,7 @@ mod tests {
         let mut later = Vec::new();
         for state in ApplicationState::ALL {
             assert!(later.iter().all(|after: &ApplicationState| !state.may_become(*after)), "{state} leads back");
-            later.insert(0, *state);
+            later.insert(0, state);
         }
         assert!(Active.may_become(Disabling) && Disabling.may_become(Disabled) && Disabled.may_become(Removed));
         assert!(!Active.may_become(Removed) && !Disabling.may_become(Removed), "what still works is not removed");

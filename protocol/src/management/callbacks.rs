@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use crate::delivery::{CallbackEvent, Delivery, DeliveryErrorCode, DeliveryState};
 use crate::ids::{ApplicationId, DeliveryId, DestinationId, RunId};
 use crate::time::Timestamp;
-use crate::words::words;
+use crate::words::api_words;
 
-words! {
+api_words! {
     /// Why a callback is off.
-    CallbackOff {
+    pub enum CallbackOff {
         /// The receiver answered 410: it is gone.
         Gone = "gone",
         /// Every attempt failed for five days.
@@ -21,9 +21,9 @@ words! {
     }
 }
 
-words! {
+api_words! {
     /// Where deliveries go.
-    DestinationKind {
+    pub enum DestinationKind {
         /// To a public address.
         Callback = "callback",
         /// To a listener that is open at the desktop.

@@ -20,7 +20,7 @@ use crate::ids::{ApplicationId, EndpointId, KeyId};
 use crate::operation::ControlOperation;
 use crate::run::Run;
 use crate::time::Timestamp;
-use crate::words::words;
+use crate::words::api_words;
 
 pub use activity::{Activity, ActivityKind, ActivityPage, Actor, AskedBy, ListActivity};
 pub use applications::{
@@ -283,9 +283,9 @@ pub struct KeyRecord {
     pub warnings: Vec<KeyWarning>,
 }
 
-words! {
+api_words! {
     /// Why the owner of a live key should check it.
-    KeyWarning {
+    pub enum KeyWarning {
         /// It was used from a new address within the last 7 days.
         NewAddress = "new_address",
         /// It was not used for 90 days.
@@ -293,84 +293,27 @@ words! {
     }
 }
 
-/// What a key may do (specification, section 5; http-api, section "Scopes").
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Scope {
-    /// List published services.
-    #[serde(rename = "endpoints:read")]
-    EndpointsRead,
-    /// Submit work.
-    #[serde(rename = "runs:write")]
-    RunsWrite,
-    /// Retrieve runs and their results.
-    #[serde(rename = "runs:read")]
-    RunsRead,
-    /// Stop runs.
-    #[serde(rename = "runs:control")]
-    RunsControl,
-    /// Create conversations; with `runs:write`, send messages in them.
-    #[serde(rename = "conversations:write")]
-    ConversationsWrite,
-    /// Read conversations.
-    #[serde(rename = "conversations:read")]
-    ConversationsRead,
-    /// Reset conversations.
-    #[serde(rename = "conversations:control")]
-    ConversationsControl,
-    /// Read deliveries and their state.
-    #[serde(rename = "deliveries:read")]
-    DeliveriesRead,
-}
-
-impl Scope {
-    /// Every scope; a first key has them all.
-    pub const ALL: [Self; 8] = [
-        Self::EndpointsRead,
-        Self::RunsWrite,
-        Self::RunsRead,
-        Self::RunsControl,
-        Self::ConversationsWrite,
-        Self::ConversationsRead,
-        Self::ConversationsControl,
-        Self::DeliveriesRead,
-    ];
-
-    /// The scope's name, as callers and people write it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::EndpointsRead => "endpoints:read",
-            Self::RunsWrite => "runs:write",
-            Self::RunsRead => "runs:read",
-            Self::RunsControl => "runs:control",
-            Self::ConversationsWrite => "conversations:write",
-            Self::ConversationsRead => "conversations:read",
-            Self::ConversationsControl => "conversations:control",
-            Self::DeliveriesRead => "deliveries:read",
-        }
+crate::words! {
+    /// What a key may do (specification, section 5; http-api, section "Scopes").
+    pub enum Scope {
+        /// List published services.
+        EndpointsRead = "endpoints:read",
+        /// Submit work.
+        RunsWrite = "runs:write",
+        /// Retrieve runs and their results.
+        RunsRead = "runs:read",
+        /// Stop runs.
+        RunsControl = "runs:control",
+        /// Create conversations; with `runs:write`, send messages in them.
+        ConversationsWrite = "conversations:write",
+        /// Read conversations.
+        ConversationsRead = "conversations:read",
+        /// Reset conversations.
+        ConversationsControl = "conversations:control",
+        /// Read deliveries and their state.
+        DeliveriesRead = "deliveries:read",
     }
 }
-
-impl std::fmt::Display for Scope {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl std::str::FromStr for Scope {
-    type Err = UnknownScope;
-
-    fn from_str(text: &str) -> Result<Self, UnknownScope> {
-        Self::ALL.into_iter().find(|scope| scope.as_str() == text).ok_or(UnknownScope)
-    }
-}
-
-/// The error for an unknown scope.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "not a scope; scopes are endpoints:read, runs:write, runs:read, runs:control, conversations:write, \
-     conversations:read, conversations:control and deliveries:read"
-)]
-pub struct UnknownScope;
 
 /// Publishes a version of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

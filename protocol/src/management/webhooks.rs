@@ -7,11 +7,11 @@ use zeroize::Zeroizing;
 
 use crate::ids::{ApplicationId, ConversationId, EndpointId, HookId, ReceiptId, RunId};
 use crate::time::Timestamp;
-use crate::words::words;
+use crate::words::api_words;
 
-words! {
+api_words! {
     /// The hash function of a signature.
-    HashAlgorithm {
+    pub enum HashAlgorithm {
         /// SHA-1: only for senders that support no other.
         Sha1 = "sha1",
         /// SHA-256.
@@ -21,9 +21,9 @@ words! {
     }
 }
 
-words! {
+api_words! {
     /// How a signature is encoded.
-    SignatureEncoding {
+    pub enum SignatureEncoding {
         /// Two hexadecimal digits for each byte.
         Hex = "hex",
         /// Base64 with the alphabet of RFC 4648, section 4.
@@ -31,9 +31,9 @@ words! {
     }
 }
 
-words! {
+api_words! {
     /// What became of a received event.
-    ReceiptOutcome {
+    pub enum ReceiptOutcome {
         /// It started a run.
         Accepted = "accepted",
         /// It is genuine, and the filter excludes it.

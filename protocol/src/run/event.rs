@@ -1,112 +1,52 @@
 //! The stored events of a run.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{RunState, UnknownWord};
+use super::RunState;
 use crate::ids::{EventId, RunId};
 use crate::time::Timestamp;
+use crate::words::api_words;
 
-/// The names of stored events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum EventType {
-    /// The run is durable.
-    #[serde(rename = "run.accepted")]
-    RunAccepted,
-    /// The device acknowledged the start.
-    #[serde(rename = "run.started")]
-    RunStarted,
-    /// A tool call is held for the desktop user.
-    #[serde(rename = "run.awaiting_approval")]
-    RunAwaitingApproval,
-    /// It is no longer held: approved, refused, expired or withdrawn.
-    #[serde(rename = "run.approval_resolved")]
-    RunApprovalResolved,
-    /// The outcome became unknown.
-    #[serde(rename = "run.awaiting_reconciliation")]
-    RunAwaitingReconciliation,
-    /// The outcome is known again.
-    #[serde(rename = "run.reconciled")]
-    RunReconciled,
-    /// The same device starts it again: nothing had been written, or a `run.reconciled` stands before it.
-    #[serde(rename = "run.restarted")]
-    RunRestarted,
-    /// A tool began.
-    #[serde(rename = "tool.started")]
-    ToolStarted,
-    /// A tool ended.
-    #[serde(rename = "tool.completed")]
-    ToolCompleted,
-    /// The assistant finished a message.
-    #[serde(rename = "message.completed")]
-    MessageCompleted,
-    /// The usage so far.
-    #[serde(rename = "usage.updated")]
-    UsageUpdated,
-    /// A stop was accepted.
-    #[serde(rename = "run.cancelling")]
-    RunCancelling,
-    /// Final: it succeeded.
-    #[serde(rename = "run.succeeded")]
-    RunSucceeded,
-    /// Final: it failed.
-    #[serde(rename = "run.failed")]
-    RunFailed,
-    /// Final: it was cancelled.
-    #[serde(rename = "run.cancelled")]
-    RunCancelled,
-    /// Final: it never started in time.
-    #[serde(rename = "run.expired")]
-    RunExpired,
+api_words! {
+    /// The names of stored events.
+    pub enum EventType {
+        /// The run is durable.
+        RunAccepted = "run.accepted",
+        /// The device acknowledged the start.
+        RunStarted = "run.started",
+        /// A tool call is held for the desktop user.
+        RunAwaitingApproval = "run.awaiting_approval",
+        /// It is no longer held: approved, refused, expired or withdrawn.
+        RunApprovalResolved = "run.approval_resolved",
+        /// The outcome became unknown.
+        RunAwaitingReconciliation = "run.awaiting_reconciliation",
+        /// The outcome is known again.
+        RunReconciled = "run.reconciled",
+        /// The same device starts it again: nothing had been written, or a `run.reconciled` stands before it.
+        RunRestarted = "run.restarted",
+        /// A tool began.
+        ToolStarted = "tool.started",
+        /// A tool ended.
+        ToolCompleted = "tool.completed",
+        /// The assistant finished a message.
+        MessageCompleted = "message.completed",
+        /// The usage so far.
+        UsageUpdated = "usage.updated",
+        /// A stop was accepted.
+        RunCancelling = "run.cancelling",
+        /// Final: it succeeded.
+        RunSucceeded = "run.succeeded",
+        /// Final: it failed.
+        RunFailed = "run.failed",
+        /// Final: it was cancelled.
+        RunCancelled = "run.cancelled",
+        /// Final: it never started in time.
+        RunExpired = "run.expired",
+    }
 }
 
 impl EventType {
-    /// Every event that is stored.
-    pub const ALL: [Self; 16] = [
-        Self::RunAccepted,
-        Self::RunStarted,
-        Self::RunAwaitingApproval,
-        Self::RunApprovalResolved,
-        Self::RunAwaitingReconciliation,
-        Self::RunReconciled,
-        Self::RunRestarted,
-        Self::RunCancelling,
-        Self::ToolStarted,
-        Self::ToolCompleted,
-        Self::MessageCompleted,
-        Self::UsageUpdated,
-        Self::RunSucceeded,
-        Self::RunFailed,
-        Self::RunCancelled,
-        Self::RunExpired,
-    ];
-
-    /// The name callers see.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::RunAccepted => "run.accepted",
-            Self::RunStarted => "run.started",
-            Self::RunAwaitingApproval => "run.awaiting_approval",
-            Self::RunApprovalResolved => "run.approval_resolved",
-            Self::RunAwaitingReconciliation => "run.awaiting_reconciliation",
-            Self::RunReconciled => "run.reconciled",
-            Self::RunRestarted => "run.restarted",
-            Self::RunCancelling => "run.cancelling",
-            Self::ToolStarted => "tool.started",
-            Self::ToolCompleted => "tool.completed",
-            Self::MessageCompleted => "message.completed",
-            Self::UsageUpdated => "usage.updated",
-            Self::RunSucceeded => "run.succeeded",
-            Self::RunFailed => "run.failed",
-            Self::RunCancelled => "run.cancelled",
-            Self::RunExpired => "run.expired",
-        }
-    }
-
     /// Whether it is the last event of a run.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::RunSucceeded | Self::RunFailed | Self::RunCancelled | Self::RunExpired)
@@ -121,20 +61,6 @@ impl EventType {
             RunState::Expired => Some(Self::RunExpired),
             _ => None,
         }
-    }
-}
-
-impl fmt::Display for EventType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for EventType {
-    type Err = UnknownWord;
-
-    fn from_str(text: &str) -> Result<Self, UnknownWord> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or(UnknownWord)
     }
 }
 

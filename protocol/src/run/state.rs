@@ -1,89 +1,49 @@
 //! Phases, states, and the one transition table of both halves.
 
-use std::fmt;
-use std::str::FromStr;
+use crate::words::api_words;
 
-use serde::{Deserialize, Serialize};
-
-/// What callers branch on. A run's phase never goes back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// Durable, and no device has started it.
-    Accepted,
-    /// The device acknowledged the start.
-    Started,
-    /// Ended. Nothing changes any more.
-    Final,
-}
-
-impl Phase {
-    /// Every phase, in order.
-    pub const ALL: [Self; 3] = [Self::Accepted, Self::Started, Self::Final];
-
-    /// The word for it in the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Accepted => "accepted",
-            Self::Started => "started",
-            Self::Final => "final",
-        }
+api_words! {
+    /// What callers branch on. A run's phase never goes back.
+    #[derive(PartialOrd, Ord)]
+    pub enum Phase {
+        /// Durable, and no device has started it.
+        Accepted = "accepted",
+        /// The device acknowledged the start.
+        Started = "started",
+        /// Ended. Nothing changes any more.
+        Final = "final",
     }
 }
 
-impl FromStr for Phase {
-    type Err = UnknownWord;
-
-    fn from_str(text: &str) -> Result<Self, UnknownWord> {
-        Self::ALL.into_iter().find(|phase| phase.as_str() == text).ok_or(UnknownWord)
+api_words! {
+    /// Where a run stands. New states may appear inside a phase; phases are fixed.
+    pub enum RunState {
+        /// Stored; the device is connected but busy.
+        Queued = "queued",
+        /// `queued`, seen while the device is away. Computed when read, never stored.
+        WaitingForDevice = "waiting_for_device",
+        /// Taken and acknowledged by the device.
+        Running = "running",
+        /// A tool call is held for the desktop user.
+        AwaitingApproval = "awaiting_approval",
+        /// The device was lost after an effect may have begun; the outcome is unknown.
+        AwaitingReconciliation = "awaiting_reconciliation",
+        /// A stop was accepted and is not yet confirmed by the executor.
+        Cancelling = "cancelling",
+        /// The assistant answered.
+        Succeeded = "succeeded",
+        /// It ended without an answer; the error says why.
+        Failed = "failed",
+        /// It was stopped, or its device removed before it started.
+        Cancelled = "cancelled",
+        /// It never started within its queue time.
+        Expired = "expired",
     }
-}
-
-/// Where a run stands. New states may appear inside a phase; phases are fixed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum RunState {
-    /// Stored; the device is connected but busy.
-    Queued,
-    /// `queued`, seen while the device is away. Computed when read, never stored.
-    WaitingForDevice,
-    /// Taken and acknowledged by the device.
-    Running,
-    /// A tool call is held for the desktop user.
-    AwaitingApproval,
-    /// The device was lost after an effect may have begun; the outcome is unknown.
-    AwaitingReconciliation,
-    /// A stop was accepted and is not yet confirmed by the executor.
-    Cancelling,
-    /// The assistant answered.
-    Succeeded,
-    /// It ended without an answer; the error says why.
-    Failed,
-    /// It was stopped, or its device removed before it started.
-    Cancelled,
-    /// It never started within its queue time.
-    Expired,
 }
 
 use RunState::*;
 
 impl RunState {
-    /// Every state, in the order of a run's life.
-    pub const ALL: [Self; 10] = [
-        Queued,
-        WaitingForDevice,
-        Running,
-        AwaitingApproval,
-        AwaitingReconciliation,
-        Cancelling,
-        Succeeded,
-        Failed,
-        Cancelled,
-        Expired,
-    ];
-
     /// The states a run may move to from here: the one transition table of both halves.
     pub const fn successors(self) -> &'static [Self] {
         match self {
@@ -115,42 +75,7 @@ impl RunState {
             Succeeded | Failed | Cancelled | Expired => Phase::Final,
         }
     }
-
-    /// The word for it in the API, the tables and on every page.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Queued => "queued",
-            WaitingForDevice => "waiting_for_device",
-            Running => "running",
-            AwaitingApproval => "awaiting_approval",
-            AwaitingReconciliation => "awaiting_reconciliation",
-            Cancelling => "cancelling",
-            Succeeded => "succeeded",
-            Failed => "failed",
-            Cancelled => "cancelled",
-            Expired => "expired",
-        }
-    }
 }
-
-impl fmt::Display for RunState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for RunState {
-    type Err = UnknownWord;
-
-    fn from_str(text: &str) -> Result<Self, UnknownWord> {
-        Self::ALL.into_iter().find(|state| state.as_str() == text).ok_or(UnknownWord)
-    }
-}
-
-/// The error for a text that is none of the expected words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not one of the possible words")]
-pub struct UnknownWord;
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,9 @@
 use anyhow::Context;
 
 /// A number of `/proc/PID/status` in MiB, such as VmRSS.
+///
+/// # Errors
+/// The process has ended, or has no such number.
 pub fn memory_mib(pid: u32, name: &str) -> anyhow::Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

@@ -23,11 +23,12 @@ mod session;
 mod tests;
 mod tool;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_definition::McpServer;
 use deskgate_definition::tool::Tool;
+use deskgate_outbound::Clients;
 use futures_util::future::try_join_all;
 
 use connections::{ConnectionError, Connections};
@@ -43,17 +44,8 @@ pub const MAX_SERVERS: usize = 8;
 pub struct McpServers {
     /// The configured servers.
     pub connections: Connections,
-    clients: Arc<HttpClients>,
+    clients: Arc<Clients>,
     patience: McpTimeouts,
-}
-
-/// The clients that all sessions share. Each is created on first use, because that reads the certificates that this
-/// computer trusts.
-#[derive(Debug, Default)]
-struct HttpClients {
-    /// For servers on this computer, without a proxy.
-    here: OnceLock<reqwest::Client>,
-    elsewhere: OnceLock<reqwest::Client>,
 }
 
 /// The timeouts for a server.
@@ -92,7 +84,7 @@ pub enum ServerUnavailable {
 impl McpServers {
     /// The servers of this device.
     pub fn new(connections: Connections) -> Self {
-        Self { connections, clients: Arc::default(), patience: DEFAULT_TIMEOUTS }
+        Self { connections, clients: Arc::new(Clients::new(session::settings)), patience: DEFAULT_TIMEOUTS }
     }
 
     /// The tools of all servers, for one run, each list checked against its pin.
@@ -135,9 +127,7 @@ impl McpServers {
         if connection.url != server.url {
             return Err(ConnectionError::Moved { name: server.name.clone(), saved: connection.url }.into());
         }
-        let here = connections::is_here(&connection.url);
-        let client = if here { &self.clients.here } else { &self.clients.elsewhere };
-        let client = client.get_or_init(|| session::client(&[], here));
-        McpSession::open(client, self.patience, &server.name, &connection).await
+        let url = reqwest::Url::parse(&connection.url).map_err(|_| McpServerError::Broken)?;
+        McpSession::open(self.clients.for_url(&url), self.patience, &server.name, &connection).await
     }
 }

@@ -27,23 +27,11 @@ const MAX_PAGES: usize = 32;
 /// The size limit of one message of a server, in bytes: more than any result that is passed on.
 const MAX_SERVER_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// The client that all sessions share: HTTPS only, without redirects or retries. Proxies of the environment are for
-/// other computers.
-pub(super) fn client(roots: &[reqwest::Certificate], to_this_computer: bool) -> Client {
-    // Fails if another part of the program has installed a provider, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = if to_this_computer { Client::builder().no_proxy() } else { Client::builder() };
-    builder
-        .https_only(true)
-        .tls_certs_merge(roots.iter().cloned())
-        .connect_timeout(CONNECT_TIMEOUT)
-        // A redirect would send the key to another address.
-        .redirect(reqwest::redirect::Policy::none())
-        // Neither by the client itself, nor on an old connection that may be broken.
-        .retry(reqwest::retry::never())
-        .pool_max_idle_per_host(0)
-        .build()
-        .expect("the settings are constants, and the provider of cryptography is installed")
+/// The settings of the clients that all sessions share: HTTPS only, without retries.
+pub(super) fn settings(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
+    let builder = builder.https_only(true).connect_timeout(CONNECT_TIMEOUT);
+    // Neither by the client itself, nor on an old connection that may be broken.
+    builder.retry(reqwest::retry::never()).pool_max_idle_per_host(0)
 }
 
 /// An open session. Dropping it ends it.

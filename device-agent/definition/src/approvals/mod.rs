@@ -66,16 +66,16 @@ pub struct Rule {
     pub path: Option<String>,
 }
 
-/// What a rule does with a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RuleAction {
-    /// The call runs.
-    Allow,
-    /// A person is asked first.
-    Ask,
-    /// The call is denied.
-    Deny,
+deskgate_protocol::words! {
+    /// What a rule does with a call, in the order in which rules decide.
+    pub enum RuleAction {
+        /// The call is denied.
+        Deny = "deny",
+        /// A person is asked first.
+        Ask = "ask",
+        /// The call runs.
+        Allow = "allow",
+    }
 }
 
 /// What a denied call means for its run.
@@ -143,20 +143,6 @@ impl Rule {
 
 fn is_of_a_server(tool: &str) -> bool {
     tool.contains("__") && tool.len() <= 128 && tool.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
-}
-
-impl RuleAction {
-    /// Every action, in the order in which they decide.
-    pub const ALL: [Self; 3] = [Self::Deny, Self::Ask, Self::Allow];
-
-    /// The word for the action in rules.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Ask => "ask",
-            Self::Deny => "deny",
-        }
-    }
 }
 
 impl Rule {

@@ -11,35 +11,22 @@
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};
 use rusqlite::{Transaction, params};
-use serde::{Deserialize, Serialize};
 
 use super::{Journal, found, text};
 use crate::intents::{self, Intent};
 use crate::{Error, audit};
 
-/// What the owner found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OwnerFinding {
-    /// The call under way did what it was to do.
-    Finished,
-    /// The call under way did not happen.
-    NotDone,
-    /// The run is to be executed again, whatever the call did.
-    RunAgain,
-    /// The run was to be stopped, without a look at what it did.
-    Stopped,
-}
-
-impl OwnerFinding {
-    /// The word for it in the audit.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Finished => "finished",
-            Self::NotDone => "not_done",
-            Self::RunAgain => "run_again",
-            Self::Stopped => "stopped",
-        }
+deskgate_protocol::words! {
+    /// What the owner found.
+    pub enum OwnerFinding {
+        /// The call under way did what it was to do.
+        Finished = "finished",
+        /// The call under way did not happen.
+        NotDone = "not_done",
+        /// The run is to be executed again, whatever the call did.
+        RunAgain = "run_again",
+        /// The run was to be stopped, without a look at what it did.
+        Stopped = "stopped",
     }
 }
 

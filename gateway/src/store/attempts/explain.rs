@@ -6,8 +6,8 @@ use deskgate_protocol::control::RevokeCode;
 use deskgate_protocol::run::{EventType, RunState};
 
 use super::{AttemptRecord, AttemptUpdate, RecordOutcome, write};
+use crate::store::columns::word;
 use crate::store::devices::SessionKey;
-use crate::store::runs::word;
 use crate::store::{Error, Store};
 
 impl Store {

@@ -8,7 +8,7 @@ use deskgate_protocol::{ConversationId, DeliveryId, DestinationId, EventId, RunI
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::store::runs::word;
+use crate::store::columns::word;
 use crate::store::{Error, Store};
 
 /// A delivery that this replica may attempt, until its lease is over.

@@ -9,7 +9,7 @@ use deskgate_protocol::{ApplicationId, DeliveryId};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use crate::store::runs::word;
+use crate::store::columns::word;
 use crate::store::{Error, Store};
 
 /// The outcome of one attempt.

@@ -7,7 +7,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{IsolationLevel, Row};
 use uuid::Uuid;
 
-use crate::store::runs::word;
+use crate::store::columns::word;
 use crate::store::{Error, Page, PagePosition, Store, with_timeout};
 
 /// The filter of a caller's list.

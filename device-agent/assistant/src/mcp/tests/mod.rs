@@ -24,6 +24,12 @@ struct TrustingDevice {
     server: McpServer,
 }
 
+/// The clients of sessions, which trust these certificates too.
+fn trusting(roots: &[reqwest::Certificate]) -> Clients {
+    let builder = session::settings(deskgate_outbound::builder().no_proxy());
+    builder.tls_certs_merge(roots.iter().cloned()).build().expect("a client").into()
+}
+
 impl TrustingDevice {
     async fn with(server: &FakeMcpServer) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
@@ -32,8 +38,7 @@ impl TrustingDevice {
         let set = connections
             .set("crm", McpServerChange { url: Some(server.url.clone()), header: None, key, key_place: None })
             .expect("saved");
-        let client = session::client(std::slice::from_ref(&server.certificate), true);
-        let clients = Arc::new(HttpClients { here: OnceLock::from(client), elsewhere: OnceLock::new() });
+        let clients = Arc::new(trusting(std::slice::from_ref(&server.certificate)));
         let patience = McpTimeouts { opening: Duration::from_secs(20), call: Duration::from_secs(20) };
         let servers = McpServers { connections, clients, patience };
         Self { _folder: folder, servers, server: McpServer { name: "crm".into(), url: set.url, tools_sha256: None } }
@@ -115,7 +120,7 @@ async fn a_list_that_differs_in_one_word_from_the_one_that_was_pinned_opens_noth
 async fn a_certificate_that_nobody_vouches_for_gets_no_key() {
     let server = FakeMcpServer::start(|seen| polite(seen, tools())).await;
     let mut device = TrustingDevice::with(&server).await;
-    device.servers.clients = Arc::default();
+    device.servers.clients = Arc::new(Clients::new(session::settings));
     let error = device.servers.look(&device.server).await.expect_err("not trusted");
     assert!(matches!(error, McpServerError::Unreachable), "{error:?}");
     assert!(server.seen().is_empty());
@@ -129,8 +134,7 @@ async fn a_key_never_follows_to_another_place() {
         FakeMcpServer::start(move |_| http("307 Temporary Redirect", &format!("location: {url}\r\n"), "")).await;
     let mut device = TrustingDevice::with(&server).await;
     let roots = [server.certificate.clone(), elsewhere.certificate.clone()];
-    let here = OnceLock::from(session::client(&roots, true));
-    device.servers.clients = Arc::new(HttpClients { here, elsewhere: OnceLock::new() });
+    device.servers.clients = Arc::new(trusting(&roots));
     let error = device.servers.look(&device.server).await.expect_err("not followed");
     assert!(matches!(error, McpServerError::Status(307)), "{error:?}");
     assert!(elsewhere.seen().is_empty());
