@@ -40,11 +40,11 @@ pub(crate) async fn furnish(store: &Store, seal: DataCipher) -> (Router, Names) 
         rate: Rate { per_second: plenty, burst: plenty },
         ..Default::default()
     };
-    let desk = AdmissionService::new(store.clone(), Admissions::start(store, &tasks, 1), &limits);
+    let admission = AdmissionService::new(store.clone(), Admissions::start(store, &tasks, 1), &limits);
     let callbacks =
         CallbackContext { scribe: PayloadBuilder::new(store.clone(), seal.clone()), allowlist_is_yours: true };
     let (url, kept) = ("http://gateway".to_owned(), Duration::from_secs(3600));
-    let desktop = Desktop::new(store.clone(), device, desk.clone(), seal.clone(), url, kept, callbacks);
+    let desktop = Desktop::new(store.clone(), device, admission.clone(), seal.clone(), url, kept, callbacks);
     let created = desktop.create_application(CreateApplication { name: "shop".to_owned() }).await.expect("created");
     let service = PublishEndpoint {
         app_id: created.application.app_id,
@@ -61,7 +61,7 @@ pub(crate) async fn furnish(store: &Store, seal: DataCipher) -> (Router, Names) 
     let draining = CancellationToken::new();
     let (streams, streaming) = EventStreams::new(store.clone(), &limits, draining.clone(), tasks.stopping());
     tasks.spawn("streams", streaming);
-    let (reception, noting) = Reception::new(store.clone(), seal.clone(), desk.clone());
+    let (reception, noting) = Reception::new(store.clone(), seal.clone(), admission.clone());
     tasks.spawn("receipts", noting);
     let (bodies, listener) = (BodyQuota::new(&limits), server::ListenerLimits::default());
     let store = store.clone();
@@ -71,7 +71,7 @@ pub(crate) async fn furnish(store: &Store, seal: DataCipher) -> (Router, Names) 
         bodies,
         reception,
         streams,
-        desk,
+        admission,
         draining,
         limits,
         listener,

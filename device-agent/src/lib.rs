@@ -150,14 +150,14 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
     name_device(&store).await?;
     let path = home.socket();
     let listener = socket::bind(&path, 0o600).map_err(|source| AgentError::Socket { path: path.clone(), source })?;
-    let (engines, engine) = watch::channel(None);
+    let (active_connections, active) = watch::channel(None);
     let (orders, ordered) = mpsc::channel(4);
     let keys = KeyPreference::default();
     keys.set(store.settings().get::<KeyPlace>().await?);
     let accounts = Providers::new(home.providers()).with_preference(keys.clone());
     let servers = McpServers::new(Connections::new(home.mcp_servers()).with_preference(keys.clone()));
-    let keeper = TokenManager::new(home.accounts(), keys.clone());
-    let desk = RequestHandler {
+    let token_manager = TokenManager::new(home.accounts(), keys.clone());
+    let handler = RequestHandler {
         store: store.clone(),
         key: key.clone(),
         token_file: home.control_token(),
@@ -165,44 +165,44 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
         home: std::env::var_os("HOME").map(PathBuf::from),
         providers: accounts.clone(),
         mcp_servers: servers.clone(),
-        token_manager: keeper.clone(),
+        token_manager: token_manager.clone(),
         key_preference: keys,
         own_folder: home.path().to_owned(),
-        active_connection: engine,
+        active_connection: active,
         commands: orders,
         launch: LaunchCodes::default(),
         health: HealthMonitor::default(),
         checking: services::CheckProgress::default(),
         keep_awake: watch::Sender::new(store.settings().get::<KeepAwake>().await?),
     };
-    let keep_awake = desk.keep_awake.subscribe();
+    let keep_awake = handler.keep_awake.subscribe();
     let close = CancellationToken::new();
     // Cancelled when a part panics that the agent cannot do without.
     let broken = CancellationToken::new();
     let needed = |name, work| AbortOnDropHandle::new(tokio::spawn(tasks::or_broken(name, broken.clone(), work)));
     let pages = spawn_restarting("management pages", {
-        let (desk, close) = (desk.clone(), close.clone());
-        move || serve_pages(desk.clone(), close.clone())
+        let (handler, close) = (handler.clone(), close.clone());
+        move || serve_pages(handler.clone(), close.clone())
     });
-    let _looking = spawn_restarting("health", over(desk.clone(), local::health::follow));
-    let _forgetting = spawn_restarting("retention", over(desk.clone(), retention::follow));
-    let _notifying = spawn_restarting("notifications", over(desk.clone(), local::notices::follow));
-    let socket = needed("private socket", local::request::serve(listener, desk, close.clone()));
+    let _looking = spawn_restarting("health", over(handler.clone(), local::health::follow));
+    let _forgetting = spawn_restarting("retention", over(handler.clone(), retention::follow));
+    let _notifying = spawn_restarting("notifications", over(handler.clone(), local::notices::follow));
+    let socket = needed("private socket", local::request::serve(listener, handler, close.clone()));
     let mut agent = Agent {
         home: home.clone(),
         store,
         key,
         accounts,
         servers,
-        keeper,
-        engines,
+        token_manager,
+        active_connections,
         keep_awake,
         ordered,
         signals,
         broken,
     };
     let ended = Box::pin(agent.work()).await;
-    agent.engines.send_replace(None);
+    agent.active_connections.send_replace(None);
     // A late command is answered by the end of its channel.
     drop(agent);
     // The caller that requested the stop has its answer, or gets it while the socket closes.
@@ -213,8 +213,8 @@ pub async fn run(home: &Home, signals: Signals) -> Result<(), AgentError> {
 }
 
 /// Makes the same loop over the same handler again and again.
-fn over<F>(desk: RequestHandler, follow: impl Fn(RequestHandler) -> F) -> impl Fn() -> F {
-    move || follow(desk.clone())
+fn over<F>(handler: RequestHandler, follow: impl Fn(RequestHandler) -> F) -> impl Fn() -> F {
+    move || follow(handler.clone())
 }
 
 /// Spawns a loop that is started again when it panics, and ends with its handle.
@@ -232,14 +232,14 @@ pub async fn look(home: &Home) -> health::HealthReport {
 }
 
 /// Serves the management pages. Without them the agent works all the same, and reports that they are missing.
-async fn serve_pages(desk: RequestHandler, stop: CancellationToken) {
-    let settings = desk.store.settings();
+async fn serve_pages(handler: RequestHandler, stop: CancellationToken) {
+    let settings = handler.store.settings();
     let listener = match pages::listen(&settings).await {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "no port of 127.0.0.1 is free for the management pages"),
     };
     let pages = match listener.local_addr() {
-        Ok(address) => Pages::new(desk, address, stop.clone()).await,
+        Ok(address) => Pages::new(handler, address, stop.clone()).await,
         Err(error) => return tracing::error!(%error, "the management pages have no address"),
     };
     match pages {
@@ -265,8 +265,8 @@ struct Agent {
     key: DeviceKey,
     accounts: Providers,
     servers: McpServers,
-    keeper: TokenManager,
-    engines: watch::Sender<Option<ActiveConnection>>,
+    token_manager: TokenManager,
+    active_connections: watch::Sender<Option<ActiveConnection>>,
     /// When its owner wants the computer kept awake.
     keep_awake: watch::Receiver<KeepAwake>,
     ordered: mpsc::Receiver<AgentCommand>,
@@ -336,16 +336,18 @@ impl Agent {
             let dispatched = tasks::or_broken("dispatcher", self.broken.clone(), dispatcher.run());
             let mut running = AbortOnDropHandle::new(tokio::spawn(dispatched));
             let (shown, kept_awake) = watch::channel(AwakeStatus::NotNeeded);
-            self.engines.send_replace(Some(ActiveConnection {
+            self.active_connections.send_replace(Some(ActiveConnection {
                 dispatcher: dispatching.clone(),
                 link: handle.clone(),
                 kept_awake,
                 ended_runs: reached.ended_runs(),
             }));
-            let wish = self.keep_awake.clone();
+            let preference = self.keep_awake.clone();
             let _sleep = spawn_restarting("sleep", {
                 let (dispatching, handle) = (dispatching.clone(), handle.clone());
-                move || dispatcher::sleep::follow(shown.clone(), wish.clone(), dispatching.clone(), handle.clone())
+                move || {
+                    dispatcher::sleep::follow(shown.clone(), preference.clone(), dispatching.clone(), handle.clone())
+                }
             });
             let _meeting = spawn_restarting("gateway version", {
                 let (handle, file, is_remote) =
@@ -374,9 +376,9 @@ impl Agent {
                         reached = self.reach(&wanted).await?;
                         in_force = wanted;
                         let ended_runs = reached.ended_runs();
-                        self.engines.send_modify(|engine| {
-                            if let Some(engine) = engine {
-                                engine.ended_runs = ended_runs;
+                        self.active_connections.send_modify(|active| {
+                            if let Some(active) = active {
+                                active.ended_runs = ended_runs;
                             }
                         });
                         handle.redirect(reached.connector.clone(), reached.credentials.clone());
@@ -400,7 +402,7 @@ impl Agent {
             }
             let stops = leaving.stops;
             if !stops {
-                self.engines.send_replace(None);
+                self.active_connections.send_replace(None);
             }
             leaving.answer();
             match (broken, stops) {
@@ -453,8 +455,8 @@ impl Agent {
             }
             Mode::Hosted => {
                 let device_name = self.store.settings().device_name().await?.unwrap_or_default();
-                let (gateway, keeper) = (connection.saved.hosted.address()?, self.keeper.clone());
-                let connector = Connector::Hosted(HostedConnector { gateway, token_manager: keeper, device_name });
+                let (gateway, token_manager) = (connection.saved.hosted.address()?, self.token_manager.clone());
+                let connector = Connector::Hosted(HostedConnector { gateway, token_manager, device_name });
                 Ok(GatewayRoute {
                     connector,
                     credentials: Credentials { key: self.key.clone(), token: None },

@@ -137,8 +137,8 @@ mod tests {
     fn what_is_sealed_opens_with_its_key_at_its_place_and_nowhere_else() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("seal");
-        let seal = DataCipher::load_or_create(&path).unwrap();
-        let sealed = seal.encrypt(b"private", "here");
+        let cipher = DataCipher::load_or_create(&path).unwrap();
+        let sealed = cipher.encrypt(b"private", "here");
         assert!(!sealed.windows(7).any(|part| part == b"private"));
         let again = DataCipher::load_or_create(&path).unwrap();
         assert_eq!(again.decrypt(&sealed, "here").unwrap(), b"private");
@@ -160,7 +160,7 @@ mod tests {
             starts.into_iter().map(|start| start.join().unwrap()).collect()
         });
         let sealed = seals[0].encrypt(b"private", "here");
-        assert!(seals.iter().all(|seal| seal.decrypt(&sealed, "here").unwrap() == b"private"));
+        assert!(seals.iter().all(|cipher| cipher.decrypt(&sealed, "here").unwrap() == b"private"));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
     }
 

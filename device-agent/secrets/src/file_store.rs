@@ -276,66 +276,66 @@ mod tests {
         }
     }
 
-    fn cabinet(folder: PathBuf) -> SecretFileStore<Vec<u32>> {
+    fn store(folder: PathBuf) -> SecretFileStore<Vec<u32>> {
         SecretFileStore::new(folder, |name| is_short_name(name, 8))
     }
 
     fn set(
-        cabinet: &SecretFileStore<Vec<u32>>,
+        store: &SecretFileStore<Vec<u32>>,
         name: &str,
         anew: bool,
         file: &[u32],
     ) -> Result<Vec<u32>, SecretFileError> {
-        cabinet.change(name, anew, None, |_| Ok(file.to_vec()))
+        store.change(name, anew, None, |_| Ok(file.to_vec()))
     }
 
     #[test]
     fn what_is_saved_comes_back_by_name_and_only_its_owner_can_read_it() {
         let home = tempfile::tempdir().expect("a folder");
         let folder = home.path().join("made/when/needed");
-        let cabinet = cabinet(folder.clone());
-        assert!(cabinet.all().expect("no folder is no file").is_empty());
-        set(&cabinet, "b", false, &[2]).expect("saved");
-        set(&cabinet, "a", false, &[1]).expect("saved");
+        let store = store(folder.clone());
+        assert!(store.all().expect("no folder is no file").is_empty());
+        set(&store, "b", false, &[2]).expect("saved");
+        set(&store, "a", false, &[1]).expect("saved");
         std::fs::write(folder.join("Other.json"), "{").expect("no file of ours");
-        assert_eq!(cabinet.all().expect("listed"), [("a".to_owned(), vec![1]), ("b".to_owned(), vec![2])]);
+        assert_eq!(store.all().expect("listed"), [("a".to_owned(), vec![1]), ("b".to_owned(), vec![2])]);
         let mode = |path: PathBuf| path.metadata().expect("there").permissions().mode() & 0o777;
         assert_eq!((mode(folder.clone()), mode(folder.join("a.json"))), (0o700, 0o600));
-        cabinet.remove("a").expect("removed");
-        assert!(matches!(cabinet.remove("a"), Err(SecretFileError::Unknown(name)) if name == "a"));
-        assert!(matches!(cabinet.read("a"), Err(SecretFileError::Unknown(_))));
+        store.remove("a").expect("removed");
+        assert!(matches!(store.remove("a"), Err(SecretFileError::Unknown(name)) if name == "a"));
+        assert!(matches!(store.read("a"), Err(SecretFileError::Unknown(_))));
     }
 
     #[test]
     fn a_name_is_never_a_path() {
         let home = tempfile::tempdir().expect("a folder");
-        let cabinet = cabinet(home.path().join("files"));
+        let store = store(home.path().join("files"));
         std::fs::write(home.path().join("x.json"), "[1]").expect("beside it");
         for name in ["", "..", "../x", "a/b", "A", "a.b", "a_b", "too-long-a-name"] {
-            assert!(matches!(cabinet.read(name), Err(SecretFileError::Unknown(_))), "{name}");
-            assert!(matches!(cabinet.remove(name), Err(SecretFileError::Unknown(_))), "{name}");
-            assert!(matches!(set(&cabinet, name, true, &[1]), Err(SecretFileError::Unknown(_))), "{name}");
+            assert!(matches!(store.read(name), Err(SecretFileError::Unknown(_))), "{name}");
+            assert!(matches!(store.remove(name), Err(SecretFileError::Unknown(_))), "{name}");
+            assert!(matches!(set(&store, name, true, &[1]), Err(SecretFileError::Unknown(_))), "{name}");
         }
     }
 
     #[test]
     fn a_damaged_file_is_named_without_its_content_and_mended_only_by_what_needs_nothing_of_it() {
         let home = tempfile::tempdir().expect("a folder");
-        let cabinet = cabinet(home.path().to_owned());
+        let store = store(home.path().to_owned());
         write_private(&home.path().join("work.json"), b"[ sk-canary").expect("written");
-        let error = cabinet.all().expect_err("damaged").to_string();
+        let error = store.all().expect_err("damaged").to_string();
         assert!(error.contains("work.json") && !error.contains("canary"), "{error}");
-        assert!(matches!(set(&cabinet, "work", false, &[1]), Err(SecretFileError::Damaged(_))));
-        assert_eq!(set(&cabinet, "work", true, &[1]).expect("anew"), [1]);
+        assert!(matches!(set(&store, "work", false, &[1]), Err(SecretFileError::Damaged(_))));
+        assert_eq!(set(&store, "work", true, &[1]).expect("anew"), [1]);
     }
 
     #[test]
     fn no_change_of_many_at_once_is_lost() {
         let home = tempfile::tempdir().expect("a folder");
-        let cabinet = cabinet(home.path().to_owned());
+        let store = store(home.path().to_owned());
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                let cabinet = cabinet.clone();
+                let store = store.clone();
                 scope.spawn(move || {
                     for _ in 0..25 {
                         let longer = |saved: Option<Vec<u32>>| {
@@ -343,12 +343,12 @@ mod tests {
                             saved.push(0);
                             Ok::<_, SecretFileError>(saved)
                         };
-                        cabinet.change("work", false, None, longer).expect("saved");
+                        store.change("work", false, None, longer).expect("saved");
                     }
                 });
             }
         });
-        assert_eq!(cabinet.read("work").expect("whole").len(), 100);
+        assert_eq!(store.read("work").expect("whole").len(), 100);
     }
 
     #[test]

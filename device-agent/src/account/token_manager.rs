@@ -104,7 +104,7 @@ struct SignInProgress {
 pub struct TokenManager(Arc<TokenManagerInner>);
 
 struct TokenManagerInner {
-    cabinet: SecretFileStore<AccountFile>,
+    files: SecretFileStore<AccountFile>,
     lives: Mutex<HashMap<GatewayAddress, Arc<AccountState>>>,
     news: watch::Sender<()>,
     sign_ins: watch::Sender<()>,
@@ -112,17 +112,17 @@ struct TokenManagerInner {
 
 impl std::fmt::Debug for TokenManager {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Keeper").field(&self.0.cabinet).finish()
+        f.debug_tuple("TokenManager").field(&self.0.files).finish()
     }
 }
 
 impl TokenManager {
     /// The accounts in a folder, which is created if needed, with keys kept at the preferred place.
     pub fn new(folder: PathBuf, wanted: KeyPreference) -> Self {
-        let cabinet =
+        let files =
             SecretFileStore::new(folder, |name| is_short_name(name, MAX_FILE_NAME_CHARS)).with_preference(wanted);
         Self(Arc::new(TokenManagerInner {
-            cabinet,
+            files,
             lives: Mutex::default(),
             news: watch::Sender::new(()),
             sign_ins: watch::Sender::new(()),
@@ -144,12 +144,12 @@ impl TokenManager {
     /// # Errors
     /// [`AccountError::Kept`]: a file or a key cannot be read or written. Keys moved before the failure stay moved.
     pub fn move_keys(&self) -> Result<(), AccountError> {
-        self.0.cabinet.move_keys().map_err(kept)
+        self.0.files.move_keys().map_err(kept)
     }
 
     /// The keyring entries of the accounts' keys. May block.
     pub fn entries(&self) -> Vec<KeyringEntry> {
-        self.0.cabinet.entries()
+        self.0.files.entries()
     }
 
     /// The status of a gateway's account.
@@ -157,7 +157,7 @@ impl TokenManager {
     /// # Errors
     /// [`AccountError::Kept`]: the stored sign-in cannot be read, and no sign-in waits.
     pub async fn standing(&self, gateway: &GatewayAddress) -> Result<AccountStatus, AccountError> {
-        let read = self.with_cabinet(gateway, |cabinet, name| cabinet.read(name)).await?;
+        let read = self.with_files(gateway, |files, name| files.read(name)).await?;
         let live = self.live(gateway);
         let now = lock(&live.now);
         if let Some((invitation, _)) = &now.waiting {
@@ -183,10 +183,10 @@ impl TokenManager {
     /// issuer refuses to begin a sign-in.
     pub async fn sign_in(&self, gateway: &GatewayAddress) -> Result<SignInPrompt, AccountError> {
         let (invitation, pending) = grant::begin(Issuer::of(gateway).await?).await?;
-        let (keeper, place) = (self.clone(), gateway.clone());
+        let (manager, place) = (self.clone(), gateway.clone());
         let live = self.live(gateway);
         let mut now = lock(&live.now);
-        let waiting = AbortOnDropHandle::new(tokio::spawn(async move { keeper.finish(&place, pending).await }));
+        let waiting = AbortOnDropHandle::new(tokio::spawn(async move { manager.finish(&place, pending).await }));
         now.waiting = Some((invitation.clone(), waiting));
         now.failed = None;
         drop(now);
@@ -230,9 +230,8 @@ impl TokenManager {
             refused: None,
             refresh_token: tokens.refresh_token.as_ref().map(|token| StoredKey::new(token.as_str())),
         };
-        let save =
-            |cabinet: &SecretFileStore<AccountFile>, name: &str| cabinet.change(name, true, None, |_| Ok(written));
-        self.with_cabinet(gateway, save).await?.map_err(kept)?;
+        let save = |files: &SecretFileStore<AccountFile>, name: &str| files.change(name, true, None, |_| Ok(written));
+        self.with_files(gateway, save).await?.map_err(kept)?;
         *fresh = Some(CachedToken::of(&tokens));
         self.0.sign_ins.send_replace(());
         Ok(())
@@ -275,18 +274,18 @@ impl TokenManager {
         gateway: &GatewayAddress,
         will_do: fn(&CachedToken) -> bool,
     ) -> Result<AccessToken, AccountError> {
-        let (keeper, place) = (self.clone(), gateway.clone());
+        let (manager, place) = (self.clone(), gateway.clone());
         let fetching = tokio::spawn(async move {
-            let live = keeper.live(&place);
+            let live = manager.live(&place);
             let mut fresh = live.fresh.lock().await;
             if let Some(fresh) = fresh.as_ref().filter(|fresh| will_do(fresh)) {
                 return Ok(fresh.token.clone());
             }
-            let refreshed = keeper.refresh(&place).await;
+            let refreshed = manager.refresh(&place).await;
             let trouble = refreshed.as_ref().err().map(ToString::to_string);
             let changed = std::mem::replace(&mut lock(&live.now).trouble, trouble.clone()) != trouble;
             if changed {
-                keeper.tell();
+                manager.tell();
             }
             *fresh = match refreshed {
                 Ok(new) => Some(new),
@@ -309,7 +308,7 @@ impl TokenManager {
     /// Refreshes at the issuer (RFC 6749, section 6). A new refresh token is on disk before anything else happens.
     async fn refresh(&self, gateway: &GatewayAddress) -> Result<CachedToken, AccountError> {
         let signed_out = || AccountError::SignedOut(gateway.to_string());
-        let (written, key) = match self.with_cabinet(gateway, |cabinet, name| cabinet.open(name)).await? {
+        let (written, key) = match self.with_files(gateway, |files, name| files.open(name)).await? {
             Ok(opened) => opened,
             Err(SecretFileError::Unknown(_)) => return Err(signed_out()),
             Err(error) => return Err(kept(error)),
@@ -346,24 +345,24 @@ impl TokenManager {
 
     async fn rotate(&self, gateway: &GatewayAddress, key: StoredKey) -> Result<(), AccountError> {
         let unknown = SecretFileError::Unknown(gateway.to_string());
-        let exchange = |cabinet: &SecretFileStore<AccountFile>, name: &str| {
-            cabinet.change(name, false, None, |saved| {
+        let exchange = |files: &SecretFileStore<AccountFile>, name: &str| {
+            files.change(name, false, None, |saved| {
                 saved.map(|saved| AccountFile { refresh_token: Some(key), ..saved }).ok_or(unknown)
             })
         };
-        self.with_cabinet(gateway, exchange).await?.map(drop).map_err(kept)
+        self.with_files(gateway, exchange).await?.map(drop).map_err(kept)
     }
 
     /// Records that the issuer refuses to refresh, and deletes its key.
     async fn end(&self, gateway: &GatewayAddress, error: AccountError, why: String) -> AccountError {
         tracing::warn!(%gateway, %error, "the sign-in is over");
         let unknown = SecretFileError::Unknown(gateway.to_string());
-        let end = |cabinet: &SecretFileStore<AccountFile>, name: &str| {
-            cabinet.change(name, false, None, |saved| {
+        let end = |files: &SecretFileStore<AccountFile>, name: &str| {
+            files.change(name, false, None, |saved| {
                 saved.map(|saved| AccountFile { refused: Some(why), refresh_token: None, ..saved }).ok_or(unknown)
             })
         };
-        match self.with_cabinet(gateway, end).await {
+        match self.with_files(gateway, end).await {
             Ok(Err(error)) => kept(error),
             Err(error) => error,
             Ok(Ok(_)) => error,
@@ -378,7 +377,7 @@ impl TokenManager {
     pub async fn sign_out(&self, gateway: &GatewayAddress) -> Result<Option<String>, AccountError> {
         let live = self.live(gateway);
         let mut fresh = live.fresh.lock().await;
-        let opened = self.with_cabinet(gateway, |cabinet, name| cabinet.open(name)).await?;
+        let opened = self.with_files(gateway, |files, name| files.open(name)).await?;
         let told = match opened {
             Ok((written, Some(key))) => match &written.issuer.revocation {
                 Some(place) => revoke(place, &key, &written.issuer.client_id).await.err(),
@@ -389,7 +388,7 @@ impl TokenManager {
         };
         *fresh = None;
         *lock(&live.now) = SignInProgress::default();
-        match self.with_cabinet(gateway, |cabinet, name| cabinet.remove(name)).await? {
+        match self.with_files(gateway, |files, name| files.remove(name)).await? {
             Ok(()) | Err(SecretFileError::Unknown(_)) => {}
             Err(error) => return Err(kept(error)),
         }
@@ -398,13 +397,13 @@ impl TokenManager {
     }
 
     /// Files, and perhaps the keyring, block: they are used on another thread.
-    async fn with_cabinet<T: Send + 'static>(
+    async fn with_files<T: Send + 'static>(
         &self,
         gateway: &GatewayAddress,
         work: impl FnOnce(&SecretFileStore<AccountFile>, &str) -> T + Send + 'static,
     ) -> Result<T, AccountError> {
-        let (cabinet, name) = (self.0.cabinet.clone(), file_name(gateway));
-        let worked = tokio::task::spawn_blocking(move || work(&cabinet, &name)).await;
+        let (files, name) = (self.0.files.clone(), file_name(gateway));
+        let worked = tokio::task::spawn_blocking(move || work(&files, &name)).await;
         worked.map_err(|_| AccountError::Kept("the agent failed while it looked at its files".to_owned()))
     }
 

@@ -47,7 +47,7 @@ pub(super) enum AppCommand {
         #[arg(long, value_name = "TIME", value_parser = duration::parse)]
         wait: Option<Duration>,
         #[command(flatten)]
-        consent: Confirmation,
+        confirmation: Confirmation,
     },
     /// Complete disabling, once everything of the application has ended
     CompleteDisabling {
@@ -62,7 +62,7 @@ pub(super) enum AppCommand {
         /// Its name or identifier
         app: String,
         #[command(flatten)]
-        consent: Confirmation,
+        confirmation: Confirmation,
     },
     /// Removed applications of which something is kept
     Removed,
@@ -108,11 +108,11 @@ pub(super) async fn run(agent: AgentClient, command: AppCommand, out: Output) ->
             let application = agent.manage(ShowApplication { app_id }).await?;
             out.result("app/1", &application, || records::text(&application, COMMANDS));
         }
-        AppCommand::Disable { app, wait, consent } => {
+        AppCommand::Disable { app, wait, confirmation } => {
             let app_id = find(&agent, &app).await?;
             let preview = agent.manage(PreviewDisabling { app_id }).await?;
             let name = &preview.application.name;
-            consent.confirm(&format!("Disable {name:?}? It ends:\n{}", records::would_end(&preview)))?;
+            confirmation.confirm(&format!("Disable {name:?}? It ends:\n{}", records::would_end(&preview)))?;
             let application = agent.manage(DisableApplication { app_id }).await?;
             follow_disabling(&agent, application, wait, out).await?;
         }
@@ -125,10 +125,10 @@ pub(super) async fn run(agent: AgentClient, command: AppCommand, out: Output) ->
             };
             follow_disabling(&agent, application, wait, out).await?;
         }
-        AppCommand::Remove { app, consent } => {
+        AppCommand::Remove { app, confirmation } => {
             let app_id = find(&agent, &app).await?;
             let name = agent.manage(ShowApplication { app_id }).await?.name;
-            consent.confirm(&format!(
+            confirmation.confirm(&format!(
                 "Remove {name:?} from the list? It cannot be put back; its history stays readable."
             ))?;
             let application = agent.manage(RemoveApplication { app_id }).await?;

@@ -18,7 +18,7 @@ pub(super) struct BundleArgs {
     #[arg(long, value_name = "FILE", default_value = "deskgate-support.txt")]
     output: PathBuf,
     #[command(flatten)]
-    consent: Confirmation,
+    confirmation: Confirmation,
 }
 
 pub(super) async fn run(agent: AgentClient, make: BundleArgs, out: Output) -> Result<(), Failure> {
@@ -32,5 +32,5 @@ pub(super) async fn run(agent: AgentClient, make: BundleArgs, out: Output) -> Re
         terminal::report("The agent is not running, so it is not asked.");
     }
     let withheld = "No keys, no inputs, results, instructions or contents of files.";
-    bundle.write("Deskgate", withheld, &make.output, make.consent, out)
+    bundle.write("Deskgate", withheld, &make.output, make.confirmation, out)
 }

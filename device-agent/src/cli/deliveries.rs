@@ -52,7 +52,7 @@ pub(super) enum DeliveriesCommand {
         #[arg(long, value_name = "TIME")]
         since: Timestamp,
         #[command(flatten)]
-        consent: Confirmation,
+        confirmation: Confirmation,
     },
     /// Send a sample of an event to an application's callback, and to whoever listens
     Trigger {
@@ -81,12 +81,12 @@ pub(super) async fn run(agent: AgentClient, command: DeliveriesCommand, out: Out
                 format!("{delivery} is sent again; see: deskgate deliveries show {delivery}")
             });
         }
-        DeliveriesCommand::Recover { app, since, consent } => {
+        DeliveriesCommand::Recover { app, since, confirmation } => {
             let app_id = app::find(&agent, &app).await?;
             let recover = RecoverDeliveries { app_id, since, only_count: true };
             let count = agent.manage(recover).await?.deliveries;
             if count > 0 {
-                consent.confirm(&format!("{count} deliveries since {since} are sent again."))?;
+                confirmation.confirm(&format!("{count} deliveries since {since} are sent again."))?;
             }
             let recovered = agent.manage(RecoverDeliveries { only_count: false, ..recover }).await?;
             out.result("deliveries-recovered/1", &recovered, || {

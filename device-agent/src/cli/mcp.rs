@@ -34,7 +34,7 @@ pub(super) enum McpCommand {
         /// Its name
         name: String,
         #[command(flatten)]
-        consent: Confirmation,
+        confirmation: Confirmation,
     },
     /// Remove an MCP server and its key; services that name it cannot run any more
     Remove {
@@ -76,7 +76,7 @@ pub(super) async fn run(agent: AgentClient, command: McpCommand, out: Output) ->
             let server = looked_at(&agent, name).await?;
             out.result("mcp-server-tools/1", &server, || show(&server));
         }
-        McpCommand::Accept { name, consent } => accept(&agent, name, consent, out).await?,
+        McpCommand::Accept { name, confirmation } => accept(&agent, name, confirmation, out).await?,
         McpCommand::Remove { name } => {
             agent.request(RemoveMcpServer { name: name.clone() }).await?;
             out.result("mcp-server-removed/1", &serde_json::json!({ "name": name }), || {
@@ -112,7 +112,7 @@ async fn looked_at(agent: &AgentClient, name: String) -> Result<ServerView, Fail
     }
 }
 
-async fn accept(agent: &AgentClient, name: String, consent: Confirmation, out: Output) -> Result<(), Failure> {
+async fn accept(agent: &AgentClient, name: String, confirmation: Confirmation, out: Output) -> Result<(), Failure> {
     let server = looked_at(agent, name.clone()).await?;
     let (Some(offer), true) = (&server.offer, server.is_acceptable()) else {
         let message = "nothing to take over: no draft is pinned to another list than the one that is offered";
@@ -121,7 +121,8 @@ async fn accept(agent: &AgentClient, name: String, consent: Confirmation, out: O
     let changed = server.users.iter().filter(|user| matches!(user.draft, Some(PinState::Changed { .. })));
     let services: Vec<_> = changed.map(|user| user.service.as_str()).collect();
     let services = services.join(", ");
-    consent.confirm(&format!("{}\nThe drafts of these services are pinned to this list: {services}", show(&server)))?;
+    confirmation
+        .confirm(&format!("{}\nThe drafts of these services are pinned to this list: {services}", show(&server)))?;
     let accepted = agent.request(AcceptMcpTools { name, tools_sha256: offer.tools_sha256 }).await?;
     out.result("mcp-server-tools/1", &accepted, || {
         format!(

@@ -25,7 +25,7 @@ pub(super) enum SettingsCommand {
         /// What
         value: String,
         #[command(flatten)]
-        consent: Confirmation,
+        confirmation: Confirmation,
     },
     /// How much of what is over is kept, and how much would go now with other times
     Retention {
@@ -72,12 +72,12 @@ pub(super) enum SettingName {
 pub(super) async fn run(agent: AgentClient, command: SettingsCommand, out: Output) -> Result<(), Failure> {
     let settings = match command {
         SettingsCommand::Show => agent.request(GetSettings {}).await?,
-        SettingsCommand::Set { name, value, consent } => {
+        SettingsCommand::Set { name, value, confirmation } => {
             no_secret("VALUE", &value)?;
             let now = agent.request(GetSettings {}).await?;
             match keep(name, &value, now.keep)? {
                 Some(keep) => {
-                    shorten(&agent, keep, consent).await?;
+                    shorten(&agent, keep, confirmation).await?;
                     agent.request(GetSettings {}).await?
                 }
                 None => agent.request(change(name, value)?).await?,
@@ -115,10 +115,10 @@ fn keep(name: SettingName, value: &str, now: RetentionSettings) -> Result<Option
 }
 
 /// Shows what will be deleted, and asks for confirmation.
-async fn shorten(agent: &AgentClient, keep: RetentionSettings, consent: Confirmation) -> Result<(), Failure> {
+async fn shorten(agent: &AgentClient, keep: RetentionSettings, confirmation: Confirmation) -> Result<(), Failure> {
     let kept = agent.request(ReviewRetention { keep: Some(keep) }).await?;
     if kept.takes() {
-        consent.confirm(&format!("{}\nWhat goes cannot be brought back.", amounts(&kept, keep)))?;
+        confirmation.confirm(&format!("{}\nWhat goes cannot be brought back.", amounts(&kept, keep)))?;
     }
     agent.request(SetRetention { keep }).await?;
     Ok(())

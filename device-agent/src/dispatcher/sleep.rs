@@ -19,12 +19,12 @@ const SLEEP_ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(3);
 /// when it wakes up. Ends with the dispatcher. `shown` holds whether the computer is kept awake.
 pub async fn follow(
     shown: watch::Sender<AwakeStatus>,
-    wish: watch::Receiver<KeepAwake>,
+    preference: watch::Receiver<KeepAwake>,
     dispatcher: DispatcherHandle,
     link: LinkHandle,
 ) {
     let mut status = dispatcher.watch();
-    let mut power = Power::new(shown, wish).await;
+    let mut power = Power::new(shown, preference).await;
     loop {
         let at_work = is_at_work(&status.borrow_and_update());
         power.keep_awake(at_work).await;

@@ -183,8 +183,8 @@ async fn prepare(
             RunErrorCode::Internal
         })?;
         let Definition { working_directory, protected, network, .. } = definition.as_ref();
-        let ground = WorkspaceOptions { directory: working_directory, own_folder: &own, protected, network: *network };
-        let toolbox = Toolbox::open_under(&rules, &definition.tools, &definition.skills, ground).map_err(|error| {
+        let options = WorkspaceOptions { directory: working_directory, own_folder: &own, protected, network: *network };
+        let toolbox = Toolbox::open_under(&rules, &definition.tools, &definition.skills, options).map_err(|error| {
             tracing::warn!(%run_id, %error, "the tools of the run cannot be had");
             match error {
                 ToolboxError::Workspace(_) => RunErrorCode::ToolError,

@@ -82,10 +82,10 @@ impl HostedConnector {
         if !accepts(response.headers(), &key) {
             return Err(self.no_line("it became no WebSocket"));
         }
-        let ground = response.remote_addr().and_then(network::local_address_for);
+        let options = response.remote_addr().and_then(network::local_address_for);
         let stream = response.upgrade().await.map_err(|error| LinkError::Lost(error.to_string()))?;
         let stream: BoxedStream = Box::new(stream);
-        Ok((WebSocketStream::from_raw_socket(stream, Role::Client, Some(limits())).await, ground))
+        Ok((WebSocketStream::from_raw_socket(stream, Role::Client, Some(limits())).await, options))
     }
 
     /// Presents a newer token whenever half of one's lifetime is over, so that the connection outlasts its first token.

@@ -90,13 +90,17 @@ impl Connector {
     async fn open(&self, key: &DeviceKey) -> Result<OpenedTransport, LinkError> {
         Ok(match self {
             Self::Ssh(ssh) => {
-                let SshStream { stream, host_key: shown, local_address: ground } = ssh.reach(key).await?;
-                OpenedTransport { opened: OpenedChannel::Private(stream), host_key: Some(shown), local_address: ground }
+                let SshStream { stream, host_key: shown, local_address: options } = ssh.reach(key).await?;
+                OpenedTransport {
+                    opened: OpenedChannel::Private(stream),
+                    host_key: Some(shown),
+                    local_address: options,
+                }
             }
             Self::Hosted(hosted) => {
-                let (socket, ground) = hosted.open().await?;
+                let (socket, options) = hosted.open().await?;
                 let opened = OpenedChannel::Account(Box::new(socket), hosted.device_name.clone());
-                OpenedTransport { opened, host_key: None, local_address: ground }
+                OpenedTransport { opened, host_key: None, local_address: options }
             }
             Self::BuiltIn(builtin) => {
                 let stream = builtin.open().await.map_err(LinkError::BuiltIn)?;
@@ -185,14 +189,14 @@ pub async fn connect_once(
     in_flight: Vec<InFlightRun>,
 ) -> Result<Session, LinkError> {
     // Boxed, because SSH and WebSocket set-up hold large states that are not needed afterwards.
-    let OpenedTransport { opened, host_key: shown, local_address: ground } =
+    let OpenedTransport { opened, host_key: shown, local_address: options } =
         Box::pin(connector.open(&credentials.key)).await?;
     let address = connector.address();
     let handshake = Box::pin(handshake::open(opened, credentials, in_flight, &address));
     let mut session =
-        network::while_address_held(ground, handshake).await.unwrap_or_else(|| Err(LinkError::address_lost()))?;
-    if let Some(ground) = ground {
-        session.end_when_address_lost(ground);
+        network::while_address_held(options, handshake).await.unwrap_or_else(|| Err(LinkError::address_lost()))?;
+    if let Some(options) = options {
+        session.end_when_address_lost(options);
     }
     match (connector, shown) {
         (Connector::Hosted(hosted), _) => session.spawn(hosted.clone().renew(session.sender())),

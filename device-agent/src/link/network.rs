@@ -63,8 +63,8 @@ pub(super) async fn wait_until_lost(address: IpAddr) {
 }
 
 /// Does work that depends on a local address; `None` if the address is lost.
-pub(super) async fn while_address_held<T>(ground: Option<IpAddr>, work: impl Future<Output = T>) -> Option<T> {
-    let Some(address) = ground else { return Some(work.await) };
+pub(super) async fn while_address_held<T>(options: Option<IpAddr>, work: impl Future<Output = T>) -> Option<T> {
+    let Some(address) = options else { return Some(work.await) };
     tokio::select! {
         done = work => Some(done),
         () = wait_until_lost(address) => None,

@@ -53,11 +53,11 @@ impl Ssh {
 
     pub(super) async fn reach(&self, key: &DeviceKey) -> Result<SshStream, LinkError> {
         let socket = self.within(DIAL_TIMEOUT, "connecting", self.dial()).await?;
-        let ground = socket.local_addr().ok().map(|address| address.ip());
+        let options = socket.local_addr().ok().map(|address| address.ip());
         let handshake = Box::pin(self.within(SSH_HANDSHAKE_TIMEOUT, "setting up SSH", self.handshake(socket, key)));
         let reached =
-            network::while_address_held(ground, handshake).await.unwrap_or_else(|| Err(LinkError::address_lost()))?;
-        Ok(SshStream { local_address: ground, ..reached })
+            network::while_address_held(options, handshake).await.unwrap_or_else(|| Err(LinkError::address_lost()))?;
+        Ok(SshStream { local_address: options, ..reached })
     }
 
     async fn within<T>(

@@ -16,8 +16,8 @@ pub struct GetAccount {}
 impl TypedRequest for GetAccount {
     type Response = AccountView;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<AccountView, ErrorReply> {
-        desk.account().await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<AccountView, ErrorReply> {
+        handler.account().await
     }
 }
 
@@ -28,8 +28,8 @@ pub struct SignIn {}
 impl TypedRequest for SignIn {
     type Response = SignInPrompt;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<SignInPrompt, ErrorReply> {
-        desk.sign_in().await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<SignInPrompt, ErrorReply> {
+        handler.sign_in().await
     }
 }
 
@@ -40,8 +40,8 @@ pub struct CancelSignIn {}
 impl TypedRequest for CancelSignIn {
     type Response = AccountView;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<AccountView, ErrorReply> {
-        desk.cancel_sign_in().await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<AccountView, ErrorReply> {
+        handler.cancel_sign_in().await
     }
 }
 
@@ -52,8 +52,8 @@ pub struct SignOut {}
 impl TypedRequest for SignOut {
     type Response = AccountView;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<AccountView, ErrorReply> {
-        desk.sign_out().await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<AccountView, ErrorReply> {
+        handler.sign_out().await
     }
 }
 
@@ -98,10 +98,10 @@ impl RequestHandler {
         let gateway = wanted(&connection)?;
         let not_told = self.token_manager.sign_out(&gateway).await?;
         if in_force(&connection).is_some_and(|in_force| in_force == gateway)
-            && let Ok(engine) = self.engine()
+            && let Ok(active) = self.active()
         {
             // The connection was opened by a token that was just discarded.
-            engine.link.redial();
+            active.link.redial();
         }
         Ok(AccountView { not_told, ..self.account().await? })
     }

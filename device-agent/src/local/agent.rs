@@ -25,8 +25,8 @@ pub struct Stop {
 impl TypedRequest for Stop {
     type Response = Vec<RunId>;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<RunId>, ErrorReply> {
-        desk.stop(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Vec<RunId>, ErrorReply> {
+        handler.stop(self).await
     }
 }
 
@@ -41,8 +41,8 @@ pub struct OpenPages {
 impl TypedRequest for OpenPages {
     type Response = OpenedPages;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<OpenedPages, ErrorReply> {
-        desk.open_pages(&self)
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<OpenedPages, ErrorReply> {
+        handler.open_pages(&self)
     }
 }
 
@@ -66,8 +66,8 @@ pub struct GetIdentity {}
 impl TypedRequest for GetIdentity {
     type Response = IdentityFile;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<IdentityFile, ErrorReply> {
-        desk.identity().await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<IdentityFile, ErrorReply> {
+        handler.identity().await
     }
 }
 
@@ -88,7 +88,7 @@ impl RequestHandler {
     }
 
     async fn stop(&self, ask: Stop) -> Result<Vec<RunId>, ErrorReply> {
-        let runs = self.engine().map(|engine| engine.dispatcher.status().runs).unwrap_or_default();
+        let runs = self.active().map(|active| active.dispatcher.status().runs).unwrap_or_default();
         let asking =
             runs.iter().filter(|run| run.standing == ActiveRunState::AwaitingApproval).map(|run| run.run_id).collect();
         let (done, ended) = oneshot::channel();

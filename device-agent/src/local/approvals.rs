@@ -24,8 +24,8 @@ pub struct ListApprovals {
 impl TypedRequest for ListApprovals {
     type Response = Vec<ApprovalView>;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<ApprovalView>, ErrorReply> {
-        desk.approvals(self.all).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Vec<ApprovalView>, ErrorReply> {
+        handler.approvals(self.all).await
     }
 }
 
@@ -39,8 +39,8 @@ pub struct ShowApproval {
 impl TypedRequest for ShowApproval {
     type Response = ApprovalView;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ApprovalView, ErrorReply> {
-        desk.approval(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<ApprovalView, ErrorReply> {
+        handler.approval(self).await
     }
 }
 
@@ -56,8 +56,8 @@ pub struct DecideApproval {
 impl TypedRequest for DecideApproval {
     type Response = ApprovalView;
 
-    async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<ApprovalView, ErrorReply> {
-        desk.decide(self, asker).await
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<ApprovalView, ErrorReply> {
+        handler.decide(self, asker).await
     }
 }
 
@@ -73,8 +73,8 @@ pub struct ListAudit {
 impl TypedRequest for ListAudit {
     type Response = Vec<audit::AuditEntry>;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<audit::AuditEntry>, ErrorReply> {
-        desk.store.audit().list(self.run_id, self.limit).await.map_err(ErrorReply::from)
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Vec<audit::AuditEntry>, ErrorReply> {
+        handler.store.audit().list(self.run_id, self.limit).await.map_err(ErrorReply::from)
     }
 }
 
@@ -88,8 +88,8 @@ pub struct ShowEvidence {
 impl TypedRequest for ShowEvidence {
     type Response = Vec<Evidence>;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<Evidence>, ErrorReply> {
-        desk.evidence(self.run_id).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Vec<Evidence>, ErrorReply> {
+        handler.evidence(self.run_id).await
     }
 }
 
@@ -105,8 +105,8 @@ pub struct ReconcileRun {
 impl TypedRequest for ReconcileRun {
     type Response = ();
 
-    async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<(), ErrorReply> {
-        desk.settle(self, asker).await
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<(), ErrorReply> {
+        handler.settle(self, asker).await
     }
 }
 

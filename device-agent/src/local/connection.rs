@@ -16,8 +16,8 @@ pub struct GetConnection {}
 impl TypedRequest for GetConnection {
     type Response = ConnectionSettings;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ConnectionSettings, ErrorReply> {
-        desk.connection().await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<ConnectionSettings, ErrorReply> {
+        handler.connection().await
     }
 }
 
@@ -39,8 +39,8 @@ pub struct SaveConnection {
 impl TypedRequest for SaveConnection {
     type Response = ConnectionSettings;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ConnectionSettings, ErrorReply> {
-        desk.save(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<ConnectionSettings, ErrorReply> {
+        handler.save(self).await
     }
 }
 
@@ -54,8 +54,8 @@ pub struct DiscardConnection {
 impl TypedRequest for DiscardConnection {
     type Response = ConnectionSettings;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ConnectionSettings, ErrorReply> {
-        desk.discard(self.mode).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<ConnectionSettings, ErrorReply> {
+        handler.discard(self.mode).await
     }
 }
 
@@ -69,8 +69,8 @@ pub struct TestConnection {
 impl TypedRequest for TestConnection {
     type Response = ConnectionTestResult;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ConnectionTestResult, ErrorReply> {
-        desk.test(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<ConnectionTestResult, ErrorReply> {
+        handler.test(self).await
     }
 }
 

@@ -98,7 +98,7 @@ impl RequestHandler {
     }
 
     pub(super) async fn settle(&self, ask: ReconcileRun, asker: Requester) -> Result<(), ErrorReply> {
-        let dispatcher = self.engine()?.dispatcher;
+        let dispatcher = self.active()?.dispatcher;
         dispatcher.reconcile(ask.run_id, ask.finding, who(asker)).await.map_err(|error| {
             let code = match error {
                 ReconcileError::NotWaiting(_) | ReconcileError::Settled(_) | ReconcileError::Stopped => {

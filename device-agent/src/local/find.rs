@@ -28,8 +28,8 @@ pub struct Find {
 impl TypedRequest for Find {
     type Response = SearchResults;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<SearchResults, ErrorReply> {
-        desk.find(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<SearchResults, ErrorReply> {
+        handler.find(self).await
     }
 }
 

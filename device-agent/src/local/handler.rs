@@ -80,10 +80,10 @@ impl RequestHandler {
     /// # Errors
     /// There is no connection in force, the gateway refused, or no readable reply came in time.
     pub async fn manage<C: ManagementCall + Send>(&self, call: C) -> Result<C::Reply, ErrorReply> {
-        Ok(self.engine()?.dispatcher.asked_by(AskedBy::Page).call(call).await?)
+        Ok(self.active()?.dispatcher.asked_by(AskedBy::Page).call(call).await?)
     }
 
-    pub(super) fn engine(&self) -> Result<ActiveConnection, ErrorReply> {
+    pub(super) fn active(&self) -> Result<ActiveConnection, ErrorReply> {
         self.active_connection.borrow().clone().ok_or_else(|| ErrorReply {
             code: ErrorReplyCode::CannotReach,
             message: "the agent is connecting to its gateway; try again in a moment".to_owned(),
@@ -91,7 +91,7 @@ impl RequestHandler {
     }
 
     pub(super) fn services(&self, asker: Requester) -> Result<ServiceManager<DispatcherHandle>, ErrorReply> {
-        let gateway = self.engine()?.dispatcher.asked_by(asker.into());
+        let gateway = self.active()?.dispatcher.asked_by(asker.into());
         let computer = CheckEnvironment {
             home: self.home.clone(),
             own_folder: self.own_folder.clone(),
@@ -106,7 +106,7 @@ impl RequestHandler {
     }
 
     pub(super) async fn pass_on(&self, request: ManagementRequest, asker: Requester) -> Result<Value, ErrorReply> {
-        Ok(self.engine()?.dispatcher.asked_by(asker.into()).pass_on(request).await?)
+        Ok(self.active()?.dispatcher.asked_by(asker.into()).pass_on(request).await?)
     }
 }
 

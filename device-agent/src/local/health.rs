@@ -45,8 +45,8 @@ pub struct GetHealth {
 impl TypedRequest for GetHealth {
     type Response = HealthReport;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<HealthReport, ErrorReply> {
-        desk.health(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<HealthReport, ErrorReply> {
+        handler.health(self).await
     }
 }
 
@@ -62,8 +62,8 @@ pub struct IgnoreProblem {
 impl TypedRequest for IgnoreProblem {
     type Response = HealthReport;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<HealthReport, ErrorReply> {
-        desk.ignore(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<HealthReport, ErrorReply> {
+        handler.ignore(self).await
     }
 }
 
@@ -91,8 +91,8 @@ pub struct GetLog {
 impl TypedRequest for GetLog {
     type Response = Vec<String>;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<String>, ErrorReply> {
-        desk.log(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Vec<String>, ErrorReply> {
+        handler.log(self).await
     }
 }
 
@@ -103,27 +103,27 @@ pub struct MakeBundle {}
 impl TypedRequest for MakeBundle {
     type Response = Bundle;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Bundle, ErrorReply> {
-        desk.bundle().await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Bundle, ErrorReply> {
+        handler.bundle().await
     }
 }
 
 /// Checks until the agent ends.
-pub async fn follow(desk: RequestHandler) {
-    let mut engines = desk.active_connection.clone();
-    let mut decisions = desk.store.decisions();
-    let mut accounts = desk.token_manager.watch();
+pub async fn follow(handler: RequestHandler) {
+    let mut active_connections = handler.active_connection.clone();
+    let mut decisions = handler.store.decisions();
+    let mut accounts = handler.token_manager.watch();
     let mut looks = tokio::time::interval(CHECK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let mut line = engines.borrow_and_update().as_ref().map(|engine| engine.link.status());
+        let mut line = active_connections.borrow_and_update().as_ref().map(|active| active.link.status());
         loop {
-            desk.try_sandboxes(SANDBOX_MAX_AGE).await;
-            if let Err(no) = desk.look(GATEWAY_MAX_AGE).await {
+            handler.try_sandboxes(SANDBOX_MAX_AGE).await;
+            if let Err(no) = handler.look(GATEWAY_MAX_AGE).await {
                 tracing::debug!(error = no.message, "the agent's health cannot be told");
             }
             tokio::select! {
-                changed = engines.changed() => match changed {
+                changed = active_connections.changed() => match changed {
                     Ok(()) => break,
                     Err(_) => return,
                 },
@@ -189,7 +189,7 @@ impl RequestHandler {
 
     /// One check and its report. Data of the gateway and the keyring may be as old as `age`.
     async fn look(&self, age: Duration) -> Result<HealthReport, ErrorReply> {
-        let engine = self.active_connection.borrow().clone();
+        let active = self.active_connection.borrow().clone();
         let services = self.store.services().list().await?;
         let waiting = self.store.approvals().list(false).await?;
         let IgnoredProblems(ignored) = self.store.settings().get().await?;
@@ -206,12 +206,12 @@ impl RequestHandler {
             None => None,
         };
         let mut memory = self.health.memory.lock().await;
-        let connected = engine
+        let connected = active
             .as_ref()
-            .is_some_and(|engine| matches!(*engine.link.status().borrow(), LinkStatus::Connected { .. }));
-        if let Some(engine) = &engine {
-            findings.extend(work::look(&engine.dispatcher.status(), &engine.kept_awake.borrow()));
-            memory.line = line::look(&engine.link.status().borrow(), memory.line.take());
+            .is_some_and(|active| matches!(*active.link.status().borrow(), LinkStatus::Connected { .. }));
+        if let Some(active) = &active {
+            findings.extend(work::look(&active.dispatcher.status(), &active.kept_awake.borrow()));
+            memory.line = line::look(&active.link.status().borrow(), memory.line.take());
         }
         findings.extend(signed_in);
         findings.extend(memory.line.clone());

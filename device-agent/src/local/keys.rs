@@ -13,16 +13,16 @@ use crate::health::{Finding, ProblemCode};
 impl RequestHandler {
     /// Changes the place of keys, and moves the existing ones.
     pub(super) async fn move_keys(&self, to: KeyPlace) -> Result<(), ErrorReply> {
-        let desk = self.clone();
+        let handler = self.clone();
         // In its own task, so that it completes even if the caller hangs up.
         let moved = tokio::spawn(async move {
-            let _one_at_a_time = desk.key_preference.lock_moves().await;
-            let before = desk.key_preference.set(to);
-            let moved = desk.move_each(to).await;
+            let _one_at_a_time = handler.key_preference.lock_moves().await;
+            let before = handler.key_preference.set(to);
+            let moved = handler.move_each(to).await;
             if moved.is_err() {
-                desk.key_preference.set(before);
+                handler.key_preference.set(before);
             }
-            desk.ask_keyring(Duration::ZERO).await;
+            handler.ask_keyring(Duration::ZERO).await;
             moved
         });
         moved.await.map_err(|_| failed("the agent failed while it moved keys".to_owned()))?
@@ -36,11 +36,11 @@ impl RequestHandler {
             blocking(keyring::usable).await?.map_err(unusable)?;
         }
         let (accounts, servers) = (self.providers.clone(), self.mcp_servers.connections.clone());
-        let keeper = self.token_manager.clone();
+        let token_manager = self.token_manager.clone();
         let moved = blocking(move || -> Result<(), ErrorReply> {
             accounts.move_keys()?;
             servers.move_keys()?;
-            Ok(keeper.move_keys()?)
+            Ok(token_manager.move_keys()?)
         });
         moved.await?.map_err(|no| ErrorReply {
             message: format!(
@@ -57,8 +57,8 @@ impl RequestHandler {
     /// The problem of keys in the keyring that cannot be read now.
     pub(super) async fn keyring_problem(&self) -> Option<Finding> {
         let (accounts, servers) = (self.providers.clone(), self.mcp_servers.connections.clone());
-        let keeper = self.token_manager.clone();
-        let entries = move || [accounts.entries(), servers.entries(), keeper.entries()].concat();
+        let token_manager = self.token_manager.clone();
+        let entries = move || [accounts.entries(), servers.entries(), token_manager.entries()].concat();
         let looked = blocking(move || keyring::readable(entries()));
         let error = looked.await.ok()?.err()?;
         let next = "Unlock it, or start its service. To have keys in files again after that: deskgate settings set \

@@ -75,10 +75,10 @@ impl RequestHandler {
             moved.map_err(|error| failed(format!("{}: {error}", self.token_file.display())))?;
         }
         if saved.mode != connection.mode
-            && let Ok(engine) = self.engine()
+            && let Ok(active) = self.active()
         {
             // The old gateway may be unreachable; its device is then offline anyway.
-            let _ = engine.dispatcher.call(SetAccess { enabled: false }).await;
+            let _ = active.dispatcher.call(SetAccess { enabled: false }).await;
         }
         // Read again in the same transaction as the write, so that concurrent changes are kept.
         let save = move |connection: &mut ConnectionSettings| connection.save(mode).map(|()| connection.clone());
@@ -142,7 +142,7 @@ impl RequestHandler {
     }
 
     fn in_hand(&self) -> usize {
-        self.active_connection.borrow().as_ref().map_or(0, |engine| engine.dispatcher.status().runs.len())
+        self.active_connection.borrow().as_ref().map_or(0, |active| active.dispatcher.status().runs.len())
     }
 
     /// Fields in force are tested by the link itself: a second session with this device's key would end the first, and
@@ -156,10 +156,10 @@ impl RequestHandler {
         let (connector, token, saved) = self.tested(&connection, ask.mode).await?;
         let (address, stages) = (connector.address(), stages(ask.mode));
         if in_use && saved {
-            return Ok(probe(&self.engine()?.link, address, stages).await);
+            return Ok(probe(&self.active()?.link, address, stages).await);
         }
         let connected =
-            self.engine().is_ok_and(|engine| matches!(*engine.link.status().borrow(), LinkStatus::Connected { .. }));
+            self.active().is_ok_and(|active| matches!(*active.link.status().borrow(), LinkStatus::Connected { .. }));
         if in_use && (connected || self.in_hand() > 0) {
             return Err(refused(
                 "a test of other fields would end the session in use, or lose its runs, if they lead to the same \

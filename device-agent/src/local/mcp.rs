@@ -22,8 +22,8 @@ pub struct ListMcpServers {}
 impl TypedRequest for ListMcpServers {
     type Response = Vec<ConfiguredServer>;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<ConfiguredServer>, ErrorReply> {
-        desk.with_servers(Connections::list).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Vec<ConfiguredServer>, ErrorReply> {
+        handler.with_servers(Connections::list).await
     }
 }
 
@@ -46,8 +46,8 @@ pub struct SetMcpServer {
 impl TypedRequest for SetMcpServer {
     type Response = ConfiguredServer;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ConfiguredServer, ErrorReply> {
-        desk.set_server(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<ConfiguredServer, ErrorReply> {
+        handler.set_server(self).await
     }
 }
 
@@ -61,8 +61,8 @@ pub struct RemoveMcpServer {
 impl TypedRequest for RemoveMcpServer {
     type Response = ();
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<(), ErrorReply> {
-        desk.remove_server(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<(), ErrorReply> {
+        handler.remove_server(self).await
     }
 }
 
@@ -73,8 +73,8 @@ pub struct ReviewMcpServers {}
 impl TypedRequest for ReviewMcpServers {
     type Response = Vec<ServerView>;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<ServerView>, ErrorReply> {
-        desk.review_servers().await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Vec<ServerView>, ErrorReply> {
+        handler.review_servers().await
     }
 }
 
@@ -88,8 +88,8 @@ pub struct LookAtMcpServer {
 impl TypedRequest for LookAtMcpServer {
     type Response = ServerView;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ServerView, ErrorReply> {
-        desk.look_at_server(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<ServerView, ErrorReply> {
+        handler.look_at_server(self).await
     }
 }
 
@@ -105,8 +105,8 @@ pub struct AcceptMcpTools {
 impl TypedRequest for AcceptMcpTools {
     type Response = ServerView;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ServerView, ErrorReply> {
-        desk.accept_tools(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<ServerView, ErrorReply> {
+        handler.accept_tools(self).await
     }
 }
 

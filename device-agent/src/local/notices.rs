@@ -23,8 +23,8 @@ pub struct GetNotifications {}
 impl TypedRequest for GetNotifications {
     type Response = Notifications;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Notifications, ErrorReply> {
-        desk.notifications().await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Notifications, ErrorReply> {
+        handler.notifications().await
     }
 }
 
@@ -40,28 +40,28 @@ pub struct SetNotifications {
 impl TypedRequest for SetNotifications {
     type Response = Notifications;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Notifications, ErrorReply> {
-        desk.set_notifications(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Notifications, ErrorReply> {
+        handler.set_notifications(self).await
     }
 }
 
 /// Shows and withdraws notifications until the agent ends.
-pub async fn follow(desk: RequestHandler) {
-    let mut engines = desk.active_connection.clone();
-    let mut decisions = desk.store.decisions();
+pub async fn follow(handler: RequestHandler) {
+    let mut active_connections = handler.active_connection.clone();
+    let mut decisions = handler.store.decisions();
     let mut notices = DesktopNotifications::default();
     loop {
-        let mut work = engines.borrow_and_update().as_ref().map(|engine| engine.dispatcher.watch());
+        let mut work = active_connections.borrow_and_update().as_ref().map(|active| active.dispatcher.watch());
         loop {
-            desk.notify(&mut notices).await;
+            handler.notify(&mut notices).await;
             tokio::select! {
-                changed = engines.changed() => match changed {
+                changed = active_connections.changed() => match changed {
                     Ok(()) => break,
                     Err(_) => return,
                 },
                 () = changed(&mut work) => {}
                 _ = decisions.changed() => {}
-                approval_id = notices.clicked() => desk.open_for_person(approval_id).await,
+                approval_id = notices.clicked() => handler.open_for_person(approval_id).await,
             }
         }
     }

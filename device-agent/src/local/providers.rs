@@ -18,8 +18,8 @@ pub struct ListProviders {}
 impl TypedRequest for ListProviders {
     type Response = Vec<ProviderConfig>;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<ProviderConfig>, ErrorReply> {
-        desk.with_accounts(Providers::list).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Vec<ProviderConfig>, ErrorReply> {
+        handler.with_accounts(Providers::list).await
     }
 }
 
@@ -42,8 +42,8 @@ pub struct SetProvider {
 impl TypedRequest for SetProvider {
     type Response = ProviderConfig;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<ProviderConfig, ErrorReply> {
-        desk.set_provider(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<ProviderConfig, ErrorReply> {
+        handler.set_provider(self).await
     }
 }
 
@@ -79,8 +79,8 @@ pub struct RemoveProvider {
 impl TypedRequest for RemoveProvider {
     type Response = ();
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<(), ErrorReply> {
-        desk.remove_provider(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<(), ErrorReply> {
+        handler.remove_provider(self).await
     }
 }
 

@@ -20,7 +20,7 @@ pub trait TypedRequest: Serialize + Into<Request> + Send {
     /// Computes the answer, inside the agent.
     fn answer(
         self,
-        desk: &RequestHandler,
+        handler: &RequestHandler,
         asker: Requester,
     ) -> impl Future<Output = Result<Self::Response, ErrorReply>> + Send;
 }
@@ -42,10 +42,10 @@ macro_rules! requests {
 
         impl Request {
             /// The answer as the private socket sends it.
-            pub(super) async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<Value, ErrorReply> {
+            pub(super) async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Value, ErrorReply> {
                 match self {
-                    $(Self::$name(ask) => to_json(ask.answer(desk, asker).await?),)*
-                    Self::Manage { request } => desk.pass_on(request, asker).await,
+                    $(Self::$name(ask) => to_json(ask.answer(handler, asker).await?),)*
+                    Self::Manage { request } => handler.pass_on(request, asker).await,
                 }
             }
         }
@@ -62,11 +62,11 @@ macro_rules! requests {
 pub(super) use requests;
 
 /// Answers requests until `stop`.
-pub async fn serve(listener: UnixListener, desk: RequestHandler, stop: CancellationToken) {
+pub async fn serve(listener: UnixListener, handler: RequestHandler, stop: CancellationToken) {
     socket::serve(listener, false, stop, move |request: Request, peer| {
-        let desk = desk.clone();
+        let handler = handler.clone();
         async move {
-            match request.answer(&desk, Requester::Socket(peer)).await {
+            match request.answer(&handler, Requester::Socket(peer)).await {
                 Ok(value) => AgentReply::Ok(value),
                 Err(no) => AgentReply::No(no),
             }

@@ -29,8 +29,8 @@ pub struct ReviewRetention {
 impl TypedRequest for ReviewRetention {
     type Response = Retention;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Retention, ErrorReply> {
-        desk.review_retention(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Retention, ErrorReply> {
+        handler.review_retention(self).await
     }
 }
 
@@ -44,8 +44,8 @@ pub struct SetRetention {
 impl TypedRequest for SetRetention {
     type Response = Retention;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Retention, ErrorReply> {
-        desk.set_retention(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Retention, ErrorReply> {
+        handler.set_retention(self).await
     }
 }
 
@@ -93,17 +93,17 @@ pub fn days(days: u32) -> Duration {
 }
 
 /// Deletes old data until the agent ends. (The dispatcher deletes transcripts, with their own clock.)
-pub async fn follow(desk: RequestHandler) {
+pub async fn follow(handler: RequestHandler) {
     let mut looks = tokio::time::interval(SWEEP_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut engines = desk.active_connection.clone();
+    let mut active_connections = handler.active_connection.clone();
     loop {
-        if let Err(no) = desk.forget_old().await {
+        if let Err(no) = handler.forget_old().await {
             tracing::warn!(error = no.message, "what is too old could not be deleted; trying again later");
         }
         tokio::select! {
             _ = looks.tick() => {}
-            changed = engines.changed() => if changed.is_err() {
+            changed = active_connections.changed() => if changed.is_err() {
                 return;
             },
         }
@@ -139,7 +139,7 @@ impl RequestHandler {
     }
 
     fn ended_runs(&self) -> Option<SharedEndedRuns> {
-        self.active_connection.borrow().as_ref().and_then(|engine| engine.ended_runs.clone())
+        self.active_connection.borrow().as_ref().and_then(|active| active.ended_runs.clone())
     }
 
     async fn forget_old(&self) -> Result<(), ErrorReply> {

@@ -27,8 +27,8 @@ pub struct CreateService {
 impl TypedRequest for CreateService {
     type Response = Service;
 
-    async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
-        desk.services(asker)?.create(self.app_id, self.definition).await.map_err(ErrorReply::from)
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
+        handler.services(asker)?.create(self.app_id, self.definition).await.map_err(ErrorReply::from)
     }
 }
 
@@ -44,8 +44,8 @@ pub struct EditService {
 impl TypedRequest for EditService {
     type Response = Service;
 
-    async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
-        desk.services(asker)?.edit(self.draft_id, self.definition).await.map_err(ErrorReply::from)
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
+        handler.services(asker)?.edit(self.draft_id, self.definition).await.map_err(ErrorReply::from)
     }
 }
 
@@ -56,8 +56,8 @@ pub struct ListServices {}
 impl TypedRequest for ListServices {
     type Response = Vec<Service>;
 
-    async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<Vec<Service>, ErrorReply> {
-        desk.services(asker)?.list().await.map_err(ErrorReply::from)
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Vec<Service>, ErrorReply> {
+        handler.services(asker)?.list().await.map_err(ErrorReply::from)
     }
 }
 
@@ -71,8 +71,8 @@ pub struct ShowService {
 impl TypedRequest for ShowService {
     type Response = Service;
 
-    async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
-        desk.services(asker)?.show(self.draft_id).await.map_err(ErrorReply::from)
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
+        handler.services(asker)?.show(self.draft_id).await.map_err(ErrorReply::from)
     }
 }
 
@@ -104,8 +104,8 @@ pub struct CheckService {
 impl TypedRequest for CheckService {
     type Response = CheckReport;
 
-    async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<CheckReport, ErrorReply> {
-        let checked = desk.services(asker)?.check_for(self.follower, self.draft_id).await;
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<CheckReport, ErrorReply> {
+        let checked = handler.services(asker)?.check_for(self.follower, self.draft_id).await;
         checked.map_err(ErrorReply::from)
     }
 }
@@ -124,8 +124,8 @@ pub struct FollowCheck {
 impl TypedRequest for FollowCheck {
     type Response = Vec<Check>;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<Vec<Check>, ErrorReply> {
-        Ok(desk.checking.wait_for_more(self.draft_id, self.follower, self.known).await)
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Vec<Check>, ErrorReply> {
+        Ok(handler.checking.wait_for_more(self.draft_id, self.follower, self.known).await)
     }
 }
 
@@ -139,8 +139,8 @@ pub struct PublishService {
 impl TypedRequest for PublishService {
     type Response = Service;
 
-    async fn answer(self, desk: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
-        desk.services(asker)?.publish(self.draft_id).await.map_err(ErrorReply::from)
+    async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Service, ErrorReply> {
+        handler.services(asker)?.publish(self.draft_id).await.map_err(ErrorReply::from)
     }
 }
 

@@ -29,8 +29,8 @@ pub struct GetSettings {}
 impl TypedRequest for GetSettings {
     type Response = SettingsView;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<SettingsView, ErrorReply> {
-        desk.settings().await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<SettingsView, ErrorReply> {
+        handler.settings().await
     }
 }
 
@@ -56,8 +56,8 @@ pub struct ChangeSettings {
 impl TypedRequest for ChangeSettings {
     type Response = SettingsView;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<SettingsView, ErrorReply> {
-        desk.change_settings(self).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<SettingsView, ErrorReply> {
+        handler.change_settings(self).await
     }
 }
 
@@ -122,8 +122,8 @@ pub struct GetAutostart {}
 impl TypedRequest for GetAutostart {
     type Response = autostart::AutostartState;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<autostart::AutostartState, ErrorReply> {
-        desk.autostart(None).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<autostart::AutostartState, ErrorReply> {
+        handler.autostart(None).await
     }
 }
 
@@ -137,8 +137,8 @@ pub struct SetAutostart {
 impl TypedRequest for SetAutostart {
     type Response = autostart::AutostartState;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<autostart::AutostartState, ErrorReply> {
-        desk.autostart(Some(self.enabled)).await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<autostart::AutostartState, ErrorReply> {
+        handler.autostart(Some(self.enabled)).await
     }
 }
 
@@ -160,8 +160,8 @@ impl ChangeSettings {
 
 impl RequestHandler {
     pub(super) async fn settings(&self) -> Result<SettingsView, ErrorReply> {
-        let (saved, desk) = (self.store.settings(), self.clone());
-        let slots = self.engine().ok().map(|engine| engine.dispatcher.status().slots);
+        let (saved, handler) = (self.store.settings(), self.clone());
+        let slots = self.active().ok().map(|active| active.dispatcher.status().slots);
         let port = self.launch.address().map(|address| address.port());
         Ok(SettingsView {
             device_name: self.device_name().await?,
@@ -173,7 +173,7 @@ impl RequestHandler {
             // The port that was free first counts as chosen.
             pages_port: SettingValue { chosen: saved.page_port().await?.or(port).unwrap_or_default(), in_force: port },
             keep_awake: saved.get::<KeepAwake>().await?,
-            secrets: blocking(move || desk.secret_places()).await?,
+            secrets: blocking(move || handler.secret_places()).await?,
             key_place: saved.get::<KeyPlace>().await?,
             keep: saved.get::<RetentionSettings>().await?,
             home: self.own_folder.clone(),
@@ -216,9 +216,9 @@ impl RequestHandler {
         if let Some(theme) = ask.theme {
             saved.set(&theme).await?;
         }
-        if let Some(wish) = ask.keep_awake {
-            saved.set(&wish).await?;
-            self.keep_awake.send_replace(wish);
+        if let Some(preference) = ask.keep_awake {
+            saved.set(&preference).await?;
+            self.keep_awake.send_replace(preference);
         }
         if let Some(port) = ask.pages_port {
             saved.set_page_port(port).await?;

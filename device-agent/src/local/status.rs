@@ -23,8 +23,8 @@ pub struct GetStatus {}
 impl TypedRequest for GetStatus {
     type Response = AgentStatus;
 
-    async fn answer(self, desk: &RequestHandler, _: Requester) -> Result<AgentStatus, ErrorReply> {
-        desk.status().await
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<AgentStatus, ErrorReply> {
+        handler.status().await
     }
 }
 
@@ -116,10 +116,10 @@ impl From<dispatcher::DispatcherStatus> for WorkView {
 
 impl RequestHandler {
     pub(super) async fn status(&self) -> Result<AgentStatus, ErrorReply> {
-        let (engine, connection) = (self.engine()?, self.connection().await?);
-        let line = view(engine.link.status().borrow().clone());
+        let (active, connection) = (self.active()?, self.connection().await?);
+        let line = view(active.link.status().borrow().clone());
         let access = match line {
-            LineView::Connected { .. } => engine.dispatcher.call(GetAccess {}).await.ok(),
+            LineView::Connected { .. } => active.dispatcher.call(GetAccess {}).await.ok(),
             _ => None,
         };
         Ok(AgentStatus {
@@ -130,8 +130,8 @@ impl RequestHandler {
             mode: connection.mode,
             line,
             access,
-            work: engine.dispatcher.status().into(),
-            kept_awake: engine.kept_awake.borrow().clone(),
+            work: active.dispatcher.status().into(),
+            kept_awake: active.kept_awake.borrow().clone(),
             pages: self.launch.address().map(|address| format!("http://{address}/")),
             announced_host_keys: self.announced_host_keys(&connection),
             problems: self.health.watch().borrow().clone(),

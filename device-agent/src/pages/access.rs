@@ -23,8 +23,8 @@ struct AccessQuestion {
 
 /// `GET /access`: the question before the change.
 pub(super) async fn ask(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
-    let access = pages.desk().manage(GetAccess {}).await?;
-    let status = pages.desk().request(GetStatus {}).await?;
+    let access = pages.handler().manage(GetAccess {}).await?;
+    let status = pages.handler().request(GetStatus {}).await?;
     let in_hand = status.work.runs.as_array().map_or(0, Vec::len);
     let title = if access.enabled { "Pause access?" } else { "Enable access?" };
     let frame = Frame::new(&pages, &visitor, Section::Overview, title).await;
@@ -33,7 +33,7 @@ pub(super) async fn ask(State(pages): State<Pages>, visitor: Visitor) -> Result<
 
 /// `POST /access`
 pub(super) async fn set(State(pages): State<Pages>, fields: FormFields) -> Result<Redirect, PageError> {
-    pages.desk().manage(SetAccess { enabled: fields.get("enabled") == "yes" }).await?;
+    pages.handler().manage(SetAccess { enabled: fields.get("enabled") == "yes" }).await?;
     pages.live().changed(Topic::Status);
     Ok(Redirect::to("/"))
 }

@@ -53,8 +53,8 @@ impl ApplicationRow {
 /// `GET /applications`
 pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
     let frame = Frame::new(&pages, &visitor, Section::Applications, "Applications").await;
-    let applications = pages.desk().manage(ListApplications {}).await?;
-    let services = pages.desk().request(ListServices {}).await?;
+    let applications = pages.handler().manage(ListApplications {}).await?;
+    let services = pages.handler().request(ListServices {}).await?;
     let services_of = |app_id| services.iter().filter(|service| service.app_id == app_id).count();
     let rows = applications.into_iter().map(|app| ApplicationRow { services: services_of(app.app_id), app }).collect();
     Ok(super::html(StatusCode::OK, &ApplicationsPage { frame, rows }))
@@ -81,7 +81,7 @@ pub(super) async fn create(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let name = fields.get("name").trim().to_owned();
-    match pages.desk().manage(CreateApplication { name: name.clone() }).await {
+    match pages.handler().manage(CreateApplication { name: name.clone() }).await {
         Ok(created) => {
             pages.live().changed(Topic::Status);
             Ok(keys::shown_once(&pages, &visitor, &created.application.name, created.key).await)
@@ -131,11 +131,11 @@ pub(super) async fn show(
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
 ) -> Result<Response, PageError> {
-    let app = pages.desk().manage(ShowApplication { app_id }).await?;
+    let app = pages.handler().manage(ShowApplication { app_id }).await?;
     let section = if app.state == ApplicationState::Removed { Section::Removed } else { Section::Applications };
     let frame = Frame::new(&pages, &visitor, section, app.name.clone()).await;
-    let keys = pages.desk().manage(ListKeys { app_id }).await?;
-    let mut services = pages.desk().request(ListServices {}).await?;
+    let keys = pages.handler().manage(ListKeys { app_id }).await?;
+    let mut services = pages.handler().request(ListServices {}).await?;
     services.retain(|service| service.app_id == app_id);
     let keys = keys.into_iter().map(KeyRow::new).collect();
     Ok(super::html(StatusCode::OK, &ApplicationPage { frame, app, services, keys }))
@@ -164,7 +164,7 @@ async fn question(
     app_id: ApplicationId,
     problem: Option<String>,
 ) -> Result<Response, PageError> {
-    let preview = pages.desk().manage(PreviewDisabling { app_id }).await?;
+    let preview = pages.handler().manage(PreviewDisabling { app_id }).await?;
     let title = format!("Disable {}?", preview.application.name);
     let frame = Frame::new(pages, visitor, Section::Applications, title).await;
     let status = if problem.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
@@ -178,12 +178,12 @@ pub(super) async fn disable(
     Path(app_id): Path<ApplicationId>,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let app = pages.desk().manage(ShowApplication { app_id }).await?;
+    let app = pages.handler().manage(ShowApplication { app_id }).await?;
     if fields.get("name").trim() != app.name {
         let problem = format!("Type the application's name, {}, to confirm. Nothing was changed.", app.name);
         return question(&pages, &visitor, app_id, Some(problem)).await;
     }
-    pages.desk().manage(DisableApplication { app_id }).await?;
+    pages.handler().manage(DisableApplication { app_id }).await?;
     pages.live().changed(Topic::Runs);
     Ok(Redirect::to(&format!("/applications/{app_id}")).into_response())
 }
@@ -193,7 +193,7 @@ pub(super) async fn complete(
     State(pages): State<Pages>,
     Path(app_id): Path<ApplicationId>,
 ) -> Result<Redirect, PageError> {
-    pages.desk().manage(CompleteDisabling { app_id }).await?;
+    pages.handler().manage(CompleteDisabling { app_id }).await?;
     Ok(Redirect::to(&format!("/applications/{app_id}")))
 }
 
@@ -210,7 +210,7 @@ pub(super) async fn ask_remove(
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
 ) -> Result<Response, PageError> {
-    let app = pages.desk().manage(ShowApplication { app_id }).await?;
+    let app = pages.handler().manage(ShowApplication { app_id }).await?;
     let frame = Frame::new(&pages, &visitor, Section::Applications, format!("Remove {}?", app.name)).await;
     Ok(super::html(StatusCode::OK, &RemoveQuestion { frame, app }))
 }
@@ -220,7 +220,7 @@ pub(super) async fn remove(
     State(pages): State<Pages>,
     Path(app_id): Path<ApplicationId>,
 ) -> Result<Redirect, PageError> {
-    pages.desk().manage(RemoveApplication { app_id }).await?;
+    pages.handler().manage(RemoveApplication { app_id }).await?;
     Ok(Redirect::to("/removed"))
 }
 
@@ -234,6 +234,6 @@ struct RemovedApplicationsPage {
 /// `GET /removed`
 pub(super) async fn removed(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
     let frame = Frame::new(&pages, &visitor, Section::Removed, "Removed").await;
-    let removed = pages.desk().manage(ListRemoved {}).await?;
+    let removed = pages.handler().manage(ListRemoved {}).await?;
     Ok(super::html(StatusCode::OK, &RemovedApplicationsPage { frame, removed }))
 }

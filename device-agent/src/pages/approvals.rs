@@ -154,7 +154,7 @@ async fn inbox(
     too_late: Option<String>,
 ) -> Result<Response, PageError> {
     let (frame, names) = tokio::join!(Frame::new(pages, visitor, Section::Approvals, "Approvals"), Names::new(pages));
-    let mut views = pages.desk().request(ListApprovals { all: decided }).await?;
+    let mut views = pages.handler().request(ListApprovals { all: decided }).await?;
     if decided {
         views.retain(|view| view.approval.state != ApprovalState::Waiting);
     }
@@ -177,7 +177,7 @@ pub(super) async fn decide(
         // Any other value denies.
         _ => Decision::Deny { reason: fields.filled("reason") },
     };
-    let decided = pages.desk().request(DecideApproval { approval_id, decision }).await;
+    let decided = pages.handler().request(DecideApproval { approval_id, decision }).await;
     pages.live().changed(Topic::Approvals);
     match decided {
         Ok(_) => Ok(Redirect::to("/approvals").into_response()),

@@ -113,7 +113,7 @@ pub(super) async fn show(
     visitor: Visitor,
     Path(app_id): Path<ApplicationId>,
 ) -> Result<Response, PageError> {
-    let callback = pages.desk().manage(ShowCallback { app_id }).await?;
+    let callback = pages.handler().manage(ShowCallback { app_id }).await?;
     let mut fields = Vec::new();
     let types = callback.as_ref().map_or(CallbackEvent::RUN_END_EVENTS.to_vec(), |callback| callback.types.clone());
     fields.extend(types.iter().map(|kind| ("events".to_owned(), kind.to_string())));
@@ -136,9 +136,9 @@ async fn page(
     let (frame, names, app, allowlist, newest) = tokio::join!(
         Frame::new(pages, visitor, Section::Applications, "Events and callbacks"),
         Names::new(pages),
-        pages.desk().manage(ShowApplication { app_id }),
-        pages.desk().manage(ShowAllowlist {}),
-        pages.desk().manage(newest)
+        pages.handler().manage(ShowApplication { app_id }),
+        pages.handler().manage(ShowAllowlist {}),
+        pages.handler().manage(newest)
     );
     let rows = newest?.deliveries.into_iter().map(|own| DeliveryRow::new(own, &names)).collect();
     let (app, allowlist) = (app?, allowlist?);
@@ -153,13 +153,13 @@ pub(super) async fn set(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let set = match request(app_id, &fields) {
-        Ok(request) => pages.desk().manage(request).await,
+        Ok(request) => pages.handler().manage(request).await,
         Err(message) => Err(ErrorReply { code: ErrorReplyCode::Invalid, message }),
     };
     match set {
         Ok(set) => done(&pages, &visitor, set).await,
         Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused) => {
-            let callback = pages.desk().manage(ShowCallback { app_id }).await?;
+            let callback = pages.handler().manage(ShowCallback { app_id }).await?;
             page(&pages, &visitor, app_id, callback, without_secrets(&fields), failed(&no, CALLBACK_FIELDS)).await
         }
         Err(no) => Err(no.into()),
@@ -207,14 +207,14 @@ pub(super) async fn switch(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let enabled = Some(fields.get("enabled") == "yes");
-    pages.desk().manage(SetCallback { app_id, url: None, types: None, enabled, keep_answers: None }).await?;
+    pages.handler().manage(SetCallback { app_id, url: None, types: None, enabled, keep_answers: None }).await?;
     Ok(back(app_id))
 }
 
 /// `POST /applications/{id}/callback/test`: sends a test event, and leads to its attempts.
 pub(super) async fn test(State(pages): State<Pages>, Path(app_id): Path<ApplicationId>) -> Result<Response, PageError> {
-    let delivery_id = pages.desk().manage(TestCallback { app_id }).await?.delivery.delivery_id;
-    pages.desk().manage(ShowDelivery { delivery_id, wait_s: TEST_WAIT_SECS, seen: 0 }).await?;
+    let delivery_id = pages.handler().manage(TestCallback { app_id }).await?.delivery.delivery_id;
+    pages.handler().manage(ShowDelivery { delivery_id, wait_s: TEST_WAIT_SECS, seen: 0 }).await?;
     Ok(Redirect::to(&format!("/deliveries/{delivery_id}")).into_response())
 }
 
@@ -223,10 +223,10 @@ pub(super) async fn allow(
     State(pages): State<Pages>,
     Path(app_id): Path<ApplicationId>,
 ) -> Result<Response, PageError> {
-    let callback = pages.desk().manage(ShowCallback { app_id }).await?;
-    let mut hosts = pages.desk().manage(ShowAllowlist {}).await?.hosts;
+    let callback = pages.handler().manage(ShowCallback { app_id }).await?;
+    let mut hosts = pages.handler().manage(ShowAllowlist {}).await?.hosts;
     hosts.extend(callback.as_ref().and_then(|callback| host(&callback.url)).map(str::to_owned));
-    pages.desk().manage(SetAllowlist { hosts }).await?;
+    pages.handler().manage(SetAllowlist { hosts }).await?;
     Ok(back(app_id))
 }
 
@@ -238,7 +238,7 @@ pub(super) async fn ask_roll(
 ) -> Result<Response, PageError> {
     let missing =
         || ErrorReply { code: ErrorReplyCode::NotFound, message: "This application has no callback.".to_owned() };
-    let callback = pages.desk().manage(ShowCallback { app_id }).await?.ok_or_else(missing)?;
+    let callback = pages.handler().manage(ShowCallback { app_id }).await?.ok_or_else(missing)?;
     let frame = Frame::new(&pages, &visitor, Section::Applications, "Roll the signing secret?").await;
     let lead = format!(
         "A new secret for {} is shown once. Each delivery is signed with both, so that the receiver can change over, until:",
@@ -261,7 +261,7 @@ pub(super) async fn roll(
         message: "Choose until when the old secret signs too.".to_owned(),
     };
     let overlap_s = chosen.ok_or_else(wrong)?;
-    let rolled = pages.desk().manage(RollCallbackSecret { app_id, overlap_s }).await?;
+    let rolled = pages.handler().manage(RollCallbackSecret { app_id, overlap_s }).await?;
     done(&pages, &visitor, rolled).await
 }
 
@@ -275,7 +275,7 @@ struct AllowlistPage {
 }
 
 async fn hosts(pages: &Pages, visitor: &Visitor, sent: Option<(String, String)>) -> Result<Response, PageError> {
-    let allowlist = pages.desk().manage(ShowAllowlist {}).await?;
+    let allowlist = pages.handler().manage(ShowAllowlist {}).await?;
     let frame = Frame::new(pages, visitor, Section::Deliveries, "Allowed hosts").await;
     let status = if sent.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     let (text, problem) = match sent {
@@ -299,7 +299,7 @@ pub(super) async fn set_hosts(
     let text = fields.get("hosts").to_owned();
     let names = text.split([',', '\n']).map(str::trim).filter(|name| !name.is_empty());
     let request = SetAllowlist { hosts: names.map(str::to_owned).collect() };
-    match pages.desk().manage(request).await {
+    match pages.handler().manage(request).await {
         Ok(_) => Ok(Redirect::to("/deliveries/hosts").into_response()),
         Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused) => {
             let text = without_secrets(&FormFields(vec![("hosts".to_owned(), text)])).get("hosts").to_owned();

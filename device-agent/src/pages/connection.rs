@@ -68,13 +68,13 @@ struct ConnectionPage {
 
 impl ConnectionPage {
     async fn new(pages: &Pages, visitor: &Visitor, mode: Option<Mode>) -> Result<Self, PageError> {
-        let desk = pages.desk();
+        let handler = pages.handler();
         let (frame, connection, identity, settings, account) = tokio::join!(
             Frame::new(pages, visitor, Section::Connection, "Connection"),
-            desk.request(GetConnection {}),
-            desk.request(GetIdentity {}),
-            desk.request(GetSettings {}),
-            desk.request(GetAccount {}),
+            handler.request(GetConnection {}),
+            handler.request(GetIdentity {}),
+            handler.request(GetSettings {}),
+            handler.request(GetAccount {}),
         );
         let (connection, identity, secrets) = (connection?, identity?, settings?.secrets);
         let saved = |name: &str| secrets.iter().any(|place| place.saved && place.path.ends_with(name));
@@ -329,54 +329,55 @@ enum FormOutcome {
 }
 
 async fn pressed(pages: &Pages, mode: Mode, fields: &FormFields) -> Result<FormOutcome, ErrorReply> {
-    let desk = pages.desk();
+    let handler = pages.handler();
     if fields.get("do") == "cancel" {
         return Ok(FormOutcome::At(cancelled(pages, mode, fields).await?));
     }
     // The typed values are kept as a draft in any case.
-    let connection = desk.request(save(mode, edit(mode, fields), fields.filled("control-token"), true, false)).await?;
+    let connection =
+        handler.request(save(mode, edit(mode, fields), fields.filled("control-token"), true, false)).await?;
     match fields.get("do") {
         "draft" => return Ok(FormOutcome::At(format!("/connection?mode={mode}&said=draft"))),
         "sign-in" => {
-            desk.request(SignIn {}).await?;
+            handler.request(SignIn {}).await?;
             return Ok(FormOutcome::At(format!("/connection?mode={mode}#account")));
         }
         "stop-waiting" => {
-            desk.request(CancelSignIn {}).await?;
+            handler.request(CancelSignIn {}).await?;
             return Ok(FormOutcome::At(format!("/connection?mode={mode}#account")));
         }
         "sign-out" => {
-            let told = desk.request(SignOut {}).await?.not_told.is_none();
+            let told = handler.request(SignOut {}).await?.not_told.is_none();
             let said = if told { "signed-out" } else { "signed-out-here" };
             return Ok(FormOutcome::At(format!("/connection?mode={mode}&said={said}")));
         }
-        "test" => return Ok(FormOutcome::Tested(desk.request(TestConnection { mode }).await?)),
+        "test" => return Ok(FormOutcome::Tested(handler.request(TestConnection { mode }).await?)),
         _ => {}
     }
     if leaves_runs(pages, &connection, mode).await > 0 {
         return Ok(FormOutcome::At(format!("/connection/abandon?mode={mode}")));
     }
-    desk.request(save(mode, ConnectionEdit::default(), None, false, false)).await?;
+    handler.request(save(mode, ConnectionEdit::default(), None, false, false)).await?;
     Ok(FormOutcome::At(format!("/connection?mode={mode}&said=saved")))
 }
 
 /// Where Cancel leads: away, or to the question if something would be lost.
 async fn cancelled(pages: &Pages, mode: Mode, fields: &FormFields) -> Result<String, ErrorReply> {
-    let desk = pages.desk();
-    let connection = desk.request(GetConnection {}).await?;
+    let handler = pages.handler();
+    let connection = handler.request(GetConnection {}).await?;
     let written = written(&connection, mode);
     let typed = written.0.iter().any(|(name, value)| fields.get(name).trim() != value)
         || fields.filled("control-token").is_some();
     if typed {
         // Kept, so that the question can be declined without loss; except for an invalid token.
-        let keep = |token| desk.request(save(mode, edit(mode, fields), token, true, false));
+        let keep = |token| handler.request(save(mode, edit(mode, fields), token, true, false));
         if keep(fields.filled("control-token")).await.is_err() {
             keep(None).await?;
         }
     }
     let drafted = match mode {
         Mode::BuiltIn => connection.builtin_draft.is_some(),
-        Mode::Remote => connection.remote_draft.is_some() || desk.has_token_draft(),
+        Mode::Remote => connection.remote_draft.is_some() || handler.has_token_draft(),
         Mode::Hosted => connection.hosted_draft.is_some(),
     };
     Ok(if typed || drafted { format!("/connection/discard?mode={mode}") } else { "/connection".to_owned() })
@@ -398,7 +399,7 @@ async fn leaves_runs(pages: &Pages, connection: &ConnectionSettings, mode: Mode)
     if saved.save(mode).is_err() || saved.same_gateway(connection) {
         return 0;
     }
-    let status = pages.desk().request(crate::local::GetStatus {}).await.ok();
+    let status = pages.handler().request(crate::local::GetStatus {}).await.ok();
     status.and_then(|status| Some(status.work.runs.as_array()?.len())).unwrap_or(0)
 }
 
@@ -435,7 +436,7 @@ pub(super) async fn ask_abandon(
     visitor: Visitor,
     Query(place): Query<ConnectionQuery>,
 ) -> Result<Response, PageError> {
-    let connection = pages.desk().request(GetConnection {}).await?;
+    let connection = pages.handler().request(GetConnection {}).await?;
     let mode = mode(&place.mode).unwrap_or(connection.mode);
     let runs = leaves_runs(&pages, &connection, mode).await;
     let frame = Frame::new(&pages, &visitor, Section::Connection, "Leave the present gateway?").await;
@@ -449,7 +450,7 @@ pub(super) async fn abandon(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let mode = chosen(&fields)?;
-    match pages.desk().request(save(mode, ConnectionEdit::default(), None, false, true)).await {
+    match pages.handler().request(save(mode, ConnectionEdit::default(), None, false, true)).await {
         Ok(_) => {
             pages.live().changed(Topic::Status);
             Ok(Redirect::to(&format!("/connection?mode={mode}&said=saved")).into_response())
@@ -479,13 +480,13 @@ pub(super) async fn ask_discard(
 /// `POST /connection/discard`
 pub(super) async fn discard(State(pages): State<Pages>, fields: FormFields) -> Result<Redirect, PageError> {
     let mode = chosen(&fields)?;
-    pages.desk().request(DiscardConnection { mode }).await?;
+    pages.handler().request(DiscardConnection { mode }).await?;
     Ok(Redirect::to(&format!("/connection?mode={mode}&said=discarded")))
 }
 
 /// `GET /connection/identity.json`: the file that the gateway's administrator pairs this device with.
 pub(super) async fn identity(State(pages): State<Pages>, _: Visitor) -> Result<Response, PageError> {
-    let identity = pages.desk().request(GetIdentity {}).await?;
+    let identity = pages.handler().request(GetIdentity {}).await?;
     let text = serde_json::to_string_pretty(&identity).map_err(|error| ErrorReply {
         code: ErrorReplyCode::Failed,
         message: format!("the identity cannot be written: {error}"),

@@ -74,7 +74,7 @@ pub(super) async fn list(
     let (frame, names) =
         tokio::join!(Frame::new(&pages, &visitor, Section::Conversations, "Conversations"), Names::new(&pages));
     let page = pages
-        .desk()
+        .handler()
         .manage(ListConversations {
             limit: CONVERSATIONS_PER_PAGE,
             before: filter.before,
@@ -100,7 +100,7 @@ pub(super) async fn show(
     visitor: Visitor,
     Path(conversation_id): Path<ConversationId>,
 ) -> Result<Response, PageError> {
-    let detail = pages.desk().manage(ShowConversation { conversation_id }).await?;
+    let detail = pages.handler().manage(ShowConversation { conversation_id }).await?;
     let names = Names::new(&pages).await;
     let talk = ConversationRow::new(detail.conversation, &names);
     let frame = Frame::new(&pages, &visitor, Section::Conversations, talk.key()).await;
@@ -121,7 +121,7 @@ pub(super) async fn ask_reset(
     visitor: Visitor,
     Path(conversation_id): Path<ConversationId>,
 ) -> Result<Response, PageError> {
-    let detail = pages.desk().manage(ShowConversation { conversation_id }).await?;
+    let detail = pages.handler().manage(ShowConversation { conversation_id }).await?;
     let talk = ConversationRow::new(detail.conversation, &Names::new(&pages).await);
     let frame = Frame::new(&pages, &visitor, Section::Conversations, "Reset this conversation?").await;
     Ok(super::html(StatusCode::OK, &ResetQuestion { frame, talk }))
@@ -139,7 +139,7 @@ pub(super) async fn reset(
             message: "The form does not say which generation is to end.".to_owned(),
         })
     })?;
-    pages.desk().manage(ResetConversation { conversation_id, expected_generation }).await?;
+    pages.handler().manage(ResetConversation { conversation_id, expected_generation }).await?;
     pages.live().changed(Topic::Runs);
     Ok(Redirect::to(&format!("/conversations/{conversation_id}")))
 }

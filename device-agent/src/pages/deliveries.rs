@@ -159,7 +159,7 @@ pub(super) async fn list(
     let (frame, names, page) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Deliveries, "Deliveries"),
         Names::new(&pages),
-        pages.desk().manage(filter.request())
+        pages.handler().manage(filter.request())
     );
     let page = page?;
     let older = page.next.map(|before| filter.from(before));
@@ -197,7 +197,7 @@ impl AttemptRow {
 }
 
 async fn find(pages: &Pages, delivery_id: DeliveryId) -> Result<DeliveryDetail, PageError> {
-    Ok(pages.desk().manage(ShowDelivery { delivery_id, wait_s: 0, seen: 0 }).await?)
+    Ok(pages.handler().manage(ShowDelivery { delivery_id, wait_s: 0, seen: 0 }).await?)
 }
 
 /// `GET /deliveries/{id}`
@@ -237,7 +237,7 @@ pub(super) async fn resend(
     State(pages): State<Pages>,
     Path(delivery_id): Path<DeliveryId>,
 ) -> Result<Redirect, PageError> {
-    pages.desk().manage(ResendDelivery { delivery_id }).await?;
+    pages.handler().manage(ResendDelivery { delivery_id }).await?;
     Ok(Redirect::to(&format!("/deliveries/{delivery_id}")))
 }
 
@@ -293,7 +293,7 @@ pub(super) async fn recover(
         Ok(request) => request,
         Err(problem) => return Ok(question(&pages, &visitor, fields, None, Some(problem)).await),
     };
-    match pages.desk().manage(request).await {
+    match pages.handler().manage(request).await {
         Ok(_) if !request.only_count => {
             Ok(Redirect::to(&format!("/deliveries?app={}", request.app_id)).into_response())
         }

@@ -18,8 +18,8 @@ pub(super) async fn download(
     _: Visitor,
     Path(app_id): Path<ApplicationId>,
 ) -> Result<Response, PageError> {
-    pages.desk().manage(ShowApplication { app_id }).await?;
-    let mut export = Export::new(pages.desk().clone(), app_id);
+    pages.handler().manage(ShowApplication { app_id }).await?;
+    let mut export = Export::new(pages.handler().clone(), app_id);
     // An error at the start is shown as a page. Later the file breaks off, and the browser reports it.
     let first = export.more().await?.unwrap_or_default();
     let text = try_unfold((Some(first), export), move |(first, mut export)| async move {

@@ -65,10 +65,10 @@ pub(super) struct Frame {
 impl Frame {
     /// Builds the frame of a page. Values that cannot be queried are shown as unknown.
     pub(super) async fn new(pages: &Pages, visitor: &Visitor, section: Section, title: impl Into<String>) -> Self {
-        let settings = pages.desk().store.settings();
+        let settings = pages.handler().store.settings();
         let (status, approvals, theme) = tokio::join!(
-            pages.desk().request(GetStatus {}),
-            pages.desk().request(ListApprovals { all: false }),
+            pages.handler().request(GetStatus {}),
+            pages.handler().request(ListApprovals { all: false }),
             settings.get::<Theme>()
         );
         Self {

@@ -68,16 +68,16 @@ pub(super) async fn show(
     visitor: Visitor,
     Query(filter): Query<LogQuery>,
 ) -> Result<Response, PageError> {
-    let desk = pages.desk();
-    let report = desk.request(GetHealth { all: false }).await?;
-    let lines = desk.request(GetLog { lines: LOG_LINES_SHOWN, filter: filter.log.clone() }).await?;
+    let handler = pages.handler();
+    let report = handler.request(GetHealth { all: false }).await?;
+    let lines = handler.request(GetLog { lines: LOG_LINES_SHOWN, filter: filter.log.clone() }).await?;
     let frame = Frame::new(&pages, &visitor, Section::Health, "Health").await;
     Ok(super::html(StatusCode::OK, &HealthPage { frame, report, filter: filter.log, lines }))
 }
 
 /// `POST /health`: makes every check, including the slow ones.
 pub(super) async fn check_all(State(pages): State<Pages>) -> Result<Redirect, PageError> {
-    pages.desk().request(GetHealth { all: true }).await?;
+    pages.handler().request(GetHealth { all: true }).await?;
     pages.live().changed(Topic::Status);
     Ok(Redirect::to("/health"))
 }
@@ -92,7 +92,7 @@ pub(super) async fn attend(State(pages): State<Pages>, fields: FormFields) -> Re
         "no" => IgnoreDuration::No,
         other => return Err(wrong(format!("{other:?} is no way to ignore a problem")).into()),
     };
-    pages.desk().request(IgnoreProblem { code, ignore }).await?;
+    pages.handler().request(IgnoreProblem { code, ignore }).await?;
     pages.live().changed(Topic::Status);
     Ok(Redirect::to("/health"))
 }
@@ -106,14 +106,14 @@ struct BundleQuestion {
 
 /// `GET /health/bundle`: lists its contents.
 pub(super) async fn ask_bundle(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
-    let bundle = pages.desk().request(MakeBundle {}).await?;
+    let bundle = pages.handler().request(MakeBundle {}).await?;
     let frame = Frame::new(&pages, &visitor, Section::Health, "Support bundle").await;
     Ok(super::html(StatusCode::OK, &BundleQuestion { frame, bundle }))
 }
 
 /// `POST /health/bundle`: returns the file.
 pub(super) async fn bundle(State(pages): State<Pages>) -> Result<Response, PageError> {
-    let bundle = pages.desk().request(MakeBundle {}).await?;
+    let bundle = pages.handler().request(MakeBundle {}).await?;
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
         (header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment; filename=\"deskgate-support.txt\"")),

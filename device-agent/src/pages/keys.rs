@@ -65,7 +65,7 @@ pub(super) async fn stored(Path(app_id): Path<ApplicationId>) -> Redirect {
 /// The page with the key's text. It is the answer to a form and has no address: it cannot be opened again.
 pub(super) async fn shown_once(pages: &Pages, visitor: &Visitor, application: &str, created: CreatedKey) -> Response {
     let frame = Frame::new(pages, visitor, Section::Applications, "Key created").await;
-    let address = pages.desk().manage(GetAccess {}).await.ok().map(|access| access.address);
+    let address = pages.handler().manage(GetAccess {}).await.ok().map(|access| access.address);
     super::html(StatusCode::OK, &KeyCreatedPage { frame, application: application.to_owned(), created, address })
 }
 
@@ -112,9 +112,9 @@ async fn new(
     fields: FormFields,
     problem: Option<String>,
 ) -> Result<Response, PageError> {
-    let application = pages.desk().manage(ShowApplication { app_id }).await?.name;
+    let application = pages.handler().manage(ShowApplication { app_id }).await?.name;
     let chosen = |name, value: &str| fields.all(name).any(|chosen| chosen == value);
-    let services = pages.desk().request(ListServices {}).await?.into_iter().filter_map(|service: Service| {
+    let services = pages.handler().request(ListServices {}).await?.into_iter().filter_map(|service: Service| {
         let endpoint = service.endpoint_id.filter(|_| service.app_id == app_id)?;
         Some((endpoint, service.draft.name, chosen("endpoint", &endpoint.to_string())))
     });
@@ -162,8 +162,8 @@ pub(super) async fn create(
         Ok(request) => request,
         Err(problem) => return new(&pages, &visitor, app_id, fields, Some(problem)).await,
     };
-    let application = pages.desk().manage(ShowApplication { app_id }).await?.name;
-    match pages.desk().manage(request).await {
+    let application = pages.handler().manage(ShowApplication { app_id }).await?.name;
+    match pages.handler().manage(request).await {
         Ok(created) => Ok(shown_once(&pages, &visitor, &application, created).await),
         Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused) => {
             new(&pages, &visitor, app_id, fields, Some(no.message)).await
@@ -192,7 +192,7 @@ struct RevokeQuestion {
 type KeyPlace = Path<(ApplicationId, KeyId)>;
 
 async fn find(pages: &Pages, app_id: ApplicationId, key_id: KeyId) -> Result<KeyRecord, PageError> {
-    let keys = pages.desk().manage(ListKeys { app_id }).await?;
+    let keys = pages.handler().manage(ListKeys { app_id }).await?;
     let missing =
         || ErrorReply { code: ErrorReplyCode::NotFound, message: "The application has no such key.".to_owned() };
     keys.into_iter().find(|key| key.key_id == key_id).ok_or_else(|| PageError(missing()))
@@ -219,8 +219,8 @@ pub(super) async fn roll(
     let wrong =
         || ErrorReply { code: ErrorReplyCode::Invalid, message: "Choose until when the old key works.".to_owned() };
     let overlap_s = overlap(&fields).ok_or_else(wrong)?;
-    let application = pages.desk().manage(ShowApplication { app_id }).await?.name;
-    let created = pages.desk().manage(RollKey { key_id, overlap_s }).await?;
+    let application = pages.handler().manage(ShowApplication { app_id }).await?.name;
+    let created = pages.handler().manage(RollKey { key_id, overlap_s }).await?;
     Ok(shown_once(&pages, &visitor, &application, created).await)
 }
 
@@ -259,6 +259,6 @@ pub(super) async fn revoke(
         let frame = Frame::new(&pages, &visitor, Section::Applications, "Revoke this key?").await;
         return Ok(super::html(StatusCode::UNPROCESSABLE_ENTITY, &RevokeQuestion { frame, app_id, key, problem }));
     }
-    pages.desk().manage(RevokeKey { key_id }).await?;
+    pages.handler().manage(RevokeKey { key_id }).await?;
     Ok(Redirect::to(&format!("/applications/{app_id}")).into_response())
 }

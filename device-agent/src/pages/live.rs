@@ -58,10 +58,10 @@ pub(super) struct LiveUpdates {
 
 impl LiveUpdates {
     /// Follows the agent until `stop`.
-    pub(super) fn new(desk: RequestHandler, stop: CancellationToken) -> Self {
+    pub(super) fn new(handler: RequestHandler, stop: CancellationToken) -> Self {
         let (changes, _) = broadcast::channel(CHANGE_QUEUE_LEN);
         let tabs = Arc::new(AtomicU64::new(0));
-        let (follow, until) = (follow(desk, changes.clone(), Arc::clone(&tabs)), stop.clone());
+        let (follow, until) = (follow(handler, changes.clone(), Arc::clone(&tabs)), stop.clone());
         tokio::spawn(async move { until.run_until_cancelled(follow).await });
         Self { changes, tabs, stop }
     }
@@ -73,16 +73,16 @@ impl LiveUpdates {
     }
 }
 
-async fn follow(desk: RequestHandler, changes: broadcast::Sender<Topic>, tabs: Arc<AtomicU64>) {
-    let mut engines = desk.active_connection.clone();
+async fn follow(handler: RequestHandler, changes: broadcast::Sender<Topic>, tabs: Arc<AtomicU64>) {
+    let mut active_connections = handler.active_connection.clone();
     loop {
-        let engine = engines.borrow_and_update().clone();
+        let active = active_connections.borrow_and_update().clone();
         let _ = changes.send(Topic::Status);
-        let next = engines.changed();
-        let ended = match engine {
-            Some(engine) => tokio::select! {
+        let next = active_connections.changed();
+        let ended = match active {
+            Some(active) => tokio::select! {
                 ended = next => ended,
-                () = follow_engine(&desk, engine, &changes, &tabs) => Ok(()),
+                () = follow_engine(&handler, active, &changes, &tabs) => Ok(()),
             },
             None => next.await,
         };
@@ -94,15 +94,15 @@ async fn follow(desk: RequestHandler, changes: broadcast::Sender<Topic>, tabs: A
 
 /// Returns when the connection's dispatcher has ended and another one is there or will be.
 async fn follow_engine(
-    desk: &RequestHandler,
-    engine: ActiveConnection,
+    handler: &RequestHandler,
+    active: ActiveConnection,
     changes: &broadcast::Sender<Topic>,
     tabs: &AtomicU64,
 ) {
-    let (mut work, mut line) = (engine.dispatcher.watch(), engine.link.status());
-    let mut decisions = desk.store.decisions();
-    let mut accounts = desk.token_manager.watch();
-    let (mut health, mut checks) = (desk.health.watch(), desk.checking.watch());
+    let (mut work, mut line) = (active.dispatcher.watch(), active.link.status());
+    let mut decisions = handler.store.decisions();
+    let mut accounts = handler.token_manager.watch();
+    let (mut health, mut checks) = (handler.health.watch(), handler.checking.watch());
     let mut seen = GatewaySnapshot::default();
     let mut look = tokio::time::interval(POLL_INTERVAL);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -123,7 +123,7 @@ async fn follow_engine(
             // Always ticking: a page that opens while the agent is idle must not wait for a change.
             _ = look.tick() => match changes.receiver_count() {
                 0 => Vec::new(),
-                _ => seen.compare(desk, tabs.load(Ordering::Relaxed)).await,
+                _ => seen.compare(handler, tabs.load(Ordering::Relaxed)).await,
             },
         };
         for topic in topics {
@@ -145,12 +145,12 @@ struct GatewaySnapshot {
 
 impl GatewaySnapshot {
     /// Polls again, and returns the changes.
-    async fn compare(&mut self, desk: &RequestHandler, tabs: u64) -> Vec<Topic> {
+    async fn compare(&mut self, handler: &RequestHandler, tabs: u64) -> Vec<Topic> {
         let newest = ListRuns { limit: RUNS_COMPARED, ..ListRuns::default() };
         let told = ListDeliveries { limit: RUNS_COMPARED, ..ListDeliveries::default() };
-        let hooks = desk.manage(ListWebhooks { app_id: None });
+        let hooks = handler.manage(ListWebhooks { app_id: None });
         let (newest, told, hooks, access) =
-            tokio::join!(desk.manage(newest), desk.manage(told), hooks, desk.manage(GetAccess {}));
+            tokio::join!(handler.manage(newest), handler.manage(told), hooks, handler.manage(GetAccess {}));
         let runs = newest.ok().and_then(|page| Sha256Digest::of_json(&page.runs).ok());
         let deliveries = told.ok().and_then(|page| Sha256Digest::of_json(&page.deliveries).ok());
         let webhooks = hooks.ok().and_then(|hooks| Sha256Digest::of_json(&hooks).ok());

@@ -60,7 +60,7 @@ struct McpServersPage {
 /// `GET /mcp`
 pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
     let frame = Frame::new(&pages, &visitor, Section::Applications, "MCP servers").await;
-    let servers = pages.desk().request(ReviewMcpServers {}).await?;
+    let servers = pages.handler().request(ReviewMcpServers {}).await?;
     Ok(super::html(StatusCode::OK, &McpServersPage { frame, servers }))
 }
 
@@ -92,7 +92,9 @@ impl McpServerPage {
         let place = match server.and_then(|server| server.key_place) {
             Some(place) => place,
             // Settings that cannot be queried do not prevent the page.
-            None => pages.desk().request(GetSettings {}).await.map(|settings| settings.key_place).unwrap_or_default(),
+            None => {
+                pages.handler().request(GetSettings {}).await.map(|settings| settings.key_place).unwrap_or_default()
+            }
         };
         let field = |name: &str, value: Option<&String>| (name.to_owned(), value.cloned().unwrap_or_default());
         let fields = FormFields(vec![
@@ -142,7 +144,7 @@ async fn find(pages: &Pages, name: &str) -> Result<ServerView, PageError> {
         code: ErrorReplyCode::NotFound,
         message: format!("There is no MCP server {name:?} on this computer."),
     };
-    let servers = pages.desk().request(ReviewMcpServers {}).await?;
+    let servers = pages.handler().request(ReviewMcpServers {}).await?;
     servers.into_iter().find(|view| view.server.name == name).ok_or_else(|| PageError(missing()))
 }
 
@@ -175,7 +177,7 @@ pub(super) async fn create(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let name = fields.get("name").trim().to_owned();
-    let known = pages.desk().request(ReviewMcpServers {}).await?;
+    let known = pages.handler().request(ReviewMcpServers {}).await?;
     if known.iter().any(|view| view.server.name == name) {
         let no = ErrorReply {
             code: ErrorReplyCode::Invalid,
@@ -205,7 +207,7 @@ async fn set(
     fields: &FormFields,
 ) -> Result<Response, PageError> {
     let saved = match request(name.clone(), fields) {
-        Ok(request) => pages.desk().request(request).await,
+        Ok(request) => pages.handler().request(request).await,
         Err(message) => Err(ErrorReply { code: ErrorReplyCode::Invalid, message }),
     };
     match saved {
@@ -259,7 +261,7 @@ pub(super) async fn look(
     visitor: Visitor,
     Path(name): Path<String>,
 ) -> Result<Response, PageError> {
-    let view = pages.desk().request(LookAtMcpServer { name: name.clone() }).await?;
+    let view = pages.handler().request(LookAtMcpServer { name: name.clone() }).await?;
     pages.live().changed(Topic::Status);
     match view.problem.clone() {
         None => Ok(Redirect::to(&format!("/mcp/{name}?said=looked")).into_response()),
@@ -347,7 +349,7 @@ pub(super) async fn accept(
     let unreadable =
         |_| ErrorReply { code: ErrorReplyCode::Invalid, message: "The form does not say which list.".to_owned() };
     let tools_sha256 = fields.get("tools_sha256").parse().map_err(unreadable)?;
-    pages.desk().request(AcceptMcpTools { name: name.clone(), tools_sha256 }).await?;
+    pages.handler().request(AcceptMcpTools { name: name.clone(), tools_sha256 }).await?;
     pages.live().changed(Topic::Status);
     Ok(Redirect::to(&format!("/mcp/{name}?said=accepted")))
 }
@@ -365,7 +367,7 @@ pub(super) async fn ask_remove(
 
 /// `POST /mcp/{name}/remove`
 pub(super) async fn remove(State(pages): State<Pages>, Path(name): Path<String>) -> Result<Redirect, PageError> {
-    pages.desk().request(RemoveMcpServer { name }).await?;
+    pages.handler().request(RemoveMcpServer { name }).await?;
     pages.live().changed(Topic::Status);
     Ok(Redirect::to("/mcp"))
 }

@@ -87,7 +87,7 @@ const MAX_PORT_ATTEMPTS: u16 = 20;
 pub struct Pages(Arc<PagesInner>);
 
 struct PagesInner {
-    desk: RequestHandler,
+    handler: RequestHandler,
     address: SocketAddr,
     cookie: String,
     sessions: Sessions,
@@ -100,21 +100,21 @@ impl Pages {
     /// # Errors
     /// The database cannot be read, or the saved sessions are damaged.
     pub async fn new(
-        desk: RequestHandler,
+        handler: RequestHandler,
         address: SocketAddr,
         stop: CancellationToken,
     ) -> Result<Self, deskgate_store::Error> {
-        let sessions = Sessions::load(desk.store.settings()).await?;
+        let sessions = Sessions::load(handler.store.settings()).await?;
         // Cookies ignore ports: the names of two agents' cookies differ by their keys.
-        let own = Sha256Digest::of(desk.key.public_key().fingerprint().as_bytes()).to_string();
+        let own = Sha256Digest::of(handler.key.public_key().fingerprint().as_bytes()).to_string();
         let cookie = format!("ui_{}", &own[..8]);
-        desk.launch.set_address(address);
-        let live = LiveUpdates::new(desk.clone(), stop);
-        Ok(Self(Arc::new(PagesInner { desk, address, cookie, sessions, live })))
+        handler.launch.set_address(address);
+        let live = LiveUpdates::new(handler.clone(), stop);
+        Ok(Self(Arc::new(PagesInner { handler, address, cookie, sessions, live })))
     }
 
-    fn desk(&self) -> &RequestHandler {
-        &self.0.desk
+    fn handler(&self) -> &RequestHandler {
+        &self.0.handler
     }
 
     fn address(&self) -> SocketAddr {

@@ -153,7 +153,7 @@ impl Names {
     /// The current names; those that cannot be queried are missing.
     pub(super) async fn new(pages: &Pages) -> Self {
         let (services, applications) =
-            tokio::join!(pages.desk().request(ListServices {}), pages.desk().manage(ListApplications {}));
+            tokio::join!(pages.handler().request(ListServices {}), pages.handler().manage(ListApplications {}));
         let named = |service: Service| Some((service.endpoint_id?, (service.draft.name, service.app_id)));
         Self {
             services: services.unwrap_or_default().into_iter().filter_map(named).collect(),
@@ -204,14 +204,14 @@ pub(super) async fn show(
     visitor: Visitor,
     Query(place): Query<OverviewQuery>,
 ) -> Result<Response, PageError> {
-    let desk = pages.desk();
+    let handler = pages.handler();
     let (frame, names, services, listed, applications, numbers) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Overview, "Overview"),
         Names::new(&pages),
-        desk.request(ListServices {}),
-        desk.manage(ListRuns { limit: RUNS_SHOWN, ..ListRuns::default() }),
-        desk.manage(ListApplications {}),
-        desk.manage(GetOverview {}),
+        handler.request(ListServices {}),
+        handler.manage(ListRuns { limit: RUNS_SHOWN, ..ListRuns::default() }),
+        handler.manage(ListApplications {}),
+        handler.manage(GetOverview {}),
     );
     let services = services.unwrap_or_default();
     let rows: Option<Vec<_>> = listed.ok().map(|page| page.runs.into_iter().map(|run| names.row(run)).collect());

@@ -47,7 +47,7 @@ impl ProvidersPage {
 /// `GET /providers`
 pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
     let frame = Frame::new(&pages, &visitor, Section::Applications, "Model providers").await;
-    let providers = pages.desk().request(ListProviders {}).await?;
+    let providers = pages.handler().request(ListProviders {}).await?;
     Ok(super::html(StatusCode::OK, &ProvidersPage { frame, providers }))
 }
 
@@ -97,13 +97,13 @@ async fn find(pages: &Pages, name: &str) -> Result<ProviderConfig, PageError> {
         code: ErrorReplyCode::NotFound,
         message: format!("There is no provider {name:?} on this computer."),
     };
-    let providers = pages.desk().request(ListProviders {}).await?;
+    let providers = pages.handler().request(ListProviders {}).await?;
     providers.into_iter().find(|provider| provider.name == name).ok_or_else(|| PageError(missing()))
 }
 
 /// `GET /providers/new`
 pub(super) async fn ask_new(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
-    let place = pages.desk().request(GetSettings {}).await?.key_place;
+    let place = pages.handler().request(GetSettings {}).await?.key_place;
     let fields = FormFields(vec![("key_place".to_owned(), place.as_str().to_owned())]);
     Ok(form(&pages, &visitor, None, fields, None).await)
 }
@@ -117,7 +117,7 @@ pub(super) async fn show(
     let saved = find(&pages, &name).await?;
     let place = match saved.key_place {
         Some(place) => place,
-        None => pages.desk().request(GetSettings {}).await?.key_place,
+        None => pages.handler().request(GetSettings {}).await?.key_place,
     };
     let pairs = [
         ("kind", name_of(saved.kind)),
@@ -136,7 +136,7 @@ pub(super) async fn create(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let name = fields.get("name").trim().to_owned();
-    let known = pages.desk().request(ListProviders {}).await?;
+    let known = pages.handler().request(ListProviders {}).await?;
     if known.iter().any(|provider| provider.name == name) {
         let problem = FormProblem { place: "name", message: format!("there is a provider {name} already") };
         return Ok(refuse(&pages, &visitor, None, fields, problem).await);
@@ -166,7 +166,7 @@ async fn set(
         Ok(request) => request,
         Err(problem) => return Ok(refuse(pages, visitor, saved, fields, problem).await),
     };
-    match pages.desk().request(request).await {
+    match pages.handler().request(request).await {
         Ok(_) => Ok(Redirect::to("/providers").into_response()),
         Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused) => {
             let problem = FormProblem { place: place_of(&no.message), message: no.message };
@@ -230,7 +230,7 @@ pub(super) async fn ask_remove(
 ) -> Result<Response, PageError> {
     let name = find(&pages, &name).await?.name;
     let provider = Provider::Account(name.clone());
-    let mut services = pages.desk().request(ListServices {}).await?;
+    let mut services = pages.handler().request(ListServices {}).await?;
     services.retain(|service| {
         let published = service.published.as_ref().map(|version| &version.definition);
         [Some(&service.draft), published].into_iter().flatten().any(|definition| definition.provider == provider)
@@ -241,6 +241,6 @@ pub(super) async fn ask_remove(
 
 /// `POST /providers/{name}/remove`
 pub(super) async fn remove(State(pages): State<Pages>, Path(name): Path<String>) -> Result<Redirect, PageError> {
-    pages.desk().request(RemoveProvider { name }).await?;
+    pages.handler().request(RemoveProvider { name }).await?;
     Ok(Redirect::to("/providers"))
 }

@@ -30,11 +30,11 @@ pub(super) async fn ask_publish(
     visitor: Visitor,
     Path(draft_id): Path<DraftId>,
 ) -> Result<Response, PageError> {
-    let service = pages.desk().request(ShowService { draft_id }).await?;
+    let service = pages.handler().request(ShowService { draft_id }).await?;
     if let Some(why) = stages::unpublishable(&service) {
         return ServiceEditor { problem: Some(why), ..ServiceEditor::of(service) }.show(&pages, &visitor).await;
     }
-    let application = pages.desk().manage(ShowApplication { app_id: service.app_id }).await?.name;
+    let application = pages.handler().manage(ShowApplication { app_id: service.app_id }).await?.name;
     let title = format!("Publish {}?", service.draft.name);
     let frame = Frame::new(&pages, &visitor, Section::Applications, title).await;
     let summary = stages::summary(&service.draft, &application);
@@ -48,12 +48,12 @@ pub(super) async fn publish(
     Path(draft_id): Path<DraftId>,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let service = pages.desk().request(ShowService { draft_id }).await?;
+    let service = pages.handler().request(ShowService { draft_id }).await?;
     if fields.get("definition") != service.draft.digest().to_string() {
         let problem = Some("The draft was changed while you were asked. Nothing was published.".to_owned());
         return ServiceEditor { problem, ..ServiceEditor::of(service) }.show(&pages, &visitor).await;
     }
-    match pages.desk().request(PublishService { draft_id }).await {
+    match pages.handler().request(PublishService { draft_id }).await {
         Ok(_) => {
             pages.live().changed(Topic::Status);
             Ok(Redirect::to(&format!("/services/{draft_id}")).into_response())
@@ -72,10 +72,10 @@ pub(super) async fn try_out(
     Path(draft_id): Path<DraftId>,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let service = pages.desk().request(ShowService { draft_id }).await?;
+    let service = pages.handler().request(ShowService { draft_id }).await?;
     let input = fields.get("input").replace("\r\n", "\n");
     let asked = match service.published.as_ref().and(service.endpoint_id) {
-        Some(endpoint_id) => pages.desk().manage(TryEndpoint { endpoint_id, input: input.clone() }).await,
+        Some(endpoint_id) => pages.handler().manage(TryEndpoint { endpoint_id, input: input.clone() }).await,
         None => Err(ErrorReply {
             code: ErrorReplyCode::Refused,
             message: "Only what is published can be tried.".to_owned(),

@@ -73,7 +73,7 @@ pub(super) async fn ask(
 ) -> Result<Response, PageError> {
     let fields = FormFields(fields);
     let reviewed = match keep(&fields) {
-        Ok(keep) => pages.desk().request(ReviewRetention { keep: Some(keep) }).await.map(|kept| (keep, kept)),
+        Ok(keep) => pages.handler().request(ReviewRetention { keep: Some(keep) }).await.map(|kept| (keep, kept)),
         Err(no) => Err(no),
     };
     match reviewed {
@@ -92,7 +92,7 @@ pub(super) async fn set(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let set = match keep(&fields) {
-        Ok(keep) => pages.desk().request(SetRetention { keep }).await,
+        Ok(keep) => pages.handler().request(SetRetention { keep }).await,
         Err(no) => Err(no),
     };
     match set {

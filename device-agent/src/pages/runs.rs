@@ -93,7 +93,7 @@ pub(super) async fn list(
     Query(filter): Query<RunsQuery>,
 ) -> Result<Response, PageError> {
     let (frame, names) = tokio::join!(Frame::new(&pages, &visitor, Section::Runs, "Runs"), Names::new(&pages));
-    let (page, problem) = match pages.desk().manage(filter.request()).await {
+    let (page, problem) = match pages.handler().manage(filter.request()).await {
         Ok(page) => (page, None),
         // The search text is no identifier.
         Err(no) if no.code == ErrorReplyCode::Invalid => {
@@ -191,9 +191,9 @@ pub(super) async fn show(
     let (frame, names, evidence) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Runs, format!("Run {run_id}")),
         Names::new(&pages),
-        pages.desk().request(ShowEvidence { run_id }),
+        pages.handler().request(ShowEvidence { run_id }),
     );
-    let RunDetail { run, events } = pages.desk().manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
+    let RunDetail { run, events } = pages.handler().manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
     let timeline = Timeline::new(&run, &events);
     let steps = events.into_iter().map(EventRow::new).collect();
     let calls = evidence.unwrap_or_default().iter().map(UnsettledCallRow::new).collect();
@@ -215,7 +215,7 @@ pub(super) async fn ask_stop(
     visitor: Visitor,
     Path(run_id): Path<RunId>,
 ) -> Result<Response, PageError> {
-    let detail = pages.desk().manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
+    let detail = pages.handler().manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
     let frame = Frame::new(&pages, &visitor, Section::Runs, "Stop this run?").await;
     let started = detail.run.phase != Phase::Accepted;
     Ok(super::html(StatusCode::OK, &StopQuestion { frame, run_id, started }))
@@ -223,7 +223,7 @@ pub(super) async fn ask_stop(
 
 /// `POST /runs/{id}/stop`
 pub(super) async fn stop(State(pages): State<Pages>, Path(run_id): Path<RunId>) -> Result<Redirect, PageError> {
-    pages.desk().manage(StopRun { run_id }).await?;
+    pages.handler().manage(StopRun { run_id }).await?;
     pages.live().changed(Topic::Runs);
     Ok(Redirect::to(&format!("/runs/{run_id}")))
 }
@@ -243,7 +243,7 @@ pub(super) async fn reconcile(
             return Err(PageError(ErrorReply { code: ErrorReplyCode::Invalid, message }));
         }
     };
-    pages.desk().request(ReconcileRun { run_id, finding }).await?;
+    pages.handler().request(ReconcileRun { run_id, finding }).await?;
     pages.live().changed(Topic::Runs);
     Ok(Redirect::to(&format!("/runs/{run_id}")).into_response())
 }

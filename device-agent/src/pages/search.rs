@@ -50,7 +50,7 @@ pub(super) async fn show(
     visitor: Visitor,
     Query(looked): Query<SearchQuery>,
 ) -> Result<Response, PageError> {
-    let (found, problem) = match pages.desk().request(Find { text: looked.q.clone() }).await {
+    let (found, problem) = match pages.handler().request(Find { text: looked.q.clone() }).await {
         Ok(found) => (found, None),
         Err(no) if no.code == ErrorReplyCode::Invalid => (SearchResults::default(), Some(no.message)),
         Err(no) => return Err(no.into()),

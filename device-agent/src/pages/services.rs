@@ -181,15 +181,15 @@ impl ServiceEditor {
     pub(super) async fn show(self, pages: &Pages, visitor: &Visitor) -> Result<Response, PageError> {
         let Self { app_id, service, fields, wrong, problem } = self;
         let title = service.as_ref().map_or_else(|| "New service".to_owned(), |service| service.draft.name.clone());
-        let desk = pages.desk();
+        let handler = pages.handler();
         let (frame, app, providers, servers) = tokio::join!(
             Frame::new(pages, visitor, Section::Applications, title),
-            desk.manage(ShowApplication { app_id }),
-            desk.request(ListProviders {}),
-            desk.request(ListMcpServers {}),
+            handler.manage(ShowApplication { app_id }),
+            handler.request(ListProviders {}),
+            handler.request(ListMcpServers {}),
         );
         let folder = match fields.filled("working_directory").map(PathBuf::from) {
-            Some(path) => desk.request(LookAtFolder { path }).await.ok(),
+            Some(path) => handler.request(LookAtFolder { path }).await.ok(),
             None => None,
         };
         let status = match (wrong.is_empty(), &problem) {
@@ -198,7 +198,7 @@ impl ServiceEditor {
             (true, Some(_)) => StatusCode::CONFLICT,
         };
         let (app, providers, servers) = (app?, providers?, servers?);
-        let checking = service.as_ref().and_then(|service| pages.desk().checking.of(service.draft_id));
+        let checking = service.as_ref().and_then(|service| pages.handler().checking.of(service.draft_id));
         Ok(super::html(
             status,
             &ServicePage { frame, app, service, folder, checking, fields, wrong, problem, providers, servers },
@@ -230,8 +230,8 @@ pub(super) async fn create(
         }
     };
     // Without an application it could never be published.
-    pages.desk().manage(ShowApplication { app_id }).await?;
-    let service = pages.desk().request(CreateService { app_id, definition }).await?;
+    pages.handler().manage(ShowApplication { app_id }).await?;
+    let service = pages.handler().request(CreateService { app_id, definition }).await?;
     saved(&pages, service.draft_id, &fields).await
 }
 
@@ -241,7 +241,7 @@ pub(super) async fn show(
     visitor: Visitor,
     Path(draft_id): Path<DraftId>,
 ) -> Result<Response, PageError> {
-    let service = pages.desk().request(ShowService { draft_id }).await?;
+    let service = pages.handler().request(ShowService { draft_id }).await?;
     ServiceEditor::of(service).show(&pages, &visitor).await
 }
 
@@ -252,7 +252,7 @@ pub(super) async fn edit(
     Path(draft_id): Path<DraftId>,
     mut fields: FormFields,
 ) -> Result<Response, PageError> {
-    let service = pages.desk().request(ShowService { draft_id }).await?;
+    let service = pages.handler().request(ShowService { draft_id }).await?;
     let definition = match read(&pages, &mut fields, &service.draft).await? {
         Ok(definition) if fields.get("was") == service.draft.digest().to_string() => definition,
         Ok(_) => {
@@ -266,7 +266,7 @@ pub(super) async fn edit(
         }
     };
     if definition != service.draft {
-        pages.desk().request(EditService { draft_id, definition }).await?;
+        pages.handler().request(EditService { draft_id, definition }).await?;
     }
     saved(&pages, draft_id, &fields).await
 }
@@ -280,14 +280,14 @@ async fn read(
     if !secrets.is_empty() {
         return Ok(Err(secrets));
     }
-    let servers = pages.desk().request(ListMcpServers {}).await?;
+    let servers = pages.handler().request(ListMcpServers {}).await?;
     Ok(service_form::definition(fields, before, &servers).await)
 }
 
 async fn saved(pages: &Pages, draft_id: DraftId, fields: &FormFields) -> Result<Response, PageError> {
     pages.live().changed(Topic::Status);
     if fields.get("then") == "check" {
-        pages.desk().request(CheckService { draft_id, follower: None }).await?;
+        pages.handler().request(CheckService { draft_id, follower: None }).await?;
         return Ok(Redirect::to(&format!("/services/{draft_id}#checks")).into_response());
     }
     Ok(Redirect::to(&format!("/services/{draft_id}")).into_response())
@@ -295,7 +295,7 @@ async fn saved(pages: &Pages, draft_id: DraftId, fields: &FormFields) -> Result<
 
 /// `POST /services/{id}/check`: checks the saved draft. Returns when the checks are done.
 pub(super) async fn check(State(pages): State<Pages>, Path(draft_id): Path<DraftId>) -> Result<Redirect, PageError> {
-    pages.desk().request(CheckService { draft_id, follower: None }).await?;
+    pages.handler().request(CheckService { draft_id, follower: None }).await?;
     pages.live().changed(Topic::Status);
     Ok(Redirect::to(&format!("/services/{draft_id}#checks")))
 }

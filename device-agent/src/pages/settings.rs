@@ -57,12 +57,12 @@ struct SettingsPage {
 
 impl SettingsPage {
     async fn new(pages: &Pages, visitor: &Visitor) -> Result<Self, PageError> {
-        let desk = pages.desk();
+        let handler = pages.handler();
         let (frame, settings, autostart, notifications) = tokio::join!(
             Frame::new(pages, visitor, Section::Settings, "Settings"),
-            desk.request(GetSettings {}),
-            desk.request(GetAutostart {}),
-            desk.request(GetNotifications {}),
+            handler.request(GetSettings {}),
+            handler.request(GetAutostart {}),
+            handler.request(GetNotifications {}),
         );
         let (settings, autostart, notifications) = (settings?, autostart.map_err(|no| no.message), notifications?);
         let field = |name: &str, value: String| (name.to_owned(), value);
@@ -90,13 +90,13 @@ impl SettingsPage {
     }
 
     fn wishes(&self) -> [(KeepAwake, &'static str, bool); 3] {
-        KeepAwake::ALL.map(|wish| {
-            let word = match wish {
+        KeepAwake::ALL.map(|preference| {
+            let word = match preference {
                 KeepAwake::Always => "Always",
                 KeepAwake::OnAc => "On mains only",
                 KeepAwake::Never => "Never: sleep may interrupt runs",
             };
-            (wish, word, self.fields.get("keep-awake") == wish.as_str())
+            (preference, word, self.fields.get("keep-awake") == preference.as_str())
         })
     }
 
@@ -174,7 +174,7 @@ pub(super) async fn change(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let changed = match request(&fields) {
-        Ok(request) => pages.desk().request(request).await,
+        Ok(request) => pages.handler().request(request).await,
         Err(message) => Err(ErrorReply { code: ErrorReplyCode::Invalid, message }),
     };
     match changed {
@@ -192,7 +192,8 @@ fn request(fields: &FormFields) -> Result<ChangeSettings, String> {
     let slots = text("slots").parse().map_err(|_| format!("slots: {:?} is no number of runs", text("slots")));
     let port = text("pages-port").parse().map_err(|_| format!("pages-port: {:?} is no port", text("pages-port")));
     let theme = text("theme").parse().map_err(|why| format!("theme: {why}"));
-    let awake = fields.filled("keep-awake").map(|wish| wish.parse().map_err(|why| format!("keep-awake: {why}")));
+    let awake =
+        fields.filled("keep-awake").map(|preference| preference.parse().map_err(|why| format!("keep-awake: {why}")));
     match (slots, port, theme, awake.transpose()) {
         (Ok(slots), Ok(port), Ok(theme), Ok(keep_awake)) => Ok(ChangeSettings {
             device_name: Some(text("device-name").to_owned()),
@@ -231,7 +232,7 @@ pub(super) async fn set_autostart(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let enabled = fields.get("enabled") == "yes";
-    match pages.desk().request(SetAutostart { enabled }).await {
+    match pages.handler().request(SetAutostart { enabled }).await {
         Ok(_) => {
             let said = if enabled { "enabled" } else { "disabled" };
             Ok(Redirect::to(&format!("/settings?said={said}")).into_response())
@@ -243,7 +244,7 @@ pub(super) async fn set_autostart(
 /// `POST /settings/notifications`: an unticked box is not sent.
 pub(super) async fn set_notifications(State(pages): State<Pages>, fields: FormFields) -> Result<Redirect, PageError> {
     let ticked = |name| Some(fields.get(name) == "yes");
-    pages.desk().request(SetNotifications { on: ticked("approvals"), hide_details: ticked("hide-details") }).await?;
+    pages.handler().request(SetNotifications { on: ticked("approvals"), hide_details: ticked("hide-details") }).await?;
     Ok(Redirect::to("/settings?said=saved"))
 }
 
@@ -254,7 +255,9 @@ pub(super) async fn move_keys(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let moved = match fields.get("secrets").parse() {
-        Ok(place) => pages.desk().request(ChangeSettings { key_place: Some(place), ..ChangeSettings::default() }).await,
+        Ok(place) => {
+            pages.handler().request(ChangeSettings { key_place: Some(place), ..ChangeSettings::default() }).await
+        }
         Err(why) => Err(ErrorReply { code: ErrorReplyCode::Invalid, message: format!("secrets: {why}") }),
     };
     match moved {

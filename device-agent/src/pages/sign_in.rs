@@ -31,7 +31,7 @@ pub(super) async fn show(Query(link): Query<LaunchQuery>) -> Response {
 
 /// `POST /sign-in`
 pub(super) async fn enter(State(pages): State<Pages>, fields: FormFields) -> Result<Response, PageError> {
-    if !pages.desk().launch.redeem(fields.get("code")) {
+    if !pages.handler().launch.redeem(fields.get("code")) {
         tracing::warn!("a launch code was not good");
         return Ok(super::html(StatusCode::FORBIDDEN, &SignInPage { code: "", to: fields.get("to"), wrong: true }));
     }

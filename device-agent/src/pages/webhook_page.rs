@@ -28,7 +28,7 @@ pub(super) struct TargetService {
 
 /// The services of an application that callers can use.
 pub(super) async fn targets(pages: &Pages, app_id: ApplicationId) -> Result<Vec<TargetService>, ErrorReply> {
-    let services = pages.desk().request(ListServices {}).await?;
+    let services = pages.handler().request(ListServices {}).await?;
     let of_app = services.into_iter().filter(|service| service.app_id == app_id && service.published.is_some());
     Ok(of_app
         .filter_map(|service| Some(TargetService { endpoint_id: service.endpoint_id?, name: service.draft.name }))
@@ -201,7 +201,7 @@ impl EditedWebhook {
             Ok(TestWebhook { hook_id, settings, sample: webhook_form::sample(fields)? })
         });
         let tried = match request {
-            Ok(request) => pages.desk().manage(request).await,
+            Ok(request) => pages.handler().manage(request).await,
             Err(no) => Err(no),
         };
         match tried {
@@ -224,7 +224,7 @@ impl EditedWebhook {
         };
         let (frame, app, targets, preview) = tokio::join!(
             Frame::new(pages, visitor, Section::Applications, title),
-            pages.desk().manage(ShowApplication { app_id }),
+            pages.handler().manage(ShowApplication { app_id }),
             targets(pages, app_id),
             self.preview(pages, &fields)
         );

@@ -42,13 +42,13 @@ pub(super) async fn switch(
     Path(hook_id): Path<HookId>,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    pages.desk().manage(EnableWebhook { hook_id, enabled: fields.get("enabled") == "yes" }).await?;
+    pages.handler().manage(EnableWebhook { hook_id, enabled: fields.get("enabled") == "yes" }).await?;
     pages.live().changed(Topic::Webhooks);
     Ok(to_hook(hook_id))
 }
 
 async fn find(pages: &Pages, hook_id: HookId) -> Result<Webhook, PageError> {
-    Ok(pages.desk().manage(ShowWebhook { hook_id }).await?.webhook)
+    Ok(pages.handler().manage(ShowWebhook { hook_id }).await?.webhook)
 }
 
 /// `GET /webhooks/{id}/secret`: the question before another secret.
@@ -86,7 +86,7 @@ pub(super) async fn roll(
 ) -> Result<Response, PageError> {
     let secret = fields.filled("secret").map(SecretText::from);
     let rolled = match super::keys::overlap(&fields) {
-        Some(overlap_s) => pages.desk().manage(RollWebhookSecret { hook_id, overlap_s, secret }).await,
+        Some(overlap_s) => pages.handler().manage(RollWebhookSecret { hook_id, overlap_s, secret }).await,
         None => {
             let message = "Choose until when the old secret counts too.".to_owned();
             Err(ErrorReply { code: ErrorReplyCode::Invalid, message })
@@ -139,7 +139,7 @@ pub(super) async fn remove(
         let problem = format!("Type the webhook's name, {}, to confirm. Nothing was changed.", hook.settings.name);
         return Ok(remove_question(&pages, &visitor, hook, Some(problem)).await);
     }
-    pages.desk().manage(RemoveWebhook { hook_id }).await?;
+    pages.handler().manage(RemoveWebhook { hook_id }).await?;
     pages.live().changed(Topic::Webhooks);
     Ok(to_list(hook.app_id))
 }

@@ -51,8 +51,8 @@ pub(super) async fn list(
 ) -> Result<Response, PageError> {
     let (frame, app, hooks, targets) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Applications, "Webhooks"),
-        pages.desk().manage(ShowApplication { app_id }),
-        pages.desk().manage(ListWebhooks { app_id: Some(app_id) }),
+        pages.handler().manage(ShowApplication { app_id }),
+        pages.handler().manage(ListWebhooks { app_id: Some(app_id) }),
         targets(&pages, app_id)
     );
     Ok(super::html(StatusCode::OK, &WebhooksPage { frame, app: app?, hooks: hooks?, targets: targets? }))
@@ -106,7 +106,7 @@ pub(super) async fn create(
     let made = match webhook_form::settings(&fields, kind) {
         Ok(settings) => {
             let secret = fields.filled("secret").map(SecretText::from);
-            pages.desk().manage(CreateWebhook { app_id, settings: settings.into(), secret }).await
+            pages.handler().manage(CreateWebhook { app_id, settings: settings.into(), secret }).await
         }
         Err(no) => Err(no),
     };
@@ -133,7 +133,7 @@ pub(super) async fn show(
     Path(hook_id): Path<HookId>,
     Query(chosen): Query<WebhookQuery>,
 ) -> Result<Response, PageError> {
-    let detail = pages.desk().manage(ShowWebhook { hook_id }).await?;
+    let detail = pages.handler().manage(ShowWebhook { hook_id }).await?;
     let mut fields = webhook_form::fields(&detail.webhook.settings);
     fields.0.extend(webhook_kinds::of(&detail.webhook.settings.scheme).sample());
     let kept = |receipt: &&WebhookReceipt| receipt.body.is_some();
@@ -151,12 +151,12 @@ pub(super) async fn change(
     Path(hook_id): Path<HookId>,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let subject = EditedWebhook::Saved(pages.desk().manage(ShowWebhook { hook_id }).await?.into());
+    let subject = EditedWebhook::Saved(pages.handler().manage(ShowWebhook { hook_id }).await?.into());
     if fields.get("then") == "try" {
         return subject.tried(&pages, &visitor, &fields).await;
     }
     let changed = match webhook_form::settings(&fields, subject.kind()) {
-        Ok(settings) => pages.desk().manage(ChangeWebhook { hook_id, settings: settings.into() }).await,
+        Ok(settings) => pages.handler().manage(ChangeWebhook { hook_id, settings: settings.into() }).await,
         Err(no) => Err(no),
     };
     match changed {

@@ -80,13 +80,13 @@ pub struct Power {
     clocks: SleepClocks,
     look: tokio::time::Interval,
     shown: watch::Sender<AwakeStatus>,
-    wish: watch::Receiver<KeepAwake>,
+    preference: watch::Receiver<KeepAwake>,
 }
 
 impl Power {
     /// Connects to logind; without it only the wake-up is noticed. `shown` holds whether the computer is kept awake,
     /// now and after each change; `wish` is the owner's setting.
-    pub async fn new(shown: watch::Sender<AwakeStatus>, wish: watch::Receiver<KeepAwake>) -> Self {
+    pub async fn new(shown: watch::Sender<AwakeStatus>, preference: watch::Receiver<KeepAwake>) -> Self {
         let mut look = interval(CLOCK_POLL_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let clocks = SleepClocks::now();
@@ -96,17 +96,17 @@ impl Power {
         }
         let looked_at = Instant::now();
         let (awake, busy, asleep, complained) = (None, false, false, false);
-        Self { logind, looked_at, awake, busy, asleep, complained, clocks, look, shown, wish }
+        Self { logind, looked_at, awake, busy, asleep, complained, clocks, look, shown, preference }
     }
 
     /// Prevents automatic sleep during work. A person can still send the computer to sleep.
     pub async fn keep_awake(&mut self, busy: bool) {
         self.busy = busy;
-        let wish = *self.wish.borrow_and_update();
-        let state = match (busy, wish) {
+        let preference = *self.preference.borrow_and_update();
+        let state = match (busy, preference) {
             (false, _) => AwakeStatus::NotNeeded,
             (true, KeepAwake::Never) => AwakeStatus::NotWanted,
-            (true, wish) => match self.stay_awake(wish).await {
+            (true, preference) => match self.stay_awake(preference).await {
                 Ok(()) => AwakeStatus::Yes,
                 Err(why) => AwakeStatus::No { why },
             },
@@ -123,9 +123,9 @@ impl Power {
     }
 
     /// Takes the inhibitor if it is not held. The error is for a person.
-    async fn stay_awake(&mut self, wish: KeepAwake) -> Result<(), String> {
+    async fn stay_awake(&mut self, preference: KeepAwake) -> Result<(), String> {
         let logind = self.logind.as_ref().map_err(Clone::clone)?;
-        if wish == KeepAwake::OnAc {
+        if preference == KeepAwake::OnAc {
             let unknown =
                 |why| format!("it is to be kept awake on mains only, and whether it is on mains is not known ({why})");
             if !logind.is_on_mains().await.map_err(unknown)? {
@@ -160,12 +160,12 @@ impl Power {
                     }
                     self.look_for_logind().await;
                     self.hold_off_next_sleep().await;
-                    if self.busy && *self.wish.borrow() == KeepAwake::OnAc {
+                    if self.busy && *self.preference.borrow() == KeepAwake::OnAc {
                         // The cable may have been pulled, or put in.
                         self.keep_awake(self.busy).await;
                     }
                 }
-                Ok(()) = self.wish.changed() => self.keep_awake(self.busy).await,
+                Ok(()) = self.preference.changed() => self.keep_awake(self.busy).await,
             }
         }
     }

@@ -104,7 +104,7 @@ struct TestServices {
     home: tempfile::TempDir,
     store: Store,
     gateway: FakeGateway,
-    desk: ServiceManager<FakeGateway>,
+    handler: ServiceManager<FakeGateway>,
 }
 
 impl TestServices {
@@ -115,8 +115,8 @@ impl TestServices {
         let accounts = Providers::new(home.path().join("providers"));
         let servers = McpServers::new(Connections::new(home.path().join("mcp")));
         let computer = CheckEnvironment { home: None, own_folder: "/nonexistent".into(), accounts, servers };
-        let desk = ServiceManager::new(store.services(), gateway.clone(), computer);
-        Self { home, store, gateway, desk }
+        let handler = ServiceManager::new(store.services(), gateway.clone(), computer);
+        Self { home, store, gateway, handler }
     }
 
     fn definition(&self, instructions: &str) -> Definition {
@@ -138,123 +138,123 @@ impl TestServices {
     }
 
     async fn checked(&self) -> DraftId {
-        let service = self.desk.create(ApplicationId::new(), self.definition("First.")).await.expect("saved");
-        assert!(self.desk.check(service.draft_id).await.expect("checked").passed());
+        let service = self.handler.create(ApplicationId::new(), self.definition("First.")).await.expect("saved");
+        assert!(self.handler.check(service.draft_id).await.expect("checked").passed());
         service.draft_id
     }
 
     async fn change(&self, id: DraftId, instructions: &str) {
-        self.desk.edit(id, self.definition(instructions)).await.expect("saved");
-        self.desk.check(id).await.expect("checked");
+        self.handler.edit(id, self.definition(instructions)).await.expect("saved");
+        self.handler.check(id).await.expect("checked");
     }
 }
 
 #[tokio::test]
 async fn a_service_goes_from_draft_to_checked_to_published() {
-    let desk = TestServices::new().await;
-    let service = desk.desk.create(ApplicationId::new(), desk.definition("First.")).await.expect("saved");
+    let handler = TestServices::new().await;
+    let service = handler.handler.create(ApplicationId::new(), handler.definition("First.")).await.expect("saved");
     let id = service.draft_id;
     assert_eq!((service.stage(), service.endpoint_id), (ServiceStage::Draft, None));
-    assert!(matches!(desk.desk.publish(id).await, Err(Error::NotChecked(_))));
-    desk.desk.check(id).await.expect("checked");
-    assert_eq!(desk.desk.show(id).await.expect("there").stage(), ServiceStage::Checked);
-    let published = desk.desk.publish(id).await.expect("published");
+    assert!(matches!(handler.handler.publish(id).await, Err(Error::NotChecked(_))));
+    handler.handler.check(id).await.expect("checked");
+    assert_eq!(handler.handler.show(id).await.expect("there").stage(), ServiceStage::Checked);
+    let published = handler.handler.publish(id).await.expect("published");
     assert_eq!(published.stage(), ServiceStage::Published);
     let endpoint = published.endpoint_id.expect("chosen");
-    let found = desk.store.services().published(endpoint, 1).await.expect("readable");
+    let found = handler.store.services().published(endpoint, 1).await.expect("readable");
     assert_eq!(found, Some((published.draft.clone(), published.draft.digest())));
-    assert_eq!(desk.store.services().published(endpoint, 2).await.expect("readable"), None);
-    assert_eq!(desk.desk.list().await.expect("readable"), [published]);
+    assert_eq!(handler.store.services().published(endpoint, 2).await.expect("readable"), None);
+    assert_eq!(handler.handler.list().await.expect("readable"), [published]);
 }
 
 #[tokio::test]
 async fn a_draft_that_changed_after_its_checks_is_not_published() {
-    let desk = TestServices::new().await;
-    let id = desk.checked().await;
-    desk.desk.edit(id, desk.definition("Changed.")).await.expect("saved");
-    assert_eq!(desk.desk.show(id).await.expect("there").stage(), ServiceStage::Draft);
-    assert!(matches!(desk.desk.publish(id).await, Err(Error::NotChecked(_))));
-    assert_eq!(desk.gateway.published(), []);
+    let handler = TestServices::new().await;
+    let id = handler.checked().await;
+    handler.handler.edit(id, handler.definition("Changed.")).await.expect("saved");
+    assert_eq!(handler.handler.show(id).await.expect("there").stage(), ServiceStage::Draft);
+    assert!(matches!(handler.handler.publish(id).await, Err(Error::NotChecked(_))));
+    assert_eq!(handler.gateway.published(), []);
 }
 
 #[tokio::test]
 async fn a_draft_with_a_failed_check_is_not_published_and_the_next_step_is_named() {
-    let desk = TestServices::new().await;
-    let service = desk.desk.create(ApplicationId::new(), desk.definition(" ")).await.expect("saved");
-    assert!(!desk.desk.check(service.draft_id).await.expect("checked").passed());
-    let error = desk.desk.publish(service.draft_id).await.expect_err("no instructions").to_string();
+    let handler = TestServices::new().await;
+    let service = handler.handler.create(ApplicationId::new(), handler.definition(" ")).await.expect("saved");
+    assert!(!handler.handler.check(service.draft_id).await.expect("checked").passed());
+    let error = handler.handler.publish(service.draft_id).await.expect_err("no instructions").to_string();
     assert!(error.contains("write what the assistant is to do"), "{error}");
-    assert_eq!(desk.gateway.published(), []);
+    assert_eq!(handler.gateway.published(), []);
 }
 
 #[tokio::test]
 async fn a_publication_whose_answer_was_lost_is_repeated_and_happens_once() {
     for fate in [Fate::RequestLost, Fate::AnswerLost] {
-        let desk = TestServices::new().await;
-        let id = desk.checked().await;
-        desk.gateway.fate(fate);
-        assert!(matches!(desk.desk.publish(id).await, Err(Error::Gateway(CallError::LineLost))));
-        let unsure = desk.desk.show(id).await.expect("there");
+        let handler = TestServices::new().await;
+        let id = handler.checked().await;
+        handler.gateway.fate(fate);
+        assert!(matches!(handler.handler.publish(id).await, Err(Error::Gateway(CallError::LineLost))));
+        let unsure = handler.handler.show(id).await.expect("there");
         assert_eq!(unsure.stage(), ServiceStage::Checked, "nothing is shown as published that is not confirmed");
         let endpoint = unsure.endpoint_id.expect("chosen before the request went out");
-        let held = desk.store.services().published(endpoint, 1).await.expect("readable");
+        let held = handler.store.services().published(endpoint, 1).await.expect("readable");
         assert!(held.is_some(), "an offer may come before the confirmation");
-        desk.desk.publish(id).await.expect("published");
-        desk.desk.publish(id).await.expect("nothing new");
-        assert_eq!(desk.gateway.published(), [(1, unsure.draft.digest())]);
-        assert_eq!(desk.gateway.endpoints_asked_for(), 1);
+        handler.handler.publish(id).await.expect("published");
+        handler.handler.publish(id).await.expect("nothing new");
+        assert_eq!(handler.gateway.published(), [(1, unsure.draft.digest())]);
+        assert_eq!(handler.gateway.endpoints_asked_for(), 1);
     }
 }
 
 #[tokio::test]
 async fn a_change_after_a_lost_answer_gets_the_number_that_is_really_free() {
     for (fate, version) in [(Fate::RequestLost, 1), (Fate::AnswerLost, 2)] {
-        let desk = TestServices::new().await;
-        let id = desk.checked().await;
-        desk.gateway.fate(fate);
-        assert!(desk.desk.publish(id).await.is_err());
-        desk.change(id, "Second.").await;
-        let service = desk.desk.publish(id).await.expect("published");
-        assert_eq!(desk.gateway.published(), [(version, service.draft.digest())]);
+        let handler = TestServices::new().await;
+        let id = handler.checked().await;
+        handler.gateway.fate(fate);
+        assert!(handler.handler.publish(id).await.is_err());
+        handler.change(id, "Second.").await;
+        let service = handler.handler.publish(id).await.expect("published");
+        assert_eq!(handler.gateway.published(), [(version, service.draft.digest())]);
         assert_eq!(service.published.expect("confirmed").version, version);
     }
 }
 
 #[tokio::test]
 async fn a_refused_publication_leaves_its_number_free() {
-    let desk = TestServices::new().await;
-    let id = desk.checked().await;
-    desk.gateway.fate(Fate::Refused);
-    let error = desk.desk.publish(id).await.expect_err("refused").to_string();
+    let handler = TestServices::new().await;
+    let id = handler.checked().await;
+    handler.gateway.fate(Fate::Refused);
+    let error = handler.handler.publish(id).await.expect_err("refused").to_string();
     assert_eq!(error, "name taken");
-    desk.change(id, "Second.").await;
-    assert_eq!(desk.desk.publish(id).await.expect("published").published.expect("confirmed").version, 1);
+    handler.change(id, "Second.").await;
+    assert_eq!(handler.handler.publish(id).await.expect("published").published.expect("confirmed").version, 1);
 }
 
 #[tokio::test]
 async fn editing_after_publication_leaves_the_published_version_as_it_was() {
-    let desk = TestServices::new().await;
-    let id = desk.checked().await;
-    let first = desk.desk.publish(id).await.expect("published");
+    let handler = TestServices::new().await;
+    let id = handler.checked().await;
+    let first = handler.handler.publish(id).await.expect("published");
     let endpoint = first.endpoint_id.expect("chosen");
-    desk.change(id, "Second.").await;
-    let between = desk.desk.show(id).await.expect("there");
+    handler.change(id, "Second.").await;
+    let between = handler.handler.show(id).await.expect("there");
     assert_eq!((between.stage(), &between.published), (ServiceStage::Checked, &first.published));
-    let second = desk.desk.publish(id).await.expect("published");
+    let second = handler.handler.publish(id).await.expect("published");
     assert_eq!(second.published.as_ref().expect("confirmed").version, 2);
     for (version, service) in [(1, &first), (2, &second)] {
-        let found = desk.store.services().published(endpoint, version).await.expect("readable");
+        let found = handler.store.services().published(endpoint, version).await.expect("readable");
         assert_eq!(found.expect("frozen").1, service.draft.digest());
     }
 }
 
 #[tokio::test]
 async fn an_invalid_definition_is_never_saved() {
-    let desk = TestServices::new().await;
-    let nameless = Definition { name: String::new(), ..desk.definition("First.") };
-    assert!(matches!(desk.desk.create(ApplicationId::new(), nameless.clone()).await, Err(Error::Invalid(_))));
-    let id = desk.checked().await;
-    assert!(matches!(desk.desk.edit(id, nameless).await, Err(Error::Invalid(_))));
-    assert_eq!(desk.desk.list().await.expect("readable").len(), 1);
-    assert!(matches!(desk.desk.show(DraftId::new()).await, Err(Error::NotFound(_))));
+    let handler = TestServices::new().await;
+    let nameless = Definition { name: String::new(), ..handler.definition("First.") };
+    assert!(matches!(handler.handler.create(ApplicationId::new(), nameless.clone()).await, Err(Error::Invalid(_))));
+    let id = handler.checked().await;
+    assert!(matches!(handler.handler.edit(id, nameless).await, Err(Error::Invalid(_))));
+    assert_eq!(handler.handler.list().await.expect("readable").len(), 1);
+    assert!(matches!(handler.handler.show(DraftId::new()).await, Err(Error::NotFound(_))));
 }

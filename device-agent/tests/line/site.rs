@@ -80,14 +80,14 @@ impl LineSite {
         let nowhere = std::path::Path::new("/nonexistent");
         let (accounts, servers) = (Providers::new(nowhere.into()), McpServers::new(Connections::new(nowhere.into())));
         let computer = CheckEnvironment { home: None, own_folder: nowhere.into(), accounts, servers };
-        let desk = ServiceManager::new(device.store.services(), device.handle.clone(), computer);
-        let draft_id = desk.create(created.application.app_id, definition).await.expect("created").draft_id;
-        let report = desk.check(draft_id).await.expect("checked");
+        let fixture = ServiceManager::new(device.store.services(), device.handle.clone(), computer);
+        let draft_id = fixture.create(created.application.app_id, definition).await.expect("created").draft_id;
+        let report = fixture.check(draft_id).await.expect("checked");
         assert!(report.passed(), "{report:?}");
-        self.endpoint_id = desk.publish(draft_id).await.expect("published").endpoint_id;
+        self.endpoint_id = fixture.publish(draft_id).await.expect("published").endpoint_id;
         device.handle.call(SetAccess { enabled: true }).await.expect("enabled");
         self.app_key = created.key.text;
-        drop(desk);
+        drop(fixture);
         device.end().await;
     }
 

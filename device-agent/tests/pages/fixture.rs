@@ -78,7 +78,7 @@ impl PagesFixture {
                 }
             }
         });
-        let desk = RequestHandler {
+        let fixture = RequestHandler {
             store: store.clone(),
             key: DeviceKey::load_or_create(&at("home/identity_ed25519")).expect("made"),
             token_file: at("home/control_token"),
@@ -99,7 +99,7 @@ impl PagesFixture {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let stop = CancellationToken::new();
-        let router = pages::router(Pages::new(desk, address, stop.clone()).await.expect("made"));
+        let router = pages::router(Pages::new(fixture, address, stop.clone()).await.expect("made"));
         let served = stop.clone();
         tokio::spawn(async move { served.run_until_cancelled(axum::serve(listener, router).into_future()).await });
         let mut room = Self {

@@ -114,7 +114,8 @@ fn read(
     if let Some(what) = unreadable_kind(&path) {
         return Ok(ToolOutput::error(format!("This is {what}. Read shows text files only.")));
     }
-    let opened = workspace.find(&path, LinkPolicy::Inside).and_then(|spot| Ok((spot.open_file()?.0, spot.path())));
+    let opened =
+        workspace.find(&path, LinkPolicy::Inside).and_then(|resolved| Ok((resolved.open_file()?.0, resolved.path())));
     let (mut file, found) = match opened {
         Ok(opened) => opened,
         Err(AccessError::Missing) => return Ok(ToolOutput::error(missing(workspace, &path))),

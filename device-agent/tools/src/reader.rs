@@ -10,11 +10,11 @@ use crate::engine::workspace::{LinkPolicy, Workspace};
 /// The plan of a call that only reads the given path.
 pub(crate) fn plan_of_looking(workspace: &Workspace, path: &str) -> Result<Plan, ChangeError> {
     // Also for a path that is hidden from the tool: the rules deny it.
-    let spot = ResolvedPath::find(workspace, &workspace.relative(path)?, LinkPolicy::Inside)?;
-    if !spot.missing().is_empty() {
+    let resolved = ResolvedPath::find(workspace, &workspace.relative(path)?, LinkPolicy::Inside)?;
+    if !resolved.missing().is_empty() {
         return Err(AccessError::Missing.into());
     }
-    let path = spot.path();
+    let path = resolved.path();
     let place = if path.as_os_str().is_empty() { ".".to_owned() } else { path.to_string_lossy().into_owned() };
     Ok(Plan { place: Some(place), shown: PlanPreview::Arguments })
 }

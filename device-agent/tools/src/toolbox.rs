@@ -39,8 +39,8 @@ impl Toolbox {
     ///
     /// # Errors
     /// The working directory or the sandbox cannot be used.
-    pub fn open(names: &[ToolName], skills: &[Skill], ground: WorkspaceOptions<'_>) -> Result<Self, ToolboxError> {
-        Self::open_under(&Rulebook::default(), names, skills, ground)
+    pub fn open(names: &[ToolName], skills: &[Skill], options: WorkspaceOptions<'_>) -> Result<Self, ToolboxError> {
+        Self::open_under(&Rulebook::default(), names, skills, options)
     }
 
     /// The same for a service with rules: paths that they deny are hidden from the tools.
@@ -51,13 +51,13 @@ impl Toolbox {
         rules: &Rulebook,
         names: &[ToolName],
         skills: &[Skill],
-        ground: WorkspaceOptions<'_>,
+        options: WorkspaceOptions<'_>,
     ) -> Result<Self, ToolboxError> {
         let skills = (!skills.is_empty()).then(|| -> Box<dyn Tool> { Box::new(skill::SkillTool::new(skills)) });
         if names.is_empty() {
             return Ok(Self::with(skills.into_iter().collect()));
         }
-        let workspace = Arc::new(Workspace::open(ground)?);
+        let workspace = Arc::new(Workspace::open(options)?);
         let known = Arc::new(SeenFiles::default());
         let seen_by = |name: &ToolName| match (name, rules.hidden_from(name.as_str())) {
             // A tool that changes a file is judged by its path, which no link can exchange.
@@ -76,8 +76,8 @@ impl Toolbox {
                 ToolName::Write => Box::new(write::WriteTool::new(workspace, known)),
                 ToolName::Bash => {
                     let sandbox =
-                        Sandbox::open(workspace, ground.own_folder, ground.network, CommandLimits::default())?;
-                    Box::new(bash::BashTool::new(sandbox, ground.network))
+                        Sandbox::open(workspace, options.own_folder, options.network, CommandLimits::default())?;
+                    Box::new(bash::BashTool::new(sandbox, options.network))
                 }
             })
         };

@@ -66,13 +66,13 @@ fn causes(error: &instant_acme::Error) -> String {
 pub(super) async fn order(
     settings: &AcmeSettings,
     store: &Store,
-    seal: &DataCipher,
+    cipher: &DataCipher,
 ) -> Result<FreshCertificate, OrderError> {
-    tokio::time::timeout(ORDER_TIMEOUT, ordered(settings, store, seal)).await.map_err(|_| OrderError::Slow)?
+    tokio::time::timeout(ORDER_TIMEOUT, ordered(settings, store, cipher)).await.map_err(|_| OrderError::Slow)?
 }
 
-async fn ordered(settings: &AcmeSettings, store: &Store, seal: &DataCipher) -> Result<FreshCertificate, OrderError> {
-    let account = account(settings, store, seal).await?;
+async fn ordered(settings: &AcmeSettings, store: &Store, cipher: &DataCipher) -> Result<FreshCertificate, OrderError> {
+    let account = account(settings, store, cipher).await?;
     let names: Vec<_> = settings.domains.iter().cloned().map(Identifier::Dns).collect();
     let mut order = match account.new_order(&NewOrder::new(&names)).await {
         Ok(order) => order,
@@ -143,12 +143,12 @@ async fn why_not(order: &mut Order) -> Result<OrderError, OrderError> {
     Ok(problem.unwrap_or(instant_acme::Error::Str("the reason why the order is invalid")).into())
 }
 
-async fn account(settings: &AcmeSettings, store: &Store, seal: &DataCipher) -> Result<Account, OrderError> {
+async fn account(settings: &AcmeSettings, store: &Store, cipher: &DataCipher) -> Result<Account, OrderError> {
     let AcmeSettings { directory_url, contact, .. } = settings;
     let place = format!("account {directory_url} {contact}");
     if let Some(sealed) = store.acme_account(directory_url, contact).await? {
         let credentials: AccountCredentials =
-            serde_json::from_slice(&seal.decrypt(&sealed, &place)?).map_err(instant_acme::Error::from)?;
+            serde_json::from_slice(&cipher.decrypt(&sealed, &place)?).map_err(instant_acme::Error::from)?;
         return Ok(client(settings)?.from_credentials(credentials).await?);
     }
     let contacts: &[&str] = if contact.is_empty() { &[] } else { &[contact] };
@@ -156,7 +156,7 @@ async fn account(settings: &AcmeSettings, store: &Store, seal: &DataCipher) -> R
     let wanted = NewAccount { contact: contacts, terms_of_service_agreed: true, only_return_existing: false };
     let (account, credentials) = client(settings)?.create(&wanted, directory_url.clone(), None).await?;
     let secret = serde_json::to_vec(&credentials).map_err(instant_acme::Error::from)?;
-    store.set_acme_account(directory_url, contact, Some(&seal.encrypt(&secret, &place))).await?;
+    store.set_acme_account(directory_url, contact, Some(&cipher.encrypt(&secret, &place))).await?;
     tracing::info!(account = account.id(), "an account was made at the certificate authority");
     Ok(account)
 }

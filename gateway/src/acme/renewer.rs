@@ -33,7 +33,7 @@ pub struct CertificateRenewer {
     settings: AcmeSettings,
     subject: CertificateScope,
     store: Store,
-    seal: DataCipher,
+    cipher: DataCipher,
     tls: ServerTls,
     /// The digest of the chain in use. Row numbers are no help: rows may be deleted, and the count then starts anew.
     shown: Option<Sha256Digest>,
@@ -47,15 +47,15 @@ impl CertificateRenewer {
     ///
     /// # Errors
     /// The database failed, or the stored certificate cannot be used.
-    pub async fn new(settings: AcmeSettings, store: Store, seal: DataCipher) -> Self {
+    pub async fn new(settings: AcmeSettings, store: Store, cipher: DataCipher) -> Self {
         let tls = ServerTls::issued(Arc::new(ChallengeResponder::new(store.clone(), &settings.domains)));
         let subject =
             CertificateScope { directory_url: settings.directory_url.clone(), domains: settings.domains.join(",") };
-        let mut keeper = Self { settings, subject, store, seal, tls, shown: None, told: None, ordering: false };
-        if let Err(error) = keeper.look().await {
-            keeper.complain(&error.to_string());
+        let mut renewer = Self { settings, subject, store, cipher, tls, shown: None, told: None, ordering: false };
+        if let Err(error) = renewer.look().await {
+            renewer.complain(&error.to_string());
         }
-        keeper
+        renewer
     }
 
     /// The certificate in use.
@@ -112,7 +112,7 @@ impl CertificateRenewer {
 
     /// Orders a certificate and stores it, or returns the reason of the failure.
     async fn order(&self) -> Result<(), String> {
-        let ordered = order::order(&self.settings, &self.store, &self.seal).await;
+        let ordered = order::order(&self.settings, &self.store, &self.cipher).await;
         let fresh = ordered.map_err(|error| error.to_string())?;
         let mut tries = 1;
         loop {
@@ -149,7 +149,7 @@ impl CertificateRenewer {
         if self.shown == digest {
             return Ok(());
         }
-        let key = self.seal.decrypt(&issued.sealed_key, &self.place())?;
+        let key = self.cipher.decrypt(&issued.sealed_key, &self.place())?;
         let config = tls::serving(certificates(&issued.chain)?, PrivateKeyDer::from_pem_slice(&key)?)?;
         self.tls.show(config);
         self.shown = digest;
@@ -159,7 +159,7 @@ impl CertificateRenewer {
 
     async fn keep(&self, fresh: &FreshCertificate) -> Result<(), RenewalError> {
         let (valid_from, valid_until) = validity(&fresh.chain)?;
-        let sealed_key = &self.seal.encrypt(fresh.key.as_bytes(), &self.place());
+        let sealed_key = &self.cipher.encrypt(fresh.key.as_bytes(), &self.place());
         let new = NewCertificate { chain: &fresh.chain, sealed_key, valid_from, valid_until };
         Ok(self.store.keep_certificate(&self.subject, &new).await?)
     }

@@ -226,12 +226,12 @@ pub(super) async fn find(socket: &Path, wanted: &str) -> Result<ApplicationId, F
 }
 
 /// Answers a request about applications.
-pub(super) async fn answer(office: &AdminService, asked: AdminAppRequest) -> Result<AdminReply, AdminReply> {
-    let store = &office.store;
-    let desk = async |app_id: ApplicationId| {
+pub(super) async fn answer(service: &AdminService, asked: AdminAppRequest) -> Result<AdminReply, AdminReply> {
+    let store = &service.store;
+    let desktop = async |app_id: ApplicationId| {
         let placed = store.placed_application(app_id).await?;
         let unknown = || no(AdminErrorCode::NotFound, format!("there is no application {app_id}"));
-        placed.map(|placed| office.desktop_of(placed.device_id)).ok_or_else(unknown)
+        placed.map(|placed| service.desktop_of(placed.device_id)).ok_or_else(unknown)
     };
     Ok(match asked {
         AdminAppRequest::List { limit, before, device_id, state, name } => {
@@ -241,7 +241,7 @@ pub(super) async fn answer(office: &AdminService, asked: AdminAppRequest) -> Res
             let has_more = placed.len() > limit;
             placed.truncate(limit);
             let next = placed.last().filter(|_| has_more).map(|last| last.application.app_id);
-            let names = office.device_names().await?;
+            let names = service.device_names().await?;
             let view = |ApplicationWithDevice { application, device_id }| AppView {
                 device_name: names.get(&device_id).cloned().unwrap_or_default(),
                 device_id,
@@ -250,16 +250,16 @@ pub(super) async fn answer(office: &AdminService, asked: AdminAppRequest) -> Res
             AdminReply::Applications(AppPage { applications: placed.into_iter().map(view).collect(), next })
         }
         AdminAppRequest::Preview(ask) => {
-            AdminReply::Preview(Box::new(desk(ask.app_id).await?.preview_disabling(ask).await?))
+            AdminReply::Preview(Box::new(desktop(ask.app_id).await?.preview_disabling(ask).await?))
         }
         AdminAppRequest::Disable(ask) => {
-            AdminReply::Application(Box::new(desk(ask.app_id).await?.disable_application(ask).await?))
+            AdminReply::Application(Box::new(desktop(ask.app_id).await?.disable_application(ask).await?))
         }
         AdminAppRequest::Complete(ask) => {
-            AdminReply::Application(Box::new(desk(ask.app_id).await?.complete_disabling(ask).await?))
+            AdminReply::Application(Box::new(desktop(ask.app_id).await?.complete_disabling(ask).await?))
         }
         AdminAppRequest::Remove(ask) => {
-            AdminReply::Application(Box::new(desk(ask.app_id).await?.remove_application(ask).await?))
+            AdminReply::Application(Box::new(desktop(ask.app_id).await?.remove_application(ask).await?))
         }
     })
 }

@@ -27,7 +27,7 @@ pub struct BundleArgs {
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     #[command(flatten)]
-    consent: Confirmation,
+    confirmation: Confirmation,
 }
 
 /// Lines of the log that are included.
@@ -48,7 +48,7 @@ pub async fn run(
 ) -> Result<(), Failure> {
     let bundle = gather(&make, socket, config, descriptors, metrics).await;
     let withheld = "No keys, tokens or passwords, and no inputs or results.";
-    bundle.write("Deskgate gateway", withheld, &make.output, make.consent, out)
+    bundle.write("Deskgate gateway", withheld, &make.output, make.confirmation, out)
 }
 
 async fn gather(

@@ -77,8 +77,8 @@ fn view(key: &HostKey) -> HostKeyView {
 }
 
 /// The gateway's answer.
-pub(super) async fn answer(office: &AdminService, ask: AdminHostKeyRequest) -> Result<AdminReply, AdminReply> {
-    let Some(keys) = &office.host_keys else { return Ok(AdminReply::HostKeys { keys: None }) };
+pub(super) async fn answer(service: &AdminService, ask: AdminHostKeyRequest) -> Result<AdminReply, AdminReply> {
+    let Some(keys) = &service.host_keys else { return Ok(AdminReply::HostKeys { keys: None }) };
     match ask {
         AdminHostKeyRequest::Show => {}
         AdminHostKeyRequest::Announce => {
@@ -86,7 +86,7 @@ pub(super) async fn answer(office: &AdminService, ask: AdminHostKeyRequest) -> R
             tracing::info!(fingerprint = next.fingerprint(), "the next host key is announced");
         }
         AdminHostKeyRequest::Rotate { even_if_unknown } => {
-            let not_told = current(office, keys).await?.next.map(|next| next.not_told).unwrap_or_default();
+            let not_told = current(service, keys).await?.next.map(|next| next.not_told).unwrap_or_default();
             if !not_told.is_empty() && !even_if_unknown {
                 let message = format!(
                     "{} would refuse this gateway: they were never told of the new host key, so their users would have to \
@@ -101,13 +101,13 @@ pub(super) async fn answer(office: &AdminService, ask: AdminHostKeyRequest) -> R
             tracing::info!(old, new = new.fingerprint(), "the host key was replaced");
         }
     }
-    Ok(AdminReply::HostKeys { keys: Some(Box::new(current(office, keys).await?)) })
+    Ok(AdminReply::HostKeys { keys: Some(Box::new(current(service, keys).await?)) })
 }
 
-async fn current(office: &AdminService, keys: &HostKeys) -> Result<HostKeysView, AdminReply> {
+async fn current(service: &AdminService, keys: &HostKeys) -> Result<HostKeysView, AdminReply> {
     let next = match keys.next() {
         Some(next) => {
-            let (told, not_told) = office.store.devices_by_host_key(&next.fingerprint()).await?;
+            let (told, not_told) = service.store.devices_by_host_key(&next.fingerprint()).await?;
             Some(NextHostKey { key: view(&next), told, not_told })
         }
         None => None,

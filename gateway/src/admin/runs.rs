@@ -169,12 +169,12 @@ pub(super) async fn run(socket: &Path, command: RunCommand, out: Output) -> Resu
 }
 
 /// Answers a request about runs.
-pub(super) async fn answer(office: &AdminService, asked: AdminRunRequest) -> Result<AdminReply, AdminReply> {
+pub(super) async fn answer(service: &AdminService, asked: AdminRunRequest) -> Result<AdminReply, AdminReply> {
     match asked {
         AdminRunRequest::List { limit, before, device_id, app_id, states } => {
             let sought = DeviceRunQuery { before, states, app_id, ..DeviceRunQuery::default() };
-            let page = office.store.placed_runs(device_id, &sought, limit.clamp(1, 100)).await?;
-            let names = office.device_names().await?;
+            let page = service.store.placed_runs(device_id, &sought, limit.clamp(1, 100)).await?;
+            let names = service.device_names().await?;
             let view = |RunWithDevice { run, app_id, device_id }| {
                 let device_name = names.get(&device_id).cloned().unwrap_or_default();
                 RunView { app_id, device_id, device_name, run: private(visible_run(run)) }
@@ -185,11 +185,11 @@ pub(super) async fn answer(office: &AdminService, asked: AdminRunRequest) -> Res
             }))
         }
         AdminRunRequest::Show { run_id } => {
-            Ok(AdminReply::Run(Box::new(story(&desk_of(office, run_id).await?, run_id).await?)))
+            Ok(AdminReply::Run(Box::new(story(&desk_of(service, run_id).await?, run_id).await?)))
         }
         AdminRunRequest::Cancel { run_id, interrupt, wait_s } => {
-            let desk = desk_of(office, run_id).await?;
-            let run = story(&desk, run_id).await?.run;
+            let desktop = desk_of(service, run_id).await?;
+            let run = story(&desktop, run_id).await?.run;
             let has_started = !matches!(run.state, RunState::Queued | RunState::WaitingForDevice);
             if has_started && run.finished_at.is_none() && !interrupt {
                 return Err(no(
@@ -202,25 +202,25 @@ pub(super) async fn answer(office: &AdminService, asked: AdminRunRequest) -> Res
                 ));
             }
             let stopped = match interrupt {
-                true => desk.stop_run(StopRun { run_id }).await?,
-                false => desk.stop_attempt(run_id, run.attempt).await?,
+                true => desktop.stop_run(StopRun { run_id }).await?,
+                false => desktop.stop_attempt(run_id, run.attempt).await?,
             };
             let operation_id = stopped.operation_id;
-            Ok(AdminReply::Operation(Box::new(desk.operation(ShowOperation { operation_id, wait_s }).await?)))
+            Ok(AdminReply::Operation(Box::new(desktop.operation(ShowOperation { operation_id, wait_s }).await?)))
         }
     }
 }
 
 /// The desktop service of the device that a run is for.
-async fn desk_of(office: &AdminService, run_id: RunId) -> Result<Desktop, AdminReply> {
-    let device_id = office.store.device_of_run(run_id).await?;
+async fn desk_of(service: &AdminService, run_id: RunId) -> Result<Desktop, AdminReply> {
+    let device_id = service.store.device_of_run(run_id).await?;
     device_id
-        .map(|id| office.desktop_of(id))
+        .map(|id| service.desktop_of(id))
         .ok_or_else(|| no(AdminErrorCode::NotFound, format!("there is no run {run_id}")))
 }
 
-async fn story(desk: &Desktop, run_id: RunId) -> Result<RunHistory, AdminReply> {
-    let detail = desk.run(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
+async fn story(desktop: &Desktop, run_id: RunId) -> Result<RunHistory, AdminReply> {
+    let detail = desktop.run(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
     let events = detail.events.into_iter().map(|event| (event.created_at, event.kind.to_string())).collect();
     Ok(RunHistory { run: private(detail.run), events })
 }

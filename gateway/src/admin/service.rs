@@ -62,10 +62,10 @@ pub struct AdminService {
 
 /// Answers until `stop`. Root and the gateway's own user have access, and when the socket belongs to a group of its own
 /// (`group_may`), the users whom its mode lets in.
-pub async fn serve(listener: UnixListener, group_may: bool, office: AdminService, stop: CancellationToken) {
+pub async fn serve(listener: UnixListener, group_may: bool, service: AdminService, stop: CancellationToken) {
     socket::serve(listener, group_may, stop, move |ask: AdminRequest, _| {
-        let office = office.clone();
-        async move { office.answer(ask).await.unwrap_or_else(|no| no) }
+        let service = service.clone();
+        async move { service.answer(ask).await.unwrap_or_else(|no| no) }
     })
     .await;
 }

@@ -22,8 +22,8 @@ impl DeliveryTransport for CallbackSender {
 }
 
 /// Posts a signed request, if its destination is allowed.
-pub(super) async fn attempt(post: impl DeliveryTransport, letter: SignedRequest) -> AttemptOutcome {
-    let SignedRequest { claimed, headers, body } = letter;
+pub(super) async fn attempt(post: impl DeliveryTransport, signed: SignedRequest) -> AttemptOutcome {
+    let SignedRequest { claimed, headers, body } = signed;
     if !claimed.allowed {
         return refused(&claimed, DeliveryErrorCode::HostNotAllowed);
     }

@@ -55,38 +55,38 @@ impl ConcurrencyLimits {
 mod tests {
     use super::*;
 
-    fn free(lanes: &ConcurrencyLimits, to: DestinationId) -> Option<u32> {
-        lanes.rooms().iter().find(|room| room.destination_id == to).map(|room| room.free)
+    fn free(limits: &ConcurrencyLimits, to: DestinationId) -> Option<u32> {
+        limits.rooms().iter().find(|room| room.destination_id == to).map(|room| room.free)
     }
 
     #[test]
     fn a_lane_widens_with_each_good_answer_and_closes_to_one_with_a_failure() {
-        let (mut lanes, to) = (ConcurrencyLimits::default(), DestinationId::new());
-        assert_eq!(free(&lanes, to), None);
-        lanes.begin(to);
-        assert_eq!(free(&lanes, to), Some(INITIAL_CONCURRENCY - 1));
+        let (mut limits, to) = (ConcurrencyLimits::default(), DestinationId::new());
+        assert_eq!(free(&limits, to), None);
+        limits.begin(to);
+        assert_eq!(free(&limits, to), Some(INITIAL_CONCURRENCY - 1));
         for _ in 0..20 {
-            lanes.end(to, true);
-            lanes.begin(to);
+            limits.end(to, true);
+            limits.begin(to);
         }
-        assert_eq!(free(&lanes, to), Some(MAX_CONCURRENCY - 1));
-        lanes.begin(to);
-        lanes.end(to, false);
-        assert_eq!(free(&lanes, to), Some(0), "one is under way still");
-        lanes.end(to, false);
-        assert_eq!(free(&lanes, to), Some(1));
+        assert_eq!(free(&limits, to), Some(MAX_CONCURRENCY - 1));
+        limits.begin(to);
+        limits.end(to, false);
+        assert_eq!(free(&limits, to), Some(0), "one is under way still");
+        limits.end(to, false);
+        assert_eq!(free(&limits, to), Some(1));
     }
 
     #[test]
     fn only_so_many_idle_destinations_are_remembered() {
-        let (mut lanes, busy) = (ConcurrencyLimits::default(), DestinationId::new());
-        lanes.begin(busy);
+        let (mut limits, busy) = (ConcurrencyLimits::default(), DestinationId::new());
+        limits.begin(busy);
         for _ in 0..2 * MAX_REMEMBERED_DESTINATIONS {
             let to = DestinationId::new();
-            lanes.begin(to);
-            lanes.end(to, true);
+            limits.begin(to);
+            limits.end(to, true);
         }
-        assert!(lanes.0.len() <= MAX_REMEMBERED_DESTINATIONS + 1);
-        assert_eq!(free(&lanes, busy), Some(INITIAL_CONCURRENCY - 1));
+        assert!(limits.0.len() <= MAX_REMEMBERED_DESTINATIONS + 1);
+        assert_eq!(free(&limits, busy), Some(INITIAL_CONCURRENCY - 1));
     }
 }

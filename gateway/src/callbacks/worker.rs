@@ -59,7 +59,7 @@ struct DeliveryWorker<P> {
     scribe: PayloadBuilder,
     post: P,
     clocks: DeliveryTimings,
-    lanes: ConcurrencyLimits,
+    limits: ConcurrencyLimits,
     attempts: JoinSet<FinishedAttempt>,
     /// The bytes of the attempts under way.
     bytes: usize,
@@ -84,7 +84,7 @@ pub async fn run<P: DeliveryTransport>(
         scribe,
         post,
         clocks,
-        lanes: ConcurrencyLimits::default(),
+        limits: ConcurrencyLimits::default(),
         attempts: JoinSet::new(),
         bytes: 0,
         unwritten: Vec::new(),
@@ -159,20 +159,20 @@ impl<P: DeliveryTransport> DeliveryWorker<P> {
             return Ok(());
         }
         let limit = u32::try_from(free).unwrap_or(u32::MAX);
-        let rooms = self.lanes.rooms();
+        let rooms = self.limits.rooms();
         let claimed = self.store.claim_deliveries(limit, bytes, &rooms, INITIAL_CONCURRENCY, self.clocks.lease).await?;
         if claimed.is_empty() {
             return Ok(());
         }
         let to: Vec<DestinationId> = claimed.iter().map(|claimed| claimed.destination_id).collect();
         let letters = self.scribe.build(claimed).await?;
-        for (to, letter) in to.into_iter().zip(letters) {
-            self.lanes.begin(to);
-            match letter {
-                Ok(letter) => {
-                    let bytes = letter.body.len();
+        for (to, signed) in to.into_iter().zip(letters) {
+            self.limits.begin(to);
+            match signed {
+                Ok(signed) => {
+                    let bytes = signed.body.len();
                     self.bytes += bytes;
-                    let posting = attempt(self.post.clone(), letter);
+                    let posting = attempt(self.post.clone(), signed);
                     self.attempts.spawn(async move { FinishedAttempt { to, bytes, outcome: posting.await } });
                 }
                 Err(outcome) => self.unwritten.push(FinishedAttempt { to, bytes: 0, outcome }),
@@ -210,7 +210,7 @@ impl<P: DeliveryTransport> DeliveryWorker<P> {
             tracing::warn!(app_id = %off.app_id, why = %off.why, "nothing is sent to this callback any more");
         }
         for FinishedAttempt { to, outcome, .. } in self.unwritten.drain(..) {
-            self.lanes.end(to, outcome.becomes == Disposition::Delivered);
+            self.limits.end(to, outcome.becomes == Disposition::Delivered);
             self.store.metrics().callback_attempted(counted(&outcome));
             tracing::debug!(delivery_id = %outcome.delivery_id, attempt = outcome.attempt,
                 state = %outcome.becomes.state(), status = outcome.status_code,

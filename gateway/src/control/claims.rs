@@ -31,12 +31,12 @@ pub(super) struct DeviceCapacity {
 
 /// Claims and offers runs until the session ends.
 pub(super) async fn offer(
-    door: ControlService,
+    service: ControlService,
     session: SessionKey,
     mut room: watch::Receiver<DeviceCapacity>,
     frames: mpsc::Sender<GatewayFrame>,
 ) {
-    let mut watcher = door.store.notifier().watch(Topic::Queue(session.device_id));
+    let mut watcher = service.store.notifier().watch(Topic::Queue(session.device_id));
     let mut used = 0u64;
     loop {
         let DeviceCapacity { slots, full } = room.borrow_and_update().clone();
@@ -49,7 +49,7 @@ pub(super) async fn offer(
         }
         let limit = u32::try_from(free).unwrap_or(MAX_CLAIM_RUNS).min(MAX_CLAIM_RUNS);
         let began = Instant::now();
-        let offers = match door.store.claim(session, limit, &full, door.clocks.offer).await {
+        let offers = match service.store.claim(session, limit, &full, service.clocks.offer).await {
             Ok(offers) => offers,
             Err(error) => {
                 tracing::warn!(device_id = %session.device_id, %error, "the queue could not be read");

@@ -44,13 +44,13 @@ impl CredentialLifetime {
 
     /// Starts the check of a newer token, in place of one that is being checked. False if the connection has no
     /// account.
-    pub(super) fn present(&mut self, judge: TokenVerifier, token: AccessToken) -> bool {
+    pub(super) fn present(&mut self, verifier: TokenVerifier, token: AccessToken) -> bool {
         let wanted = self.held.is_some();
         if wanted {
             self.judging = JoinSet::new();
             self.judging.spawn(async move {
                 loop {
-                    match judge.grant(token.reveal()).await {
+                    match verifier.grant(token.reveal()).await {
                         Err(error @ (GrantError::TooSoon | GrantError::Unavailable(_))) => {
                             tracing::debug!(%error, "a newer token cannot be judged yet");
                             sleep(RETRY_INTERVAL).await;

@@ -33,7 +33,7 @@ pub(super) struct AdmittedDevice {
 
 /// Admits a device, or sends it the reason why not.
 pub(super) async fn enter(
-    door: &ControlService,
+    service: &ControlService,
     mut reader: FrameReader,
     mut writer: FrameWriter,
     way: EntryMethod,
@@ -41,18 +41,18 @@ pub(super) async fn enter(
 ) -> Option<AdmittedDevice> {
     let nonce = uuid::Uuid::now_v7().simple().to_string() + &random_nonce();
     let tunnel_key = if let EntryMethod::Private(key) = &way { *key } else { None };
-    let challenged = IssuedChallenge { gateway_id: door.gateway_id, nonce, tunnel_key };
+    let challenged = IssuedChallenge { gateway_id: service.gateway_id, nonce, tunnel_key };
     let outcome = timeout(time, async {
         let challenge = Challenge {
             nonce: challenged.nonce.clone(),
-            gateway_id: door.gateway_id,
+            gateway_id: service.gateway_id,
             gateway_version: VERSION.to_owned(),
             protocol: PROTOCOL_RANGE,
         };
         writer.send(&GatewayFrame::Challenge(challenge)).await.ok()?;
         let first = tokio::select! {
             first = reader.next() => first,
-            () = door.stop.cancelled() => return Some(Err(Box::new(refuse_for_now("The gateway is stopping.")))),
+            () = service.stop.cancelled() => return Some(Err(Box::new(refuse_for_now("The gateway is stopping.")))),
         };
         let hello = match first {
             Ok(DeviceFrame::Hello(hello)) => hello,
@@ -60,18 +60,18 @@ pub(super) async fn enter(
             Err(super::wire::WireError::Closed) => return None,
             Err(error) => return Some(Err(bad_hello(&format!("The first frame was no hello: {error}.")))),
         };
-        Some(admit(door, &challenged, &way, hello).await)
+        Some(admit(service, &challenged, &way, hello).await)
     })
     .await;
     let refused = match outcome {
         Ok(None) => return None,
         Ok(Some(Ok((welcome, session, held, settlements)))) => {
             if let Ok(Ok(())) = timeout(time, writer.send(&GatewayFrame::Welcome(welcome))).await {
-                note_host_key(door, &way, session.device_id).await;
+                note_host_key(service, &way, session.device_id).await;
                 let grant = if let EntryMethod::Account(grant) = way { Some(grant) } else { None };
                 return Some(AdmittedDevice { reader, writer, session, grant, held, settlements });
             }
-            if let Err(error) = door.store.end_session(session).await {
+            if let Err(error) = service.store.end_session(session).await {
                 tracing::debug!(%error, "the end of the session could not be written");
             }
             return None;
@@ -88,7 +88,7 @@ pub(super) async fn enter(
 type SessionStart = (Welcome, SessionKey, Vec<HeldRun>, Vec<(RunId, u32, Settlement)>);
 
 async fn admit(
-    door: &ControlService,
+    service: &ControlService,
     challenged: &IssuedChallenge,
     way: &EntryMethod,
     hello: Hello,
@@ -100,26 +100,30 @@ async fn admit(
             if refused.code == RefusedCode::VersionMismatch {
                 let (device, gateway) = (&hello.device_version, VERSION);
                 tracing::warn!(device_version = device, gateway_version = gateway, "a device has another version");
-                door.store.note_refusal(&hello.public_key, &hello.device_version, &refused).await.map_err(for_now)?;
+                service
+                    .store
+                    .note_refusal(&hello.public_key, &hello.device_version, &refused)
+                    .await
+                    .map_err(for_now)?;
             }
             return Err(refused);
         }
     };
-    if door.stop.is_cancelled() {
+    if service.stop.is_cancelled() {
         return Err(Box::new(refuse_for_now("The gateway is stopping.")));
     }
     let account = if let EntryMethod::Account(grant) = way { Some(&grant.account) } else { None };
-    let begin = || door.store.begin_session(&hello.public_key, account, &hello.device_version, door.clocks.lease);
+    let begin = || service.store.begin_session(&hello.public_key, account, &hello.device_version, service.clocks.lease);
     let mut begun = begin().await.map_err(for_now)?;
-    let most = door.judge.as_ref().map_or(0, |judge| judge.hosted().devices_per_account);
+    let most = service.verifier.as_ref().map_or(0, |verifier| verifier.hosted().devices_per_account);
     if begun.is_none()
         && let Some(account) = account
     {
-        accounts::pair(&door.store, account, &hello, most).await.map_err(for_now)?;
+        accounts::pair(&service.store, account, &hello, most).await.map_err(for_now)?;
         begun = begin().await.map_err(for_now)?;
     }
     let Some((session, held)) = begun else {
-        let known = door.store.device_by_key(&hello.public_key).await.map_err(for_now)?;
+        let known = service.store.device_by_key(&hello.public_key).await.map_err(for_now)?;
         return Err(Box::new(match account {
             Some(_) => accounts::refuse_key(known.as_ref(), &hello, most),
             None => refuse_key(known.as_ref(), &hello),
@@ -127,40 +131,40 @@ async fn admit(
     };
     let claimed: Vec<_> = hello.in_flight.iter().map(|entry| (entry.run_id, entry.attempt)).collect();
     if !claimed.is_empty() {
-        door.store.pass_over_lost_claims(session, &claimed).await.map_err(for_now)?;
+        service.store.pass_over_lost_claims(session, &claimed).await.map_err(for_now)?;
     }
     let settlements = settle(&held, &hello.in_flight);
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let policy = Policy {
-        heartbeat_ms: milliseconds(door.clocks.heartbeat),
-        lease_ms: milliseconds(door.clocks.lease),
-        offer_ms: milliseconds(door.clocks.offer),
+        heartbeat_ms: milliseconds(service.clocks.heartbeat),
+        lease_ms: milliseconds(service.clocks.lease),
+        offer_ms: milliseconds(service.clocks.offer),
         unacknowledged_events: MAX_UNACKNOWLEDGED_EVENTS,
     };
-    let host_keys = host_keys(door, challenged, &hello);
+    let host_keys = host_keys(service, challenged, &hello);
     let welcome = Welcome { device_id: session.device_id, epoch: session.epoch, protocol, policy, host_keys };
     Ok((welcome, session, held, settlements))
 }
 
 /// The host keys that a device learns when it came through this gateway's own listener. To the others they mean
 /// nothing.
-fn host_keys(door: &ControlService, challenged: &IssuedChallenge, hello: &Hello) -> Vec<ProvenHostKey> {
-    let (Some(keys), Some(device), Some(nonce)) = (&door.host_keys, &challenged.tunnel_key, &hello.nonce) else {
+fn host_keys(service: &ControlService, challenged: &IssuedChallenge, hello: &Hello) -> Vec<ProvenHostKey> {
+    let (Some(keys), Some(device), Some(nonce)) = (&service.host_keys, &challenged.tunnel_key, &hello.nonce) else {
         return Vec::new();
     };
-    keys.proven(&HostKeyProof { gateway_id: door.gateway_id, nonce, device })
+    keys.proven(&HostKeyProof { gateway_id: service.gateway_id, nonce, device })
 }
 
 /// Stored so that an administrator who replaces the host key sees which devices it would lock out.
-async fn note_host_key(door: &ControlService, way: &EntryMethod, device_id: DeviceId) {
-    let told = match (way, &door.host_keys) {
+async fn note_host_key(service: &ControlService, way: &EntryMethod, device_id: DeviceId) {
+    let told = match (way, &service.host_keys) {
         (EntryMethod::Private(Some(_)), Some(keys)) => {
             Some(keys.next().unwrap_or_else(|| keys.current()).fingerprint())
         }
         (EntryMethod::Private(None), Some(_)) => None,
         (EntryMethod::Account(_), _) | (_, None) => return,
     };
-    if let Err(error) = door.store.note_host_key(device_id, told.as_deref()).await {
+    if let Err(error) = service.store.note_host_key(device_id, told.as_deref()).await {
         tracing::debug!(%error, "of which host key a device was told could not be written");
     }
 }

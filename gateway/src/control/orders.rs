@@ -14,11 +14,11 @@ use crate::store::operations::OrderSelection;
 const ORDER_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Sends open operations to the device until the session ends.
-pub(super) async fn deliver(door: ControlService, session: SessionKey, frames: mpsc::Sender<GatewayFrame>) {
-    let mut watcher = door.store.notifier().watch(Topic::Control(session.device_id));
+pub(super) async fn deliver(service: ControlService, session: SessionKey, frames: mpsc::Sender<GatewayFrame>) {
+    let mut watcher = service.store.notifier().watch(Topic::Control(session.device_id));
     let mut which = OrderSelection::New;
     loop {
-        match door.store.deliver(session, which).await {
+        match service.store.deliver(session, which).await {
             Ok(orders) => {
                 which = OrderSelection::New;
                 for (operation_id, order) in orders {

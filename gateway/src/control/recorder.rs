@@ -55,7 +55,7 @@ pub(super) enum RecorderError {
 
 /// Writes reports from the queue until it ends.
 pub(super) async fn record(
-    door: ControlService,
+    service: ControlService,
     session: SessionKey,
     mut queue: mpsc::Receiver<DeviceReport>,
     frames: mpsc::Sender<GatewayFrame>,
@@ -66,9 +66,9 @@ pub(super) async fn record(
         let answers = tokio::select! {
             received = queue.recv_many(&mut batch, MAX_BATCH_RECORDS) => match received {
                 0 => return RecorderError::SessionEnded,
-                _ => write_all(&door, session, batch.drain(..), &mut kept).await,
+                _ => write_all(&service, session, batch.drain(..), &mut kept).await,
             },
-            run_id = kept.due() => offer_again(&door, session, run_id).await,
+            run_id = kept.due() => offer_again(&service, session, run_id).await,
         };
         match answers {
             Ok(answers) => {
@@ -101,7 +101,7 @@ impl ReofferQueue {
 
 /// Notices come after the runs: the end of a run completes its stop, and says more than the device's notice.
 async fn write_all(
-    door: &ControlService,
+    service: &ControlService,
     session: SessionKey,
     reports: impl Iterator<Item = DeviceReport>,
     kept: &mut ReofferQueue,
@@ -113,22 +113,22 @@ async fn write_all(
             DeviceReport::Word(word) => words.push(word),
         }
     }
-    let answers = write(door, session, gather(records.into_iter()), kept).await?;
+    let answers = write(service, session, gather(records.into_iter()), kept).await?;
     for word in words {
-        take_down(door, session, word).await?;
+        take_down(service, session, word).await?;
     }
     Ok(answers)
 }
 
-async fn take_down(door: &ControlService, session: SessionKey, word: DeviceNotice) -> Result<(), RecorderError> {
+async fn take_down(service: &ControlService, session: SessionKey, word: DeviceNotice) -> Result<(), RecorderError> {
     let device_id = session.device_id;
     for left in (0..MAX_COMMIT_ATTEMPTS).rev() {
         let written = match word {
             DeviceNotice::Done(operation_id, outcome) => {
-                door.store.operation_done(session, operation_id, outcome, door.limits.retention).await
+                service.store.operation_done(session, operation_id, outcome, service.limits.retention).await
             }
-            DeviceNotice::Asleep => door.store.fall_asleep(session).await,
-            DeviceNotice::Awake => door.store.awake(session, door.clocks.lease).await,
+            DeviceNotice::Asleep => service.store.fall_asleep(session).await,
+            DeviceNotice::Awake => service.store.awake(session, service.clocks.lease).await,
         };
         match written {
             Ok(()) => {
@@ -145,21 +145,21 @@ async fn take_down(door: &ControlService, session: SessionKey, word: DeviceNotic
 }
 
 async fn write(
-    door: &ControlService,
+    service: &ControlService,
     session: SessionKey,
     records: Vec<AttemptRecord>,
     kept: &mut ReofferQueue,
 ) -> Result<Vec<GatewayFrame>, RecorderError> {
     let mut answers = Vec::new();
-    for (record, result) in records.iter().zip(commit(door, session, &records).await?) {
+    for (record, result) in records.iter().zip(commit(service, session, &records).await?) {
         match result {
             RecordOutcome::Replaced => return Err(RecorderError::Replaced),
             RecordOutcome::Gap => return Err(RecorderError::Gap(record.run_id)),
-            RecordOutcome::Kept => kept.0.push_back((Instant::now() + door.clocks.offer, record.run_id)),
+            RecordOutcome::Kept => kept.0.push_back((Instant::now() + service.clocks.offer, record.run_id)),
             RecordOutcome::Revoked(code) => answers.push(revoke(record, code)),
             RecordOutcome::Done => {
                 log(session, record);
-                answers.extend(answer(door, session, record).await?);
+                answers.extend(answer(service, session, record).await?);
             }
         }
     }
@@ -167,7 +167,7 @@ async fn write(
 }
 
 async fn commit(
-    door: &ControlService,
+    service: &ControlService,
     session: SessionKey,
     records: &[AttemptRecord],
 ) -> Result<Vec<RecordOutcome>, RecorderError> {
@@ -175,7 +175,7 @@ async fn commit(
         return Ok(Vec::new());
     }
     for left in (0..MAX_COMMIT_ATTEMPTS).rev() {
-        match door.store.record(session, records, door.limits.retention).await {
+        match service.store.record(session, records, service.limits.retention).await {
             Ok(results) => return Ok(results),
             Err(error) => {
                 tracing::warn!(device_id = %session.device_id, %error, left, "reports of the device could not be written");
@@ -187,11 +187,11 @@ async fn commit(
 }
 
 async fn offer_again(
-    door: &ControlService,
+    service: &ControlService,
     session: SessionKey,
     run_id: RunId,
 ) -> Result<Vec<GatewayFrame>, RecorderError> {
-    match door.store.offer(session, run_id).await {
+    match service.store.offer(session, run_id).await {
         Ok(offer) => Ok(offer.map(GatewayFrame::Offer).into_iter().collect()),
         Err(error) => {
             tracing::warn!(device_id = %session.device_id, %run_id, %error, "an offer could not be read");
@@ -218,7 +218,7 @@ fn gather(batch: impl Iterator<Item = AttemptRecord>) -> Vec<AttemptRecord> {
 }
 
 async fn answer(
-    door: &ControlService,
+    service: &ControlService,
     session: SessionKey,
     record: &AttemptRecord,
 ) -> Result<Vec<GatewayFrame>, RecorderError> {
@@ -231,9 +231,9 @@ async fn answer(
         AttemptUpdate::Approval { seq, .. } | AttemptUpdate::End { seq, .. } => {
             vec![GatewayFrame::Ack { run_id, attempt, through: *seq }]
         }
-        AttemptUpdate::Restart => offer_again(door, session, run_id).await?,
+        AttemptUpdate::Restart => offer_again(service, session, run_id).await?,
         AttemptUpdate::RunAgain => {
-            let offers = offer_again(door, session, run_id).await?;
+            let offers = offer_again(service, session, run_id).await?;
             let revoked = GatewayFrame::Revoke { run_id, attempt, code: RevokeCode::AlreadyFinal };
             if offers.is_empty() { vec![revoked] } else { offers }
         }

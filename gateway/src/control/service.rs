@@ -42,11 +42,11 @@ pub struct ControlService {
     /// The gateway's part in callbacks.
     pub callbacks: CallbackContext,
     /// Encrypts the secrets of webhooks.
-    pub seal: DataCipher,
+    pub cipher: DataCipher,
     /// The address that backends use, without `/api/v1`.
     pub public_url: String,
     /// Verifies the tokens of accounts; `None`: accounts are not accepted.
-    pub judge: Option<TokenVerifier>,
+    pub verifier: Option<TokenVerifier>,
     /// The keys of its own SSH listener; `None`: there is none.
     pub host_keys: Option<HostKeys>,
     /// Cancelled when the gateway stops.
@@ -70,8 +70,8 @@ impl ControlService {
     /// The management service of one device.
     pub fn desktop(&self, device_id: DeviceId) -> Desktop {
         let (store, url) = (self.store.clone(), self.public_url.clone());
-        let (admission, seal, retention) = (self.admission.clone(), self.seal.clone(), self.limits.retention);
-        Desktop::new(store, device_id, admission, seal, url, retention, self.callbacks.clone())
+        let (admission, cipher, retention) = (self.admission.clone(), self.cipher.clone(), self.limits.retention);
+        Desktop::new(store, device_id, admission, cipher, url, retention, self.callbacks.clone())
     }
 
     /// Serves one stream to its end. `tunnel_key` is the key that the tunnel authenticated.

@@ -62,18 +62,18 @@ enum SessionEvent {
 }
 
 /// Runs a session to its end.
-pub(super) async fn run(door: &ControlService, entered: AdmittedDevice) -> SessionEnd {
+pub(super) async fn run(service: &ControlService, entered: AdmittedDevice) -> SessionEnd {
     let AdmittedDevice { mut reader, writer, session, grant, held, settlements } = entered;
     let (frames, outgoing) = mpsc::channel(OUTGOING_CAPACITY);
     let (reports, reported) = mpsc::channel(REPORT_CAPACITY);
     let (room, declared) = watch::channel(DeviceCapacity::default());
-    let mut writing = AbortOnDropHandle::new(tokio::spawn(writer.drain(outgoing, door.clocks.heartbeat * 2)));
+    let mut writing = AbortOnDropHandle::new(tokio::spawn(writer.drain(outgoing, service.clocks.heartbeat * 2)));
     let mut recording =
-        AbortOnDropHandle::new(tokio::spawn(recorder::record(door.clone(), session, reported, frames.clone())));
-    let claiming = claims::offer(door.clone(), session, declared, frames.clone());
+        AbortOnDropHandle::new(tokio::spawn(recorder::record(service.clone(), session, reported, frames.clone())));
+    let claiming = claims::offer(service.clone(), session, declared, frames.clone());
     let claiming = AbortOnDropHandle::new(tokio::spawn(claiming));
     let mut live = DeviceSession {
-        door,
+        service,
         session,
         frames: frames.clone(),
         reports,
@@ -85,17 +85,17 @@ pub(super) async fn run(door: &ControlService, entered: AdmittedDevice) -> Sessi
         asleep_since: None,
     };
     let settled = live.settle(&held, settlements).await;
-    let delivering = orders::deliver(door.clone(), session, frames.clone());
+    let delivering = orders::deliver(service.clone(), session, frames.clone());
     let delivering = AbortOnDropHandle::new(tokio::spawn(delivering));
     let reports = live.reports.clone();
 
-    let mut watcher = door.store.notifier().watch(Topic::Session(session.device_id));
-    let mut heartbeat = interval_at(Instant::now() + door.clocks.heartbeat, door.clocks.heartbeat);
+    let mut watcher = service.store.notifier().watch(Topic::Session(session.device_id));
+    let mut heartbeat = interval_at(Instant::now() + service.clocks.heartbeat, service.clocks.heartbeat);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut renewal: JoinSet<Result<bool, StoreError>> = JoinSet::new();
     // Changes between the start of the session and the registration of the watcher.
-    renewal.spawn(current(door.clone(), session));
-    let mut good_until = Instant::now() + door.clocks.lease;
+    renewal.spawn(current(service.clone(), session));
+    let mut good_until = Instant::now() + service.clocks.lease;
     let mut verdict = settled;
     let why = loop {
         if let Err(why) = verdict {
@@ -111,29 +111,29 @@ pub(super) async fn run(door: &ControlService, entered: AdmittedDevice) -> Sessi
             _ = &mut writing => SessionEvent::WriterEnded,
             Some(_) = live.requests.join_next() => SessionEvent::RequestAnswered,
             passed = live.pass.next_result() => SessionEvent::Passed(passed),
-            () = door.stop.cancelled() => SessionEvent::GatewayStops,
+            () = service.stop.cancelled() => SessionEvent::GatewayStops,
         };
         verdict = match event {
             SessionEvent::Frame(Ok(frame)) => live.take(frame),
             SessionEvent::Frame(Err(WireError::Closed)) | SessionEvent::WriterEnded => Err(SessionEnd::Line),
             SessionEvent::Frame(Err(error)) => Err(violation(error.to_string())),
             SessionEvent::Heartbeat => {
-                renewal.spawn(renew(door.clone(), session));
+                renewal.spawn(renew(service.clone(), session));
                 live.ping()
             }
             SessionEvent::DeviceChanged => {
-                renewal.spawn(current(door.clone(), session));
+                renewal.spawn(current(service.clone(), session));
                 Ok(())
             }
             SessionEvent::Renewed(Ok(true)) => {
-                good_until = Instant::now() + door.clocks.lease.saturating_sub(door.clocks.heartbeat);
+                good_until = Instant::now() + service.clocks.lease.saturating_sub(service.clocks.heartbeat);
                 Ok(())
             }
             SessionEvent::RequestAnswered | SessionEvent::Room => Ok(()),
             SessionEvent::Passed(passed) => {
                 passed.map_err(|over| SessionEnd::Bye(ByeCode::SignInExpired, over.to_string()))
             }
-            SessionEvent::Renewed(Ok(false)) => Err(ended(door, session).await),
+            SessionEvent::Renewed(Ok(false)) => Err(ended(service, session).await),
             SessionEvent::Renewed(Err(error)) if Instant::now() < good_until => {
                 tracing::warn!(device_id = %session.device_id, %error, "the session could not be renewed; trying again");
                 Ok(())
@@ -160,7 +160,7 @@ pub(super) async fn run(door: &ControlService, entered: AdmittedDevice) -> Sessi
         }
     })
     .await;
-    if let Err(error) = door.store.end_session(session).await {
+    if let Err(error) = service.store.end_session(session).await {
         tracing::debug!(%error, "the end of the session could not be written");
     }
     let _ = timeout(Duration::from_secs(1), async {
@@ -173,7 +173,7 @@ pub(super) async fn run(door: &ControlService, entered: AdmittedDevice) -> Sessi
 }
 
 struct DeviceSession<'a> {
-    door: &'a ControlService,
+    service: &'a ControlService,
     session: SessionKey,
     frames: mpsc::Sender<GatewayFrame>,
     reports: mpsc::Sender<DeviceReport>,
@@ -225,8 +225,8 @@ impl DeviceSession<'_> {
             DeviceFrame::ControlDone { operation_id, outcome } => {
                 self.queue(DeviceReport::Word(DeviceNotice::Done(operation_id, outcome)))
             }
-            DeviceFrame::Token { access_token } => match &self.door.judge {
-                Some(judge) if self.pass.present(judge.clone(), access_token) => Ok(()),
+            DeviceFrame::Token { access_token } => match &self.service.verifier {
+                Some(verifier) if self.pass.present(verifier.clone(), access_token) => Ok(()),
                 _ => Err(violation("a token that nobody waits for".to_owned())),
             },
             DeviceFrame::Request { request_id, by, request } => self.answer(request_id, by, request),
@@ -236,7 +236,7 @@ impl DeviceSession<'_> {
     /// A device that answers a lease after it announced its sleep is awake.
     fn is_there(&mut self) -> Result<(), SessionEnd> {
         self.unanswered_pings = 0;
-        if self.asleep_since.is_some_and(|since| since.elapsed() > self.door.clocks.lease) {
+        if self.asleep_since.is_some_and(|since| since.elapsed() > self.service.clocks.lease) {
             return self.awake();
         }
         Ok(())
@@ -266,7 +266,7 @@ impl DeviceSession<'_> {
             return Err(violation("a piece of a message that is too long".to_owned()));
         }
         let after = self.reported.of(run_id, attempt);
-        self.door.store.notifier().publish_piece(MessagePiece {
+        self.service.store.notifier().publish_piece(MessagePiece {
             device_id: self.session.device_id,
             run_id,
             attempt,
@@ -295,7 +295,7 @@ impl DeviceSession<'_> {
             self.say(GatewayFrame::Reply { request_id, result: ManagementResult::Error(error) });
             return Ok(());
         }
-        let desktop = self.door.desktop(self.session.device_id).asked_by(by);
+        let desktop = self.service.desktop(self.session.device_id).asked_by(by);
         let frames = self.frames.clone();
         self.requests.spawn(async move {
             let result = management::answer(desktop, request).await;
@@ -324,7 +324,7 @@ impl DeviceSession<'_> {
                         self.note(AttemptRecord { run_id, attempt, what: AttemptUpdate::Reconcile }).await;
                     }
                     let unavailable = |error: StoreError| SessionEnd::Bye(ByeCode::Unavailable, error.to_string());
-                    let offer = self.door.store.offer(self.session, run_id).await.map_err(unavailable)?;
+                    let offer = self.service.store.offer(self.session, run_id).await.map_err(unavailable)?;
                     if let Some(offer) = offer {
                         self.say_in_turn(GatewayFrame::Offer(offer)).await;
                     }
@@ -393,17 +393,17 @@ impl DeviceSession<'_> {
     }
 }
 
-async fn renew(door: ControlService, session: SessionKey) -> Result<bool, StoreError> {
-    door.store.renew_session(session, door.clocks.lease).await
+async fn renew(service: ControlService, session: SessionKey) -> Result<bool, StoreError> {
+    service.store.renew_session(session, service.clocks.lease).await
 }
 
-async fn current(door: ControlService, session: SessionKey) -> Result<bool, StoreError> {
-    door.store.session_is_current(session).await
+async fn current(service: ControlService, session: SessionKey) -> Result<bool, StoreError> {
+    service.store.session_is_current(session).await
 }
 
 /// Why a session is not current any more.
-async fn ended(door: &ControlService, session: SessionKey) -> SessionEnd {
-    match door.store.device(session.device_id).await {
+async fn ended(service: &ControlService, session: SessionKey) -> SessionEnd {
+    match service.store.device(session.device_id).await {
         Ok(Some(device)) if device.revoked_at.is_none() && device.epoch == session.epoch => {
             SessionEnd::Bye(ByeCode::Unavailable, "the session's lease ran out before it was renewed".to_owned())
         }

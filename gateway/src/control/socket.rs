@@ -9,16 +9,16 @@ use super::service::ControlService;
 const MAX_STREAMS: usize = 512;
 
 /// Serves until the gateway stops.
-pub async fn serve(listener: UnixListener, door: ControlService) {
+pub async fn serve(listener: UnixListener, service: ControlService) {
     let mut streams = JoinSet::new();
     loop {
         tokio::select! {
-            () = door.stop.cancelled() => break,
+            () = service.stop.cancelled() => break,
             Some(_) = streams.join_next() => {}
             accepted = listener.accept(), if streams.len() < MAX_STREAMS => match accepted {
                 Ok((stream, _)) => {
-                    let door = door.clone();
-                    streams.spawn(async move { door.serve(stream, None).await });
+                    let service = service.clone();
+                    streams.spawn(async move { service.serve(stream, None).await });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a stream on the control socket could not be accepted");

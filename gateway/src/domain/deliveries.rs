@@ -46,7 +46,7 @@ pub struct SignedRequest {
 #[derive(Clone)]
 pub struct PayloadBuilder {
     store: Store,
-    seal: DataCipher,
+    cipher: DataCipher,
 }
 
 /// The result of posting a request.
@@ -82,13 +82,13 @@ enum DeliveryData<'a> {
 
 impl PayloadBuilder {
     /// Builds requests from the store, signed with secrets that this key decrypts.
-    pub fn new(store: Store, seal: DataCipher) -> Self {
-        Self { store, seal }
+    pub fn new(store: Store, cipher: DataCipher) -> Self {
+        Self { store, cipher }
     }
 
     /// Encrypts a destination's secret, so that it decrypts for that destination only.
-    pub fn seal(&self, secret: &SigningSecret, destination_id: DestinationId) -> Vec<u8> {
-        self.seal.encrypt(secret.bytes(), &place(destination_id))
+    pub fn cipher(&self, secret: &SigningSecret, destination_id: DestinationId) -> Vec<u8> {
+        self.cipher.encrypt(secret.bytes(), &place(destination_id))
     }
 
     /// The signed requests for claimed deliveries, with runs and conversations as they are now; for a delivery that
@@ -119,10 +119,10 @@ impl PayloadBuilder {
                 told.into_iter().map(|conversation| (conversation.conversation_id, conversation)).collect()
             }
         };
-        Ok(claimed.into_iter().map(|claimed| self.letter(claimed, &runs, &conversations)).collect())
+        Ok(claimed.into_iter().map(|claimed| self.signed(claimed, &runs, &conversations)).collect())
     }
 
-    fn letter(
+    fn signed(
         &self,
         claimed: ClaimedDelivery,
         runs: &HashMap<RunId, Run>,
@@ -142,7 +142,7 @@ impl PayloadBuilder {
 
     fn open(&self, claimed: &ClaimedDelivery) -> Result<Vec<SigningSecret>, EncryptionError> {
         let place = place(claimed.destination_id);
-        let open = |sealed: &Vec<u8>| self.seal.decrypt(sealed, &place).map(SigningSecret::from_bytes);
+        let open = |sealed: &Vec<u8>| self.cipher.decrypt(sealed, &place).map(SigningSecret::from_bytes);
         claimed.sealed_secrets.iter().map(open).collect()
     }
 }

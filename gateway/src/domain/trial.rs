@@ -25,8 +25,8 @@ pub const EVENT_INTERVAL: Duration = Duration::from_millis(500);
 
 impl TrialTickets {
     /// Uses the key that all replicas have.
-    pub fn new(seal: DataCipher) -> Self {
-        Self(seal)
+    pub fn new(cipher: DataCipher) -> Self {
+        Self(cipher)
     }
 
     /// A ticket that is valid for a few minutes.
@@ -55,15 +55,15 @@ mod tests {
     #[test]
     fn a_ticket_is_known_to_who_has_the_key_and_nothing_else_is_one() {
         let folder = tempfile::tempdir().expect("new");
-        let seal = |name| DataCipher::load_or_create(&folder.path().join(name)).expect("made");
-        let trials = TrialTickets::new(seal("one"));
+        let cipher = |name| DataCipher::load_or_create(&folder.path().join(name)).expect("made");
+        let trials = TrialTickets::new(cipher("one"));
         let ticket = trials.ticket();
-        assert!(trials.accept(&ticket) && TrialTickets::new(seal("one")).accept(&ticket));
-        assert!(!TrialTickets::new(seal("other")).accept(&ticket));
+        assert!(trials.accept(&ticket) && TrialTickets::new(cipher("one")).accept(&ticket));
+        assert!(!TrialTickets::new(cipher("other")).accept(&ticket));
         assert!(!trials.accept("") && !trials.accept(&ticket[1..]));
-        let old = URL_SAFE_NO_PAD.encode(seal("one").encrypt(&1_u64.to_be_bytes(), TICKET_CONTEXT));
+        let old = URL_SAFE_NO_PAD.encode(cipher("one").encrypt(&1_u64.to_be_bytes(), TICKET_CONTEXT));
         assert!(!trials.accept(&old), "its time is over");
-        let foreign = URL_SAFE_NO_PAD.encode(seal("one").encrypt(&u64::MAX.to_be_bytes(), "elsewhere"));
+        let foreign = URL_SAFE_NO_PAD.encode(cipher("one").encrypt(&u64::MAX.to_be_bytes(), "elsewhere"));
         assert!(!trials.accept(&foreign));
     }
 }

@@ -54,11 +54,11 @@ impl ConnectionSettings {
     }
 
     /// Serves a connection to its end. When stopped, it finishes what is under way.
-    pub(super) async fn serve(&self, stream: TcpStream, guest: ConnectionService, stop: CancellationToken) {
-        let Some(tls) = &self.tls else { return self.speak(stream, guest, stop).await };
+    pub(super) async fn serve(&self, stream: TcpStream, service: ConnectionService, stop: CancellationToken) {
+        let Some(tls) = &self.tls else { return self.speak(stream, service, stop).await };
         let handshake = tokio::time::timeout(self.time_for_handshake, shake_hands(tls, stream));
         match stop.run_until_cancelled(handshake).await {
-            Some(Ok(Ok(Some(stream)))) => self.speak(stream, guest, stop).await,
+            Some(Ok(Ok(Some(stream)))) => self.speak(stream, service, stop).await,
             Some(Ok(Ok(None))) => tracing::info!("a certificate authority asked for a proof, and saw it"),
             Some(Ok(Err(error))) => tracing::debug!(%error, "a TLS handshake failed"),
             Some(Err(_)) => tracing::debug!("a TLS handshake took too long"),
@@ -69,16 +69,16 @@ impl ConnectionSettings {
     async fn speak(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        guest: ConnectionService,
+        service: ConnectionService,
         stop: CancellationToken,
     ) {
-        let under_way = guest.active.clone();
+        let under_way = service.active.clone();
         let stream = WriteTimeoutStream::new(
             HeaderTimeoutStream::new(stream, under_way.clone(), self.time_for_head),
             self.time_unread,
         );
         let connection =
-            self.http.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(guest));
+            self.http.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
         let mut connection = pin!(connection);
         let ended = tokio::select! {
             // First of all: requests that have arrived by now are answered, also when the time is up.

@@ -220,7 +220,7 @@ pub(super) async fn say(
     let conversation_id: ConversationId = identifier(conversation_id)?;
     // The service follows from the conversation.
     let request = request(EndpointId::from(uuid::Uuid::nil()), idempotency_key, submitted, &headers);
-    Ok(accepted(api.desk.say(&caller, conversation_id, expected_generation, request).await?))
+    Ok(accepted(api.admission.say(&caller, conversation_id, expected_generation, request).await?))
 }
 
 refusals!(

@@ -33,7 +33,7 @@ const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
 /// The entry of devices with accounts.
 pub struct HostedIngress {
-    judge: TokenVerifier,
+    verifier: TokenVerifier,
     public_url: String,
     arrivals: mpsc::Sender<AccountArrival>,
 }
@@ -63,8 +63,8 @@ impl AccountArrival {
 
 impl HostedIngress {
     /// Verifies tokens with `judge`, and hands devices over to `arrivals`.
-    pub fn new(judge: TokenVerifier, public_url: String, arrivals: mpsc::Sender<AccountArrival>) -> Self {
-        Self { judge, public_url, arrivals }
+    pub fn new(verifier: TokenVerifier, public_url: String, arrivals: mpsc::Sender<AccountArrival>) -> Self {
+        Self { verifier, public_url, arrivals }
     }
 
     fn metadata_url(&self) -> String {
@@ -81,7 +81,7 @@ impl HostedIngress {
     }
 
     fn metadata(&self) -> Value {
-        let hosted = self.judge.hosted();
+        let hosted = self.verifier.hosted();
         json!({
             "resource": self.public_url,
             "resource_name": "Deskgate gateway",
@@ -132,7 +132,7 @@ async fn enter(State(api): State<Arc<Api>>, mut request: Request) -> Result<Resp
     };
     let from = request.extensions().get().map(|ClientAddress(address)| *address);
     let knock = api.access.begin_attempt(from)?;
-    let grant = match entry.judge.grant(token).await {
+    let grant = match entry.verifier.grant(token).await {
         Ok(grant) => grant,
         Err(GrantError::Unfit(unfit)) => {
             let why = unfit.to_string();

@@ -95,7 +95,7 @@ pub struct Api {
     /// Limits the bodies of each key.
     pub bodies: BodyQuota,
     /// Admits runs.
-    pub desk: AdmissionService,
+    pub admission: AdmissionService,
     /// Receives events of other systems.
     pub reception: Reception,
     /// Opens event streams.

@@ -73,7 +73,7 @@ pub(super) async fn submit(
     let mut incoming = RequestBody::of(&api, &caller, &headers, body)?;
     let submitted = body::submission(&mut incoming).await?;
     let request = request(identifier(endpoint_id)?, idempotency_key, submitted, &headers);
-    Ok(accepted(api.desk.admit(&caller, request).await?))
+    Ok(accepted(api.admission.admit(&caller, request).await?))
 }
 
 /// A submission as the admission service takes it.

@@ -125,7 +125,7 @@ pub async fn serve(
             sources: behind_proxies.clone(),
         });
         let lodging = ConnectionPermit(Arc::new((place, visit)));
-        let guest = ConnectionService {
+        let service = ConnectionService {
             router: router.clone(),
             peer,
             permit: lodging,
@@ -133,7 +133,7 @@ pub async fn serve(
             proxied,
         };
         let (protocol, stop) = (protocol.clone(), stop.clone());
-        connections.spawn(async move { protocol.serve(stream, guest, stop).await });
+        connections.spawn(async move { protocol.serve(stream, service, stop).await });
     }
     drop(listener);
     let finished = async { while connections.join_next().await.is_some() {} };

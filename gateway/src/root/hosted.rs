@@ -13,16 +13,16 @@ use crate::http::hosted::AccountArrival;
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves the devices that connected with an account, until the services close.
-pub(super) async fn receive(mut arrivals: mpsc::Receiver<AccountArrival>, door: ControlService) {
+pub(super) async fn receive(mut arrivals: mpsc::Receiver<AccountArrival>, service: ControlService) {
     let mut sessions = JoinSet::new();
     loop {
         tokio::select! {
-            () = door.stop.cancelled() => break,
+            () = service.stop.cancelled() => break,
             Some(_) = sessions.join_next() => {}
             arrival = arrivals.recv() => match arrival {
                 Some(arrival) => {
-                    let door = door.clone();
-                    sessions.spawn(async move { serve(arrival, &door).await });
+                    let service = service.clone();
+                    sessions.spawn(async move { serve(arrival, &service).await });
                 }
                 None => break,
             },
@@ -32,10 +32,10 @@ pub(super) async fn receive(mut arrivals: mpsc::Receiver<AccountArrival>, door: 
     while sessions.join_next().await.is_some() {}
 }
 
-async fn serve(arrival: AccountArrival, door: &ControlService) {
+async fn serve(arrival: AccountArrival, service: &ControlService) {
     let grant = arrival.grant.clone();
     match timeout(UPGRADE_TIMEOUT, arrival.stream()).await {
-        Ok(Ok((stream, _lodging))) => door.serve_account(stream, grant).await,
+        Ok(Ok((stream, _lodging))) => service.serve_account(stream, grant).await,
         Ok(Err(error)) => tracing::debug!(%error, "a device was gone before its line began"),
         Err(_) => tracing::debug!("a device did not take the answer to its upgrade"),
     }

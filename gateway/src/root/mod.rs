@@ -41,7 +41,7 @@ pub struct Gateway {
     works: Tasks,
     broken: CancellationToken,
     addresses: Addresses,
-    door: ControlService,
+    service: ControlService,
     token: ControlToken,
     reload: Reloader,
     cluster: Option<Cluster>,
@@ -60,12 +60,12 @@ impl Gateway {
 
     /// Its database.
     pub fn store(&self) -> &Store {
-        &self.door.store
+        &self.service.store
     }
 
     /// Control channels inside this process.
     pub fn pipes(&self) -> Pipes {
-        Pipes { doors: self.doors.clone(), door: self.door.clone() }
+        Pipes { doors: self.doors.clone(), service: self.service.clone() }
     }
 
     /// Reloads what can change without a restart: the certificate. After an error, which is in the log, the old state
@@ -84,11 +84,11 @@ impl Gateway {
 
     /// Admits no more work, reports that for a while, finishes what is under way, stops everything.
     pub async fn stop(self) {
-        let Self { draining, drain, doors, works, door, cluster, reload, .. } = self;
+        let Self { draining, drain, doors, works, service, cluster, reload, .. } = self;
         if let Some(manager) = &reload.manager {
             manager.stopping();
         }
-        drop(door);
+        drop(service);
         draining.cancel();
         // The load balancer polls readiness, and chooses another replica.
         tokio::time::sleep(drain).await;

@@ -12,16 +12,16 @@ const PIPE_BUFFER_BYTES: usize = 64 * 1024;
 #[derive(Clone)]
 pub struct Pipes {
     pub(super) doors: Tasks,
-    pub(super) door: ControlService,
+    pub(super) service: ControlService,
 }
 
 impl Pipes {
     /// The device's end of a fresh pipe. Once the gateway has stopped, it is closed at once.
     pub fn open(&self) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(PIPE_BUFFER_BYTES);
-        let door = self.door.clone();
-        if !door.stop.is_cancelled() {
-            self.doors.spawn("pipe", async move { door.serve(ours, None).await });
+        let service = self.service.clone();
+        if !service.stop.is_cancelled() {
+            self.doors.spawn("pipe", async move { service.serve(ours, None).await });
         }
         theirs
     }

@@ -74,7 +74,7 @@ impl Gateway {
 
     async fn start_on(settings: Settings, cluster_url: Option<String>) -> Result<Self, StartError> {
         let files = settings.tls.clone().map(ServerTls::load).transpose()?;
-        let seal = DataCipher::load_or_create(&settings.seal_file)?;
+        let cipher = DataCipher::load_or_create(&settings.seal_file)?;
         let judged = |url: &str| {
             settings.hosted.clone().map(|hosted| TokenVerifier::new(hosted, url, settings.issuer_clocks)).transpose()
         };
@@ -94,13 +94,13 @@ impl Gateway {
         let (doors, works) = (Tasks::new(broken.clone()), Tasks::new(broken.clone()));
         let draining = CancellationToken::new();
         let tls = match (files, settings.acme.clone()) {
-            (None, Some(acme)) => issued(acme, &store, &works, seal.clone()).await,
+            (None, Some(acme)) => issued(acme, &store, &works, cipher.clone()).await,
             (files, _) => files,
         };
-        let scribe = PayloadBuilder::new(store.clone(), seal.clone());
+        let scribe = PayloadBuilder::new(store.clone(), cipher.clone());
         let admissions = Admissions::start(&store, &works, settings.limits.concurrent_commits);
         let admission = AdmissionService::new(store.clone(), admissions, &settings.limits);
-        let door = ControlService {
+        let service = ControlService {
             store: store.clone(),
             gateway_id,
             clocks: settings.clocks,
@@ -110,9 +110,9 @@ impl Gateway {
                 scribe: scribe.clone(),
                 allowlist_is_yours: settings.allowlist_is_the_desktops,
             },
-            seal: seal.clone(),
+            cipher: cipher.clone(),
             public_url: addresses.public_url.clone(),
-            judge: judged(&addresses.public_url).map_err(StartError::IssuerRoots)?,
+            verifier: judged(&addresses.public_url).map_err(StartError::IssuerRoots)?,
             host_keys: ssh.as_ref().map(|(_, keys)| keys.clone()),
             stop: draining.clone(),
         };
@@ -137,15 +137,15 @@ impl Gateway {
         if let Some(listener) = ops {
             start.operations(listener, queue.clone());
         }
-        start.api(http, &addresses, &door, seal);
+        start.api(http, &addresses, &service, cipher);
         if let Some((listener, host_keys)) = ssh {
-            start.tunnel(listener, host_keys, door.clone());
+            start.tunnel(listener, host_keys, service.clone());
         }
         if let Some(listener) = control {
-            start.doors.spawn("control socket", control::socket::serve(listener, door.clone()));
+            start.doors.spawn("control socket", control::socket::serve(listener, service.clone()));
         }
         if let Some(listener) = admin {
-            start.admin_socket(listener, addresses.clone(), door.clone(), queue);
+            start.admin_socket(listener, addresses.clone(), service.clone(), queue);
         }
         let reload = start.reload();
         let GatewayBuilder { settings, doors, works, draining, .. } = start;
@@ -159,7 +159,7 @@ impl Gateway {
             works,
             broken,
             addresses,
-            door,
+            service,
             token,
             reload,
             cluster: None,
@@ -180,8 +180,8 @@ fn database(settings: &Settings, cluster_url: Option<&str>) -> Result<(Database,
 
 /// The certificate from an authority, renewed from now on.
 #[cfg(feature = "acme")]
-async fn issued(acme: AcmeSettings, store: &Store, works: &Tasks, seal: DataCipher) -> Option<ServerTls> {
-    let keeper = CertificateRenewer::new(acme, store.clone(), seal).await;
+async fn issued(acme: AcmeSettings, store: &Store, works: &Tasks, cipher: DataCipher) -> Option<ServerTls> {
+    let keeper = CertificateRenewer::new(acme, store.clone(), cipher).await;
     let tls = keeper.tls().clone();
     works.spawn("certificate", keeper.run(works.stopping()));
     Some(tls)
@@ -222,15 +222,15 @@ impl GatewayBuilder {
     }
 
     /// The public API.
-    fn api(&self, listener: TcpListener, addresses: &Addresses, door: &ControlService, seal: DataCipher) {
-        let desk = door.admission.clone();
+    fn api(&self, listener: TcpListener, addresses: &Addresses, service: &ControlService, cipher: DataCipher) {
+        let admission = service.admission.clone();
         let (store, limits) = (&self.store, self.settings.limits);
         let access = Access::new(store.clone(), &limits);
         let (streams, streaming) =
             EventStreams::new(store.clone(), &limits, self.draining.clone(), self.works.stopping());
         self.works.spawn("streams", streaming);
-        let trials = TrialTickets::new(seal.clone());
-        let (reception, noting) = Reception::new(store.clone(), seal, desk.clone());
+        let trials = TrialTickets::new(cipher.clone());
+        let (reception, noting) = Reception::new(store.clone(), cipher, admission.clone());
         self.works.spawn("receipts", noting);
         let http_limits = server::ListenerLimits::default();
         let api = http::Api {
@@ -240,11 +240,11 @@ impl GatewayBuilder {
             reception,
             trials,
             streams,
-            desk,
+            admission,
             draining: self.draining.clone(),
             limits,
             listener: http_limits,
-            hosted: self.accounts(door),
+            hosted: self.accounts(service),
         };
         let entrance = ListenerAccess {
             tls: self.tls.clone(),
@@ -257,40 +257,40 @@ impl GatewayBuilder {
     }
 
     /// The entry of devices with accounts, over the public API's address.
-    fn accounts(&self, door: &ControlService) -> Option<HostedIngress> {
-        let judge = door.judge.clone()?;
+    fn accounts(&self, service: &ControlService) -> Option<HostedIngress> {
+        let verifier = service.verifier.clone()?;
         let (arrivals, arrived) = mpsc::channel(64);
-        self.doors.spawn("lines of accounts", hosted::receive(arrived, door.clone()));
-        Some(HostedIngress::new(judge, door.public_url.clone(), arrivals))
+        self.doors.spawn("lines of accounts", hosted::receive(arrived, service.clone()));
+        Some(HostedIngress::new(verifier, service.public_url.clone(), arrivals))
     }
 
     /// The SSH listener for devices.
-    fn tunnel(&self, listener: TcpListener, host_keys: HostKeys, door: ControlService) {
+    fn tunnel(&self, listener: TcpListener, host_keys: HostKeys, service: ControlService) {
         let name = self.settings.control_socket.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_CONTROL_SOCKET));
         let config = tunnel::TunnelConfig::new(name.display().to_string());
         let (arrivals, arrived) = mpsc::channel(16);
         let admission = Arc::new(PairedDevices(self.store.clone()));
         let serving = tunnel::serve(listener, host_keys, config, admission, arrivals, self.works.stopping());
         self.works.spawn("tunnel", serving);
-        self.doors.spawn("arrivals", receive(arrived, door));
+        self.doors.spawn("arrivals", receive(arrived, service));
     }
 
     /// The administrator's socket.
-    fn admin_socket(&self, listener: UnixListener, addresses: Addresses, door: ControlService, queue: Heartbeat) {
+    fn admin_socket(&self, listener: UnixListener, addresses: Addresses, service: ControlService, queue: Heartbeat) {
         let (settings, reload) = (&self.settings, self.reload());
         let admin = AdminService {
             store: self.store.clone(),
             addresses,
-            host_keys: door.host_keys.clone(),
+            host_keys: service.host_keys.clone(),
             control_socket: settings.control_socket.clone(),
             token_file: settings.control_token.is_none().then(|| settings.state_dir.join(token::CONTROL_TOKEN_FILE)),
             retention: settings.limits.retention,
             tls: self.tls.clone(),
             reload: Arc::new(move || reload.now()),
-            trials: TrialTickets::new(door.seal.clone()),
+            trials: TrialTickets::new(service.cipher.clone()),
             queue,
             private_cluster: self.cluster_url.clone(),
-            desks: Arc::new(move |device_id| door.desktop(device_id)),
+            desks: Arc::new(move |device_id| service.desktop(device_id)),
         };
         self.works.spawn(
             "admin socket",

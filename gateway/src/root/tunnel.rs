@@ -11,16 +11,16 @@ use crate::store::Store;
 use crate::tunnel::{Arrival, KeyAdmission, KeyStatus};
 
 /// Serves the devices that connected through the tunnel, until the services close.
-pub(super) async fn receive(mut arrivals: mpsc::Receiver<Arrival>, door: ControlService) {
+pub(super) async fn receive(mut arrivals: mpsc::Receiver<Arrival>, service: ControlService) {
     let mut sessions = JoinSet::new();
     loop {
         tokio::select! {
-            () = door.stop.cancelled() => break,
+            () = service.stop.cancelled() => break,
             Some(_) = sessions.join_next() => {}
             arrival = arrivals.recv() => match arrival {
                 Some(Arrival { public_key, stream, .. }) => {
-                    let door = door.clone();
-                    sessions.spawn(async move { door.serve(stream, Some(public_key)).await });
+                    let service = service.clone();
+                    sessions.spawn(async move { service.serve(stream, Some(public_key)).await });
                 }
                 None => break,
             },

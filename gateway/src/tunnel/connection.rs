@@ -108,7 +108,7 @@ pub(super) async fn run(
         slot: ChannelSlot::default(),
     };
     let ConnectionSignals { cut, opened, dropped, closed, slot } = signals.clone();
-    let door = ConnectionHandler::new(Arc::clone(&house), peer, ticket, signals);
+    let service = ConnectionHandler::new(Arc::clone(&house), peer, ticket, signals);
     let line = CancellableStream::new(socket, &cut);
     let leave = async || {
         tokio::select! {
@@ -119,7 +119,7 @@ pub(super) async fn run(
 
     let started = tokio::select! {
         () = leave() => return,
-        started = timeout_at(grace_ends, run_stream(house.ssh(), line, door)) => started,
+        started = timeout_at(grace_ends, run_stream(house.ssh(), line, service)) => started,
     };
     let session = match started {
         Ok(Ok(session)) => session,

@@ -25,8 +25,8 @@ struct TappedServer {
 }
 
 impl TappedServer {
-    async fn new(world: &TestGateway) -> Self {
-        let tap = StatementTap::on(&world.database);
+    async fn new(gateway: &TestGateway) -> Self {
+        let tap = StatementTap::on(&gateway.database);
         let (wake, _) = ChangeNotifier::new();
         let store = Address::new(&tap.url(), None, None).expect("a URL").open(false, wake).await.expect("opened");
         // So many that the limit is never reached.
@@ -51,18 +51,18 @@ impl TappedServer {
 
 #[tokio::test]
 async fn what_belongs_to_others_is_looked_for_and_answered_as_what_never_existed() {
-    let world = TestGateway::new().await;
-    let desk = &world.desk;
-    let other = desk.application("other").await;
-    let service = desk.service(&desk.app, "second").await;
-    let limited = desk.restricted_key(|key| key.endpoints = vec![service]).await.text;
-    let run_id = world.submit("theirs").await;
-    let asked = world.ask("POST", "/api/v1/conversations").header("Idempotency-Key", "open");
-    let asked = asked.json(&json!({ "endpoint_id": desk.endpoint, "conversation_key": "case" })).send().await.json();
+    let gateway = TestGateway::new().await;
+    let device = &gateway.device;
+    let other = device.application("other").await;
+    let service = device.service(&device.app, "second").await;
+    let limited = device.restricted_key(|key| key.endpoints = vec![service]).await.text;
+    let run_id = gateway.submit("theirs").await;
+    let asked = gateway.ask("POST", "/api/v1/conversations").header("Idempotency-Key", "open");
+    let asked = asked.json(&json!({ "endpoint_id": device.endpoint, "conversation_key": "case" })).send().await.json();
     let conversation = asked["conversation_id"].as_str().expect("a text").to_owned();
-    let stop = world.ask("POST", &format!("/api/v1/runs/{run_id}/stop")).header("Idempotency-Key", "stop");
+    let stop = gateway.ask("POST", &format!("/api/v1/runs/{run_id}/stop")).header("Idempotency-Key", "stop");
     let operation = stop.send().await.json()["operation_id"].as_str().expect("a text").to_owned();
-    let heard = TappedServer::new(&world).await;
+    let heard = TappedServer::new(&gateway).await;
 
     let generation = json!({ "expected_generation": 1 });
     let message = json!({ "expected_generation": 1, "input": { "text": "a" } });
@@ -87,17 +87,17 @@ async fn what_belongs_to_others_is_looked_for_and_answered_as_what_never_existed
             Some(&message),
         ),
         ("GET", format!("/api/v1/control-operations/{operation}"), format!("/api/v1/control-operations/{op}"), None),
-        ("POST", world.runs_of(desk.endpoint), world.runs_of(deskgate_protocol::EndpointId::new()), Some(&work)),
+        ("POST", gateway.runs_of(device.endpoint), gateway.runs_of(deskgate_protocol::EndpointId::new()), Some(&work)),
     ] {
         for (who, key, subject) in [
-            ("another subject", &desk.app.key, "berta"),
+            ("another subject", &device.app.key, "berta"),
             ("another application", &other.key, "anna"),
             ("a key for another service", &limited, "anna"),
         ] {
             if who == "another subject" && theirs.contains("agent-endpoints") {
                 continue; // Services belong to applications, not to subjects.
             }
-            let call = world.call(method, "/").key(key).subject(subject).header("Idempotency-Key", "theirs");
+            let call = gateway.call(method, "/").key(key).subject(subject).header("Idempotency-Key", "theirs");
             let call = body.map_or(call.clone(), |body| call.json(body));
             // Once, so that the key is known.
             heard.ask(call.clone(), &none).await;
@@ -107,12 +107,12 @@ async fn what_belongs_to_others_is_looked_for_and_answered_as_what_never_existed
         }
     }
     // An invalid identifier is not looked for: that depends on nothing that is stored.
-    let nonsense = world.ask("GET", "/");
+    let nonsense = gateway.ask("GET", "/");
     let (status, body, _) = heard.ask(nonsense.clone(), &format!("/api/v1/runs/{conversation}")).await;
     let (expected, document, statements) = heard.ask(nonsense, &format!("/api/v1/runs/{run}")).await;
     assert_eq!((status, body), (expected, document));
     assert!(!statements.is_empty(), "the line is heard");
-    world.stop().await;
+    gateway.stop().await;
 }
 
 /// A key is read again every half second.
@@ -123,22 +123,22 @@ fn without_key(mut answer: (u16, Value, Vec<String>)) -> (u16, Value, Vec<String
 
 #[tokio::test]
 async fn every_key_that_is_not_good_is_looked_for_and_answered_alike() {
-    let world = TestGateway::new().await;
-    let desk = &world.desk;
+    let gateway = TestGateway::new().await;
+    let device = &gateway.device;
     let past: Timestamp = "2020-01-01T00:00:00Z".parse().expect("valid");
-    let revoked = desk.restricted_key(|_| {}).await;
-    desk.revoke(revoked.key.key_id).await;
-    let expired = desk.restricted_key(|key| key.expires_at = Some(past)).await.text;
-    let elsewhere = desk.restricted_key(|key| key.allowed_cidrs = vec!["192.0.2.0/24".to_owned()]).await.text;
-    let CreatedKey { key, .. } = desk.restricted_key(|key| key.scopes = vec![Scope::RunsRead]).await;
+    let revoked = device.restricted_key(|_| {}).await;
+    device.revoke(revoked.key.key_id).await;
+    let expired = device.restricted_key(|key| key.expires_at = Some(past)).await.text;
+    let elsewhere = device.restricted_key(|key| key.allowed_cidrs = vec!["192.0.2.0/24".to_owned()]).await.text;
+    let CreatedKey { key, .. } = device.restricted_key(|key| key.scopes = vec![Scope::RunsRead]).await;
     let wrong_secret = ApplicationKey::generate(key.key_id).reveal().to_owned();
     let unknown = || ApplicationKey::generate(KeyId::new()).reveal().to_owned();
     // An application with no valid key any more.
-    let disabled = desk.desktop.create_application(CreateApplication { name: "gone".to_owned() }).await;
-    desk.revoke(disabled.expect("created").key.key.key_id).await;
-    let heard = TappedServer::new(&world).await;
+    let disabled = device.desktop.create_application(CreateApplication { name: "gone".to_owned() }).await;
+    device.revoke(disabled.expect("created").key.key.key_id).await;
+    let heard = TappedServer::new(&gateway).await;
     let ask = async |key: &str, method: &str, path: &str| {
-        heard.ask(world.call(method, "/").key(key).subject("anna"), path).await
+        heard.ask(gateway.call(method, "/").key(key).subject("anna"), path).await
     };
     for (method, path) in
         [("GET", "/api/v1/agent-endpoints"), ("GET", "/api/v1/capabilities"), ("POST", "/api/v1/conversations")]
@@ -159,5 +159,5 @@ async fn every_key_that_is_not_good_is_looked_for_and_answered_alike() {
             assert_eq!(answer, expected, "{what}: {method} {path}");
         }
     }
-    world.stop().await;
+    gateway.stop().await;
 }

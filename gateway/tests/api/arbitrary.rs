@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tower::ServiceExt;
 
-use crate::support::gateway::{TestGateway, seal};
+use crate::support::gateway::{TestGateway, cipher};
 
 #[path = "../../../fuzz/bend.rs"]
 mod bend;
@@ -39,13 +39,13 @@ fn thrown(runtime: &Handle, router: &Router, request: Request<Body>) -> Result<(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_is_thrown_at_the_router_is_answered_with_a_proper_document() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let limits = deskgate_gateway::http::server::ListenerLimits::default();
-    let api = crate::support::server::api(world.store(), limits, Default::default(), Default::default());
+    let api = crate::support::server::api(gateway.store(), limits, Default::default(), Default::default());
     let router = deskgate_gateway::http::router(api);
-    let key = world.desk.app.key.clone();
-    let run_id = world.submit("one").await;
-    let endpoint = world.desk.endpoint;
+    let key = gateway.device.app.key.clone();
+    let run_id = gateway.submit("one").await;
+    let endpoint = gateway.device.endpoint;
 
     let method = prop_oneof![
         6 => prop::sample::select(vec!["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
@@ -133,13 +133,13 @@ async fn whatever_is_thrown_at_the_router_is_answered_with_a_proper_document() {
         });
         outcome.unwrap_or_else(|error| panic!("{error}"));
     });
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_mean_something_are_answered_properly_however_they_are_bent() {
-    let world = TestGateway::new().await;
-    let (router, names) = target::furnish(world.store(), seal()).await;
+    let gateway = TestGateway::new().await;
+    let (router, names) = target::furnish(gateway.store(), cipher()).await;
     let runtime = Handle::current();
     tokio::task::block_in_place(|| {
         bend::throw("router", 1200, |bytes| match request::request(bytes, &names) {
@@ -147,5 +147,5 @@ async fn requests_that_mean_something_are_answered_properly_however_they_are_ben
             None => Ok(()),
         });
     });
-    world.stop().await;
+    gateway.stop().await;
 }

@@ -7,7 +7,7 @@ use crate::support::gateway::{TestGateway, work};
 
 #[tokio::test]
 async fn what_is_not_json_is_refused_where_it_errs() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let deep = |levels: usize| {
         format!("{{\"input\":{{\"text\":\"a\",\"n\":{}{}}}}}", "[".repeat(levels - 2), "]".repeat(levels - 2))
     };
@@ -24,27 +24,27 @@ async fn what_is_not_json_is_refused_where_it_errs() {
         (deep(65).into_bytes(), "The body is nested deeper than 64 levels.".to_owned()),
         (vec![b'['; 900_000], "The body is nested deeper than 64 levels.".to_owned()),
     ] {
-        let reply = world.submission("bad").text(body).send().await;
+        let reply = gateway.submission("bad").text(body).send().await;
         reply.assert_problem(&ExpectedProblem::new(400, "malformed_json", "Malformed JSON", &detail));
     }
-    assert_eq!(world.submission("deep").text(deep(64)).send().await.status, 202);
-    world.stop().await;
+    assert_eq!(gateway.submission("deep").text(deep(64)).send().await.status, 202);
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn only_json_is_taken() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let detail = "The body must be JSON: send Content-Type: application/json.";
     let problem = ExpectedProblem::new(415, "unsupported_media_type", "Unsupported media type", detail);
     for other in
         ["text/plain", "application/jsonp", "multipart/form-data; boundary=x", "", "text/plain; application/json"]
     {
-        world.submission("x").header("Content-Type", other).send().await.assert_problem(&problem);
+        gateway.submission("x").header("Content-Type", other).send().await.assert_problem(&problem);
     }
-    world.submission("x").without("Content-Type").send().await.assert_problem(&problem);
-    let usual = world.submission("x").header("Content-Type", "Application/JSON; charset=utf-8").send().await;
+    gateway.submission("x").without("Content-Type").send().await.assert_problem(&problem);
+    let usual = gateway.submission("x").header("Content-Type", "Application/JSON; charset=utf-8").send().await;
     assert_eq!(usual.status, 202);
-    world.stop().await;
+    gateway.stop().await;
 }
 
 fn flaw(pointer: &str, code: &str, detail: &str) -> Value {
@@ -53,7 +53,7 @@ fn flaw(pointer: &str, code: &str, detail: &str) -> Value {
 
 #[tokio::test]
 async fn every_flaw_of_a_body_is_pointed_at() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let invalid = |flaws: Value| {
         ExpectedProblem::new(422, "invalid_input", "Invalid input", "The request body is not acceptable.")
             .with(json!({ "errors": flaws }))
@@ -115,7 +115,7 @@ async fn every_flaw_of_a_body_is_pointed_at() {
             ]),
         ),
     ] {
-        world.submission("x").json(&body).send().await.assert_problem(&invalid(flaws));
+        gateway.submission("x").json(&body).send().await.assert_problem(&invalid(flaws));
     }
     let largest = json!({
         "input": { "text": "x".repeat(256 * 1024) },
@@ -123,28 +123,28 @@ async fn every_flaw_of_a_body_is_pointed_at() {
         "queue_ttl_s": 604_800,
         "max_duration_s": 86_400,
     });
-    let accepted = world.submission("largest").json(&largest).send().await;
-    assert_eq!(world.read(accepted.run_id()).await.json()["input"], largest["input"]);
-    world.stop().await;
+    let accepted = gateway.submission("largest").json(&largest).send().await;
+    assert_eq!(gateway.read(accepted.run_id()).await.json()["input"], largest["input"]);
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_member_that_callers_cannot_set_is_refused_by_name() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     for (name, pointer) in [("model", "/model"), ("working/dir~", "/working~1dir~0"), ("", "/")] {
         let mut body = work("hello");
         body[name] = json!("x");
         let detail = format!("{name:?} is not a member of this request. Business content goes into \"input\".");
         let problem = ExpectedProblem::new(422, "unknown_field", "Unknown field", &detail)
             .with(json!({ "errors": [flaw(pointer, "unknown_field", &detail)] }));
-        world.submission("x").json(&body).send().await.assert_problem(&problem);
+        gateway.submission("x").json(&body).send().await.assert_problem(&problem);
     }
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_body_over_one_mebibyte_is_refused_announced_or_not() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let limit = 1024 * 1024;
     let detail = format!("The body is larger than {limit} bytes.");
     let problem = ExpectedProblem::new(413, "payload_too_large", "Payload too large", &detail)
@@ -153,16 +153,16 @@ async fn a_body_over_one_mebibyte_is_refused_announced_or_not() {
         let empty = json!({ "input": { "text": "a", "fill": "" } }).to_string().len();
         json!({ "input": { "text": "a", "fill": "x".repeat(size - empty) } }).to_string()
     };
-    world.submission("x").text(body(limit + 1)).send().await.assert_problem(&problem);
-    assert_eq!(world.submission("x").text(body(limit)).send().await.status, 202);
+    gateway.submission("x").text(body(limit + 1)).send().await.assert_problem(&problem);
+    assert_eq!(gateway.submission("x").text(body(limit)).send().await.status, 202);
 
     // In chunks, which announce nothing.
-    let mut raw = crate::support::raw::RawConnection::connect(world.gateway.addresses().http).await;
+    let mut raw = crate::support::raw::RawConnection::connect(gateway.gateway.addresses().http).await;
     let head = format!(
         "POST {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: anna\r\nIdempotency-Key: y\r\n\
          Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
-        world.runs_of(world.desk.endpoint),
-        world.desk.app.key
+        gateway.runs_of(gateway.device.endpoint),
+        gateway.device.app.key
     );
     assert!(raw.say(head).await);
     let chunk = format!("10000\r\n{}\r\n", "[1,".repeat(0x10000 / 3 + 1).get(..0x10000).expect("ASCII"));
@@ -172,5 +172,5 @@ async fn a_body_over_one_mebibyte_is_refused_announced_or_not() {
     }
     let heard = raw.hear_until(|heard| heard.ends_with('}')).await;
     assert!(heard.starts_with("HTTP/1.1 413 ") && heard.contains("\"limit_bytes\":1048576"), "{heard}");
-    world.stop().await;
+    gateway.stop().await;
 }

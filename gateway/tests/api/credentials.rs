@@ -23,16 +23,16 @@ fn credential_invalid(detail: &str) -> ExpectedProblem<'_> {
 
 #[tokio::test]
 async fn every_key_that_is_no_valid_key_gets_the_same_401() {
-    let world = TestGateway::new().await;
-    let desk = &world.desk;
-    let revoked = desk.restricted_key(|_| {}).await;
-    desk.revoke(revoked.key.key_id).await;
+    let gateway = TestGateway::new().await;
+    let device = &gateway.device;
+    let revoked = device.restricted_key(|_| {}).await;
+    device.revoke(revoked.key.key_id).await;
     let past: Timestamp = "2020-01-01T00:00:00Z".parse().expect("valid");
-    let expired = desk.restricted_key(|key| key.expires_at = Some(past)).await;
+    let expired = device.restricted_key(|key| key.expires_at = Some(past)).await;
     let unknown = ApplicationKey::generate(KeyId::new());
     // Everything about this one is right, but the secret.
-    let wrong_secret = ApplicationKey::generate(desk.app.key.parse::<ApplicationKey>().expect("a key").id());
-    let mut damaged = desk.app.key.clone();
+    let wrong_secret = ApplicationKey::generate(device.app.key.parse::<ApplicationKey>().expect("a key").id());
+    let mut damaged = device.app.key.clone();
     let last = damaged.pop().expect("not empty");
     damaged.push(if last == '0' { '1' } else { '0' });
     let bearer = |text: &str| format!("Bearer {text}");
@@ -42,45 +42,45 @@ async fn every_key_that_is_no_valid_key_gets_the_same_401() {
         bearer(unknown.reveal()),
         bearer(wrong_secret.reveal()),
         bearer(&damaged),
-        bearer(&desk.app.key.to_uppercase()),
+        bearer(&device.app.key.to_uppercase()),
         bearer(""),
         bearer("nonsense"),
-        format!("Basic {}", desk.app.key),
-        desk.app.key.clone(),
-        format!("Bearer{}", desk.app.key),
-        format!("Bearer {0} {0}", desk.app.key),
+        format!("Basic {}", device.app.key),
+        device.app.key.clone(),
+        format!("Bearer{}", device.app.key),
+        format!("Bearer {0} {0}", device.app.key),
         "é".to_owned(),
     ];
     for authorization in sent {
         let reply =
-            world.call("GET", "/api/v1/agent-endpoints").subject("anna").header("Authorization", &authorization);
+            gateway.call("GET", "/api/v1/agent-endpoints").subject("anna").header("Authorization", &authorization);
         reply.send().await.assert_problem(&credential_invalid("The application key is not valid."));
     }
-    let twice = world.ask("GET", "/api/v1/agent-endpoints").more("Authorization", bearer(&desk.app.key));
+    let twice = gateway.ask("GET", "/api/v1/agent-endpoints").more("Authorization", bearer(&device.app.key));
     twice.send().await.assert_problem(&credential_invalid("The application key is not valid."));
-    let scheme = world.call("GET", "/api/v1/agent-endpoints").subject("anna");
-    let any_case = scheme.header("Authorization", format!("bEaReR {}", desk.app.key));
+    let scheme = gateway.call("GET", "/api/v1/agent-endpoints").subject("anna");
+    let any_case = scheme.header("Authorization", format!("bEaReR {}", device.app.key));
     assert_eq!(any_case.send().await.status, 200, "schemes are compared without case");
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn without_a_credential_every_route_says_that_one_is_missing() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let routes = [
         ("GET", "/api/v1/agent-endpoints".to_owned()),
-        ("POST", world.runs_of(world.desk.endpoint)),
+        ("POST", gateway.runs_of(gateway.device.endpoint)),
         ("GET", format!("/api/v1/runs/{}", RunId::new())),
     ];
     for (method, path) in routes {
-        world.call(method, &path).send().await.assert_problem(&MISSING_KEY_PROBLEM);
+        gateway.call(method, &path).send().await.assert_problem(&MISSING_KEY_PROBLEM);
     }
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn another_kind_of_secret_in_the_place_of_a_key_is_named() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let token = ControlToken::generate();
     for (secret, name) in [
         (token.reveal(), "a private control token"),
@@ -88,19 +88,19 @@ async fn another_kind_of_secret_in_the_place_of_a_key_is_named() {
         ("sk-ant-0000", "a model provider's key"),
         ("dgl_0000", "a launch link"),
     ] {
-        let reply = world.call("GET", "/api/v1/agent-endpoints").subject("anna").key(secret).send().await;
+        let reply = gateway.call("GET", "/api/v1/agent-endpoints").subject("anna").key(secret).send().await;
         let detail =
             format!("The application key is not valid. This is {name}; an application key starts with \"dgk_\".");
         reply.assert_problem(&credential_invalid(&detail));
         assert!(!reply.text.contains(secret), "what was pasted is not repeated");
     }
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_key_in_the_url_is_refused_before_everything_else_and_not_repeated() {
-    let world = TestGateway::new().await;
-    let key = &world.desk.app.key;
+    let gateway = TestGateway::new().await;
+    let key = &gateway.device.app.key;
     let detail = "A credential was sent in the URL, where it can leak into logs. Send it in the Authorization header, \
                   and roll the key that was sent.";
     let problem = ExpectedProblem::new(400, "credential_in_url", "Credential in the URL", detail);
@@ -114,21 +114,21 @@ async fn a_key_in_the_url_is_refused_before_everything_else_and_not_repeated() {
         key.clone(),
     ] {
         for (method, path) in [("GET", "/api/v1/agent-endpoints"), ("POST", "/nowhere")] {
-            let reply = world.call(method, &format!("{path}?{query}")).send().await;
+            let reply = gateway.call(method, &format!("{path}?{query}")).send().await;
             reply.assert_problem(&problem);
             assert!(!reply.text.contains(&key[4..]), "{query}");
         }
     }
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_missing_scope_is_named_on_each_route() {
-    let world = TestGateway::new().await;
-    let run_id = world.submit("one").await;
+    let gateway = TestGateway::new().await;
+    let run_id = gateway.submit("one").await;
     let routes = [
         (Scope::EndpointsRead, "GET", "/api/v1/agent-endpoints".to_owned()),
-        (Scope::RunsWrite, "POST", world.runs_of(world.desk.endpoint)),
+        (Scope::RunsWrite, "POST", gateway.runs_of(gateway.device.endpoint)),
         (Scope::RunsRead, "GET", format!("/api/v1/runs/{run_id}")),
         (Scope::RunsControl, "POST", format!("/api/v1/runs/{run_id}/stop")),
         (Scope::ConversationsWrite, "POST", "/api/v1/conversations".to_owned()),
@@ -140,19 +140,19 @@ async fn a_missing_scope_is_named_on_each_route() {
     ];
     for (scope, method, path) in routes {
         let others = Scope::ALL.into_iter().filter(|other| *other != scope).collect();
-        let key = world.desk.restricted_key(|key| key.scopes = others).await;
+        let key = gateway.device.restricted_key(|key| key.scopes = others).await;
         let detail = format!("This application key lacks the scope \"{scope}\".");
         let problem = ExpectedProblem::new(403, "insufficient_scope", "Insufficient scope", &detail)
             .with(json!({ "required_scope": scope.as_str() }));
-        world.call(method, &path).key(&key.text).subject("anna").send().await.assert_problem(&problem);
+        gateway.call(method, &path).key(&key.text).subject("anna").send().await.assert_problem(&problem);
     }
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_subject_is_one_name_of_1_to_255_visible_ascii_characters() {
-    let world = TestGateway::new().await;
-    let ask = || world.ask("GET", "/api/v1/agent-endpoints");
+    let gateway = TestGateway::new().await;
+    let ask = || gateway.ask("GET", "/api/v1/agent-endpoints");
     let detail = "The request names no business user. Send the header X-Gateway-Subject.";
     let missing = ExpectedProblem::new(400, "subject_missing", "Subject missing", detail);
     ask().without("X-Gateway-Subject").send().await.assert_problem(&missing);
@@ -166,15 +166,15 @@ async fn a_subject_is_one_name_of_1_to_255_visible_ascii_characters() {
     ask().more("X-Gateway-Subject", "berta").send().await.assert_problem(&invalid);
     assert_eq!(ask().subject(&"x".repeat(255)).send().await.status, 200);
     assert_eq!(ask().subject("{\"sub\":'a,b;c'}").send().await.status, 200);
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_key_bound_to_a_subject_speaks_for_no_other() {
-    let world = TestGateway::new().await;
-    let bound = world.desk.restricted_key(|key| key.fixed_subject = Some("berta".to_owned())).await;
-    let of_anna = world.submit("one").await;
-    let ask = |path: &str| world.call("GET", path).key(&bound.text);
+    let gateway = TestGateway::new().await;
+    let bound = gateway.device.restricted_key(|key| key.fixed_subject = Some("berta".to_owned())).await;
+    let of_anna = gateway.submit("one").await;
+    let ask = |path: &str| gateway.call("GET", path).key(&bound.text);
     let detail = "This application key is bound to another subject.";
     let problem = ExpectedProblem::new(403, "subject_not_allowed", "Subject not allowed", detail);
     ask("/api/v1/agent-endpoints").subject("anna").send().await.assert_problem(&problem);
@@ -183,29 +183,29 @@ async fn a_key_bound_to_a_subject_speaks_for_no_other() {
         assert_eq!(allowed.send().await.status, 200);
     }
     ask(&format!("/api/v1/runs/{of_anna}")).send().await.assert_problem(&not_found());
-    let submitted = world.submission("two").without("X-Gateway-Subject").key(&bound.text).send().await;
+    let submitted = gateway.submission("two").without("X-Gateway-Subject").key(&bound.text).send().await;
     let run = ask(&format!("/api/v1/runs/{}", submitted.run_id())).subject("berta").send().await;
     assert_eq!(run.status, 200, "what it left out is filled in");
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn an_idempotency_key_is_one_text_bare_or_quoted() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let detail = "A request that creates work needs an Idempotency-Key, so that it can be repeated safely.";
     let missing = ExpectedProblem::new(400, "idempotency_key_missing", "Idempotency-Key missing", detail);
-    world.submission("x").without("Idempotency-Key").send().await.assert_problem(&missing);
+    gateway.submission("x").without("Idempotency-Key").send().await.assert_problem(&missing);
     let detail =
         "Idempotency-Key must be sent once and hold 1 to 255 visible ASCII characters, bare or in double quotes.";
     let invalid = ExpectedProblem::new(400, "idempotency_key_invalid", "Idempotency-Key invalid", detail);
     let long = "x".repeat(256);
     for key in ["", "\"\"", "\"", "a b", "ä", "a\"b", &long, &format!("\"{long}\"")] {
-        world.submission(key).send().await.assert_problem(&invalid);
+        gateway.submission(key).send().await.assert_problem(&invalid);
     }
-    world.submission("x").more("Idempotency-Key", "x").send().await.assert_problem(&invalid);
+    gateway.submission("x").more("Idempotency-Key", "x").send().await.assert_problem(&invalid);
     let longest = "x".repeat(255);
-    let bare = world.submission(&longest).send().await;
-    let quoted = world.submission(&format!("\"{longest}\"")).send().await;
+    let bare = gateway.submission(&longest).send().await;
+    let quoted = gateway.submission(&format!("\"{longest}\"")).send().await;
     assert_eq!(bare.run_id(), quoted.run_id(), "quotes are not a part of it");
-    world.stop().await;
+    gateway.stop().await;
 }

@@ -17,68 +17,68 @@ use crate::support::gateway::{DeviceFixture, LONG_LEASE, TestGateway};
 
 #[tokio::test]
 async fn an_owners_own_run_passes_where_the_others_pass() {
-    let world = TestGateway::new().await;
-    let desk = &world.desk;
+    let gateway = TestGateway::new().await;
+    let device = &gateway.device;
     let ask =
-        |endpoint_id, input: &str| desk.desktop.try_endpoint(TryEndpoint { endpoint_id, input: input.to_owned() });
-    let run = ask(desk.endpoint, "What is new?").await.expect("accepted");
-    let (session, _) = desk.connect().await;
-    assert_eq!(start(&world, session).await, run.run_id, "it is offered like any other");
-    let again = ask(desk.endpoint, "What is new?").await.expect("accepted");
+        |endpoint_id, input: &str| device.desktop.try_endpoint(TryEndpoint { endpoint_id, input: input.to_owned() });
+    let run = ask(device.endpoint, "What is new?").await.expect("accepted");
+    let (session, _) = device.connect().await;
+    assert_eq!(start(&gateway, session).await, run.run_id, "it is offered like any other");
+    let again = ask(device.endpoint, "What is new?").await.expect("accepted");
     assert_ne!(again.run_id, run.run_id, "each request is a run of its own");
 
     let code = |refused: Result<_, deskgate_protocol::management::ManagementError>| refused.expect_err("refused").code;
-    let foreign = DeviceFixture::pair(world.store()).await;
+    let foreign = DeviceFixture::pair(gateway.store()).await;
     assert_eq!(code(ask(foreign.endpoint, "Mine?").await), ManagementErrorCode::NotFound);
-    assert_eq!(code(ask(desk.endpoint, "").await), ManagementErrorCode::Invalid);
-    assert_eq!(code(ask(desk.endpoint, &"x".repeat(256 * 1024 + 1)).await), ManagementErrorCode::Invalid);
-    desk.allow(false).await;
-    assert_eq!(code(ask(desk.endpoint, "Paused?").await), ManagementErrorCode::Conflict);
-    world.stop().await;
+    assert_eq!(code(ask(device.endpoint, "").await), ManagementErrorCode::Invalid);
+    assert_eq!(code(ask(device.endpoint, &"x".repeat(256 * 1024 + 1)).await), ManagementErrorCode::Invalid);
+    device.allow(false).await;
+    assert_eq!(code(ask(device.endpoint, "Paused?").await), ManagementErrorCode::Conflict);
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_desktop_user_stops_a_run_and_its_application_reads_who_did() {
-    let world = TestGateway::new().await;
-    let desktop = &world.desk.desktop;
-    let waiting = world.submit("one").await;
+    let gateway = TestGateway::new().await;
+    let desktop = &gateway.device.desktop;
+    let waiting = gateway.submit("one").await;
     let stopped = desktop.stop_run(StopRun { run_id: waiting }).await.expect("stopped");
     assert_eq!(stopped.outcome.map(|outcome| outcome.code), Some(OutcomeCode::Stopped), "it had not started");
-    assert_eq!(world.read(waiting).await.json()["stop"]["requested_by"], "desktop_user");
+    assert_eq!(gateway.read(waiting).await.json()["stop"]["requested_by"], "desktop_user");
 
-    world.submit("two").await;
-    let (session, _) = world.desk.connect().await;
-    let run_id = start(&world, session).await;
+    gateway.submit("two").await;
+    let (session, _) = gateway.device.connect().await;
+    let run_id = start(&gateway, session).await;
     let operation = desktop.stop_run(StopRun { run_id }).await.expect("asked for");
     let again = desktop.stop_run(StopRun { run_id }).await.expect("open already");
     assert_eq!((operation.state, again.operation_id), (OperationState::Pending, operation.operation_id));
     let path = format!("/api/v1/runs/{run_id}/stop");
-    let theirs = world.ask("POST", &path).header("Idempotency-Key", "stop").send().await.json();
+    let theirs = gateway.ask("POST", &path).header("Idempotency-Key", "stop").send().await.json();
     assert_eq!(theirs["operation_id"], json!(operation.operation_id), "there is one open stop, whoever asks");
-    let run = world.read(run_id).await.json();
+    let run = gateway.read(run_id).await.json();
     assert_eq!((&run["state"], &run["stop"]["requested_by"]), (&json!("cancelling"), &json!("desktop_user")));
-    let told = world.store().deliver(session, OrderSelection::New).await.expect("delivered");
+    let told = gateway.store().deliver(session, OrderSelection::New).await.expect("delivered");
     assert_eq!(told, [(operation.operation_id, Order::Stop { run_id })]);
-    let events = world.store().events_after(run_id, 0, 100).await.expect("read");
+    let events = gateway.store().events_after(run_id, 0, 100).await.expect("read");
     let cancelling = events.iter().find(|event| event.kind == EventType::RunCancelling).expect("it says so");
     assert_eq!(cancelling.data["requested_by"], "desktop_user");
 
     let waiting = ShowOperation { operation_id: operation.operation_id, wait_s: 60 };
-    let (ended, written) = tokio::join!(desktop.operation(waiting), report(&world, session, run_id, succeeded(1)));
+    let (ended, written) = tokio::join!(desktop.operation(waiting), report(&gateway, session, run_id, succeeded(1)));
     let outcome = ended.expect("there").outcome.expect("it ended").code;
     assert_eq!((written, outcome), (RecordOutcome::Done, OutcomeCode::AlreadyFinal), "the end was first");
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_desktop_user_sees_the_conversations_of_all_subjects_with_their_messages() {
-    let world = TestGateway::new().await;
-    let desktop = &world.desk.desktop;
+    let gateway = TestGateway::new().await;
+    let desktop = &gateway.device.desktop;
     let (first, second) =
-        (TestConversation::open(&world, "first").await, TestConversation::open(&world, "second").await);
-    let body = json!({ "endpoint_id": world.desk.endpoint, "conversation_key": "first" });
+        (TestConversation::open(&gateway, "first").await, TestConversation::open(&gateway, "second").await);
+    let body = json!({ "endpoint_id": gateway.device.endpoint, "conversation_key": "first" });
     let opening =
-        world.ask("POST", "/api/v1/conversations").subject("berta").header("Idempotency-Key", "b").json(&body);
+        gateway.ask("POST", "/api/v1/conversations").subject("berta").header("Idempotency-Key", "b").json(&body);
     let of_berta: ConversationId =
         opening.send().await.json()["conversation_id"].as_str().expect("text").parse().expect("id");
     let page = async |before, limit| {
@@ -93,27 +93,27 @@ async fn a_desktop_user_sees_the_conversations_of_all_subjects_with_their_messag
     assert_eq!(page(None, 2).await, (vec![(of_berta, "berta".to_owned()), anna(&second)], true));
     assert_eq!(page(Some(second.id), 2).await, (vec![anna(&first)], false));
 
-    let (session, _) = world.desk.connect().await;
+    let (session, _) = gateway.device.connect().await;
     let mut said = Vec::new();
     for key in ["one", "two"] {
         let run_id = first.message(key, 1).send().await.run_id();
-        assert_eq!(start(&world, session).await, run_id);
-        assert_eq!(report(&world, session, run_id, succeeded(1)).await, RecordOutcome::Done);
+        assert_eq!(start(&gateway, session).await, run_id);
+        assert_eq!(report(&gateway, session, run_id, succeeded(1)).await, RecordOutcome::Done);
         said.insert(0, run_id);
     }
     second.message("elsewhere", 1).send().await.run_id();
     let detail = desktop.conversation(ShowConversation { conversation_id: first.id }).await.expect("there");
     assert_eq!(detail.messages.iter().map(|run| run.run_id).collect::<Vec<_>>(), said, "newest first");
     assert!(detail.messages.iter().all(|run| run.input.is_none() && run.result.is_none()));
-    assert_eq!((detail.conversation.app_id, detail.conversation.subject.as_str()), (world.desk.app.id, "anna"));
-    world.stop().await;
+    assert_eq!((detail.conversation.app_id, detail.conversation.subject.as_str()), (gateway.device.app.id, "anna"));
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_desktop_users_reset_is_fenced_by_the_generation_and_by_what_is_under_way() {
-    let world = TestGateway::new().await;
-    let desktop = &world.desk.desktop;
-    let talk = TestConversation::open(&world, "case").await;
+    let gateway = TestGateway::new().await;
+    let desktop = &gateway.device.desktop;
+    let talk = TestConversation::open(&gateway, "case").await;
     let reset = |expected_generation| {
         desktop.reset_conversation(ResetConversation { conversation_id: talk.id, expected_generation })
     };
@@ -129,28 +129,31 @@ async fn a_desktop_users_reset_is_fenced_by_the_generation_and_by_what_is_under_
     let asked = reset(1).await.expect("asked for");
     assert_eq!(reset(1).await.expect("open already").operation_id, asked.operation_id);
     assert_eq!(talk.stands().await.0, "resetting");
-    let (session, _) = world.desk.connect().await;
+    let (session, _) = gateway.device.connect().await;
     let order = Order::Reset { conversation: talk.id, generation: 1 };
-    assert_eq!(world.store().deliver(session, OrderSelection::New).await.expect("told"), [(asked.operation_id, order)]);
+    assert_eq!(
+        gateway.store().deliver(session, OrderSelection::New).await.expect("told"),
+        [(asked.operation_id, order)]
+    );
     let waiting = ShowOperation { operation_id: asked.operation_id, wait_s: 60 };
-    let done = world.store().operation_done(session, asked.operation_id, OutcomeCode::Reset, LONG_LEASE);
+    let done = gateway.store().operation_done(session, asked.operation_id, OutcomeCode::Reset, LONG_LEASE);
     let (ended, done) = tokio::join!(desktop.operation(waiting), done);
     done.expect("written");
     let outcome = ended.expect("there").outcome.expect("it ended");
     assert_eq!((outcome.code, outcome.new_generation), (OutcomeCode::Reset, Some(2)));
     assert_eq!((talk.stands().await.0.as_str(), talk.stands().await.1), ("idle", 2));
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn another_device_sees_and_orders_nothing_of_it() {
-    let world = TestGateway::new().await;
-    let talk = TestConversation::open(&world, "case").await;
+    let gateway = TestGateway::new().await;
+    let talk = TestConversation::open(&gateway, "case").await;
     let run_id = talk.message("one", 1).send().await.run_id();
-    let (session, _) = world.desk.connect().await;
-    start(&world, session).await;
-    let operation = world.desk.desktop.stop_run(StopRun { run_id }).await.expect("asked for");
-    let other = DeviceFixture::pair(world.store()).await.desktop;
+    let (session, _) = gateway.device.connect().await;
+    start(&gateway, session).await;
+    let operation = gateway.device.desktop.stop_run(StopRun { run_id }).await.expect("asked for");
+    let other = DeviceFixture::pair(gateway.store()).await.desktop;
     assert_eq!(
         other
             .conversations(ListConversations { limit: 9, ..ListConversations::default() })
@@ -161,7 +164,7 @@ async fn another_device_sees_and_orders_nothing_of_it() {
     );
     let (stranger, nobody) =
         ((run_id, talk.id, operation.operation_id), (RunId::new(), ConversationId::new(), OperationId::new()));
-    for (desktop, (run_id, conversation_id, operation_id)) in [(&other, stranger), (&world.desk.desktop, nobody)] {
+    for (desktop, (run_id, conversation_id, operation_id)) in [(&other, stranger), (&gateway.device.desktop, nobody)] {
         let reset = ResetConversation { conversation_id, expected_generation: 1 };
         let refusals = [
             desktop.stop_run(StopRun { run_id }).await.expect_err("no such run"),
@@ -171,5 +174,5 @@ async fn another_device_sees_and_orders_nothing_of_it() {
         ];
         assert!(refusals.iter().all(|no| no.code == ManagementErrorCode::NotFound), "{refusals:?}");
     }
-    world.stop().await;
+    gateway.stop().await;
 }

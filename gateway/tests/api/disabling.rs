@@ -20,19 +20,20 @@ use crate::support::call::ExpectedProblem;
 use crate::support::gateway::{DeviceFixture, LONG_LEASE, TestGateway};
 use crate::support::until;
 
-async fn disable(desk: &DeviceFixture, app_id: ApplicationId) -> Application {
-    desk.desktop.disable_application(DisableApplication { app_id }).await.expect("disabled")
+async fn disable(device: &DeviceFixture, app_id: ApplicationId) -> Application {
+    device.desktop.disable_application(DisableApplication { app_id }).await.expect("disabled")
 }
 
 /// The refusal of completing.
-async fn not_yet(desk: &DeviceFixture, app_id: ApplicationId) -> String {
-    let no = desk.desktop.complete_disabling(CompleteDisabling { app_id }).await.expect_err("something is outstanding");
+async fn not_yet(device: &DeviceFixture, app_id: ApplicationId) -> String {
+    let no =
+        device.desktop.complete_disabling(CompleteDisabling { app_id }).await.expect_err("something is outstanding");
     assert_eq!(no.code, ManagementErrorCode::Conflict);
     no.message
 }
 
-async fn complete(desk: &DeviceFixture, app_id: ApplicationId) -> ApplicationState {
-    desk.desktop.complete_disabling(CompleteDisabling { app_id }).await.expect("complete").state
+async fn complete(device: &DeviceFixture, app_id: ApplicationId) -> ApplicationState {
+    device.desktop.complete_disabling(CompleteDisabling { app_id }).await.expect("complete").state
 }
 
 fn cancelled(seq: u64) -> AttemptUpdate {
@@ -46,19 +47,19 @@ fn disabled() -> ExpectedProblem<'static> {
 
 #[tokio::test]
 async fn an_idle_application_is_disabled_at_once_and_refused_on_every_replica_within_a_second() {
-    let world = TestGateway::new().await;
-    let (replica, _dir) = world.replica().await;
-    let addresses = [world.gateway.addresses().http, replica.addresses().http];
+    let gateway = TestGateway::new().await;
+    let (replica, _dir) = gateway.replica().await;
+    let addresses = [gateway.gateway.addresses().http, replica.addresses().http];
     let list = |address| {
         crate::support::call::TestRequest::new(address, "GET", "/api/v1/agent-endpoints")
-            .key(&world.desk.app.key)
+            .key(&gateway.device.app.key)
             .subject("anna")
             .send()
     };
     for address in addresses {
         assert_eq!(list(address).await.status, 200);
     }
-    let application = disable(&world.desk, world.desk.app.id).await;
+    let application = disable(&gateway.device, gateway.device.app.id).await;
     assert_eq!((application.state, application.live_keys), (ApplicationState::Disabled, 0));
     let acknowledged = Instant::now();
     for address in addresses {
@@ -71,32 +72,32 @@ async fn an_idle_application_is_disabled_at_once_and_refused_on_every_replica_wi
         }
         list(address).await.assert_problem(&disabled());
     }
-    assert_eq!(disable(&world.desk, world.desk.app.id).await, application, "repeated, it changes nothing");
-    assert_eq!(complete(&world.desk, world.desk.app.id).await, ApplicationState::Disabled);
+    assert_eq!(disable(&gateway.device, gateway.device.app.id).await, application, "repeated, it changes nothing");
+    assert_eq!(complete(&gateway.device, gateway.device.app.id).await, ApplicationState::Disabled);
     replica.stop().await;
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn every_run_of_a_disabled_application_is_cancelled_or_told_to_stop_and_those_of_others_are_not() {
-    let shelf = TestStore::new().await;
-    let desk = &shelf.desk;
-    let (session, _) = desk.connect().await;
-    let (running, asking) = (shelf.started(session).await, shelf.started(session).await);
-    let (lost, finished) = (shelf.started(session).await, shelf.started(session).await);
-    shelf.one(session, asking, 1, opened(1, ApprovalId::new())).await;
-    shelf.one(session, lost, 1, AttemptUpdate::Lose).await;
-    shelf.one(session, finished, 1, succeeded(1)).await;
-    let offered = shelf.queue().await;
-    desk.claim(session, 1).await;
-    let queued = shelf.queue().await;
-    let neighbour = desk.application("neighbour").await;
-    let theirs = shelf.queue_for(desk.service(&neighbour, "theirs").await).await;
-    let app_id = desk.app.id;
+    let test_store = TestStore::new().await;
+    let device = &test_store.device;
+    let (session, _) = device.connect().await;
+    let (running, asking) = (test_store.started(session).await, test_store.started(session).await);
+    let (lost, finished) = (test_store.started(session).await, test_store.started(session).await);
+    test_store.one(session, asking, 1, opened(1, ApprovalId::new())).await;
+    test_store.one(session, lost, 1, AttemptUpdate::Lose).await;
+    test_store.one(session, finished, 1, succeeded(1)).await;
+    let offered = test_store.queue().await;
+    device.claim(session, 1).await;
+    let queued = test_store.queue().await;
+    let neighbour = device.application("neighbour").await;
+    let theirs = test_store.queue_for(device.service(&neighbour, "theirs").await).await;
+    let app_id = device.app.id;
 
-    let preview = desk.desktop.preview_disabling(PreviewDisabling { app_id }).await.expect("there");
+    let preview = device.desktop.preview_disabling(PreviewDisabling { app_id }).await.expect("there");
     assert_eq!((preview.live_keys, preview.services, preview.runs_queued, preview.runs_in_progress), (1, 1, 2, 3));
-    let application = disable(desk, app_id).await;
+    let application = disable(device, app_id).await;
     assert_eq!(application.state, ApplicationState::Disabling);
     let outstanding = OutstandingWork { runs_to_stop: 2, runs_to_reconcile: 1, resets: 0 };
     assert_eq!(application.outstanding, Some(outstanding));
@@ -108,72 +109,72 @@ async fn every_run_of_a_disabled_application_is_cancelled_or_told_to_stop_and_th
         (queued, "cancelled"),
         (theirs, "queued"),
     ] {
-        assert_eq!(shelf.row(run_id).await.0, state);
+        assert_eq!(test_store.row(run_id).await.0, state);
     }
-    assert_eq!(shelf.events(queued).await, [EventType::RunAccepted, EventType::RunCancelled]);
-    assert_eq!(shelf.events(running).await.last(), Some(&EventType::RunCancelling));
+    assert_eq!(test_store.events(queued).await, [EventType::RunAccepted, EventType::RunCancelled]);
+    assert_eq!(test_store.events(running).await.last(), Some(&EventType::RunCancelling));
 
-    let told = shelf.store.deliver(session, OrderSelection::New).await.expect("delivered");
+    let told = test_store.store.deliver(session, OrderSelection::New).await.expect("delivered");
     let mut stops: Vec<_> = told.iter().map(|(_, order)| *order).collect();
     stops.sort_by_key(|order| format!("{order:?}"));
     assert_eq!(stops, [running, asking, lost].map(|run_id| Order::Stop { run_id }));
-    let message = not_yet(desk, app_id).await;
+    let message = not_yet(device, app_id).await;
     assert!(message.contains("2 runs to stop") && message.contains("1 run of unknown outcome"), "{message}");
     for (run_id, seq) in [(running, 1), (asking, 2)] {
-        assert_eq!(shelf.one(session, run_id, 1, cancelled(seq)).await, RecordOutcome::Done);
+        assert_eq!(test_store.one(session, run_id, 1, cancelled(seq)).await, RecordOutcome::Done);
     }
-    let message = not_yet(desk, app_id).await;
+    let message = not_yet(device, app_id).await;
     assert!(!message.contains("to stop") && message.contains("1 run of unknown outcome"), "{message}");
     // The owner says that it is to run again; it was to be stopped.
-    assert_eq!(shelf.one(session, lost, 1, AttemptUpdate::Unknown).await, RecordOutcome::Done);
-    assert_eq!(shelf.one(session, lost, 1, AttemptUpdate::RunAgain).await, RecordOutcome::Done);
-    assert_eq!(shelf.row(lost).await.0, "cancelled");
-    assert_eq!(complete(desk, app_id).await, ApplicationState::Disabled);
-    assert_eq!(shelf.row(theirs).await.0, "queued");
+    assert_eq!(test_store.one(session, lost, 1, AttemptUpdate::Unknown).await, RecordOutcome::Done);
+    assert_eq!(test_store.one(session, lost, 1, AttemptUpdate::RunAgain).await, RecordOutcome::Done);
+    assert_eq!(test_store.row(lost).await.0, "cancelled");
+    assert_eq!(complete(device, app_id).await, ApplicationState::Disabled);
+    assert_eq!(test_store.row(theirs).await.0, "queued");
 }
 
 #[tokio::test]
 async fn disabling_while_the_device_is_away_is_completed_after_it_was_back() {
-    let world = TestGateway::new().await;
-    let (desk, app_id) = (&world.desk, world.desk.app.id);
-    world.submit("one").await;
-    let (session, _) = desk.connect().await;
-    let run_id = crate::conversations::start(&world, session).await;
-    desk.store.end_session(session).await.expect("ended");
-    assert_eq!(disable(desk, app_id).await.state, ApplicationState::Disabling);
-    not_yet(desk, app_id).await;
-    let (session, held) = desk.connect().await;
+    let gateway = TestGateway::new().await;
+    let (device, app_id) = (&gateway.device, gateway.device.app.id);
+    gateway.submit("one").await;
+    let (session, _) = device.connect().await;
+    let run_id = crate::conversations::start(&gateway, session).await;
+    device.store.end_session(session).await.expect("ended");
+    assert_eq!(disable(device, app_id).await.state, ApplicationState::Disabling);
+    not_yet(device, app_id).await;
+    let (session, held) = device.connect().await;
     assert!(held.iter().any(|held| held.run_id == run_id && held.stopping), "it is to be stopped: {held:?}");
-    let told = desk.store.deliver(session, OrderSelection::New).await.expect("delivered");
+    let told = device.store.deliver(session, OrderSelection::New).await.expect("delivered");
     assert!(matches!(told[..], [(_, Order::Stop { run_id: stop })] if stop == run_id), "{told:?}");
-    let done = crate::conversations::report(&world, session, run_id, cancelled(1)).await;
+    let done = crate::conversations::report(&gateway, session, run_id, cancelled(1)).await;
     assert_eq!(done, RecordOutcome::Done);
-    assert_eq!(complete(desk, app_id).await, ApplicationState::Disabled);
-    world.stop().await;
+    assert_eq!(complete(device, app_id).await, ApplicationState::Disabled);
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_reset_that_the_device_has_not_acknowledged_is_waited_for() {
-    let world = TestGateway::new().await;
-    let (desk, app_id) = (&world.desk, world.desk.app.id);
-    let talk = TestConversation::open(&world, "case").await;
+    let gateway = TestGateway::new().await;
+    let (device, app_id) = (&gateway.device, gateway.device.app.id);
+    let talk = TestConversation::open(&gateway, "case").await;
     talk.reset("reset", 1).send().await;
-    let application = disable(desk, app_id).await;
+    let application = disable(device, app_id).await;
     assert_eq!(application.outstanding, Some(OutstandingWork { resets: 1, ..OutstandingWork::default() }));
-    assert!(not_yet(desk, app_id).await.contains("1 reset"));
-    let (session, _) = desk.connect().await;
-    let told = desk.store.deliver(session, OrderSelection::New).await.expect("delivered");
+    assert!(not_yet(device, app_id).await.contains("1 reset"));
+    let (session, _) = device.connect().await;
+    let told = device.store.deliver(session, OrderSelection::New).await.expect("delivered");
     let outcome = deskgate_protocol::operation::OutcomeCode::Reset;
-    desk.store.operation_done(session, told[0].0, outcome, LONG_LEASE).await.expect("written");
-    assert_eq!(complete(desk, app_id).await, ApplicationState::Disabled);
-    world.stop().await;
+    device.store.operation_done(session, told[0].0, outcome, LONG_LEASE).await.expect("written");
+    assert_eq!(complete(device, app_id).await, ApplicationState::Disabled);
+    gateway.stop().await;
 }
 
 /// The commit of an acceptance that looked before the application was disabled: it is waited for, and its run ended.
 #[tokio::test]
 async fn a_run_that_was_being_accepted_while_its_application_was_disabled_is_ended_with_the_others() {
-    let shelf = TestStore::new().await;
-    let accepting = shelf.database.begin().await;
+    let test_store = TestStore::new().await;
+    let accepting = test_store.database.begin().await;
     let late = RunId::new();
     accepting
         .execute(&format!(
@@ -185,28 +186,28 @@ async fn a_run_that_was_being_accepted_while_its_application_was_disabled_is_end
             INSERT INTO run_events (run_id, sequence, event_id, type, data)
             VALUES ('{late}', 1, gen_random_uuid(), 'run.accepted', '{{}}')",
             late = late.uuid(),
-            endpoint = shelf.desk.endpoint.uuid(),
+            endpoint = test_store.device.endpoint.uuid(),
         ))
         .await;
     let committing = async {
         let begun = "SELECT count(*) FROM applications WHERE state = 'disabling'";
-        until("disabling has begun", async || shelf.database.value(begun).await == "1").await;
+        until("disabling has begun", async || test_store.database.value(begun).await == "1").await;
         accepting.commit().await;
     };
-    let (application, ()) = tokio::join!(disable(&shelf.desk, shelf.desk.app.id), committing);
+    let (application, ()) = tokio::join!(disable(&test_store.device, test_store.device.app.id), committing);
     assert_eq!(application.state, ApplicationState::Disabled);
-    assert_eq!(shelf.row(late).await.0, "cancelled");
+    assert_eq!(test_store.row(late).await.0, "cancelled");
 }
 
 #[tokio::test]
 async fn disabling_beside_submissions_to_two_replicas_leaves_no_accepted_run_that_has_not_ended() {
-    let world = TestGateway::new().await;
-    let (replica, _dir) = world.replica().await;
-    let path = world.runs_of(world.desk.endpoint);
+    let gateway = TestGateway::new().await;
+    let (replica, _dir) = gateway.replica().await;
+    let path = gateway.runs_of(gateway.device.endpoint);
     let mut callers = JoinSet::new();
     for caller in 0..8 {
-        let address = [world.gateway.addresses().http, replica.addresses().http][caller % 2];
-        let (key, path) = (world.desk.app.key.clone(), path.clone());
+        let address = [gateway.gateway.addresses().http, replica.addresses().http][caller % 2];
+        let (key, path) = (gateway.device.app.key.clone(), path.clone());
         callers.spawn(async move {
             let mut accepted = Vec::new();
             for number in 0.. {
@@ -226,29 +227,29 @@ async fn disabling_beside_submissions_to_two_replicas_leaves_no_accepted_run_tha
         });
     }
     let count = "SELECT count(*) FROM runs";
-    until("runs arrive", async || world.database.value(count).await.parse::<u64>().expect("a number") > 20).await;
-    let application = disable(&world.desk, world.desk.app.id).await;
+    until("runs arrive", async || gateway.database.value(count).await.parse::<u64>().expect("a number") > 20).await;
+    let application = disable(&gateway.device, gateway.device.app.id).await;
     assert_eq!(application.state, ApplicationState::Disabled);
     let open = "SELECT count(*) FROM runs WHERE finished_at IS NULL";
-    assert_eq!(world.database.value(open).await, "0", "what is disabled has no run that has not ended");
+    assert_eq!(gateway.database.value(open).await, "0", "what is disabled has no run that has not ended");
     let accepted = callers.join_all().await.concat();
     assert_eq!(
-        world.database.value(count).await,
+        gateway.database.value(count).await,
         accepted.len().to_string(),
         "nobody was told no and heard all the same"
     );
-    assert_eq!(world.database.value(open).await, "0");
+    assert_eq!(gateway.database.value(open).await, "0");
     replica.stop().await;
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn keys_and_services_that_are_made_while_their_application_is_disabled_do_not_outlive_it() {
-    let shelf = TestStore::new().await;
-    let (desk, app_id) = (&shelf.desk, shelf.desk.app.id);
+    let test_store = TestStore::new().await;
+    let (device, app_id) = (&test_store.device, test_store.device.app.id);
     let mut making = JoinSet::new();
     for number in 0..12 {
-        let desktop = desk.desktop.clone();
+        let desktop = device.desktop.clone();
         let key = CreateKey {
             app_id,
             name: format!("key {number}"),
@@ -264,14 +265,14 @@ async fn keys_and_services_that_are_made_while_their_application_is_disabled_do_
             let _ = tokio::join!(desktop.create_key(key), desktop.publish(service));
         });
     }
-    let application = disable(desk, app_id).await;
+    let application = disable(device, app_id).await;
     making.join_all().await;
     assert_eq!(application.live_keys, 0);
-    let keys = desk.desktop.keys(ListKeys { app_id }).await.expect("listed");
+    let keys = device.desktop.keys(ListKeys { app_id }).await.expect("listed");
     assert!(keys.iter().all(|key| key.revoked_at.is_some()));
-    let services = desk.desktop.endpoints().await.expect("listed");
+    let services = device.desktop.endpoints().await.expect("listed");
     assert!(services.iter().all(|service| service.closed_at.is_some()));
-    let no = desk.desktop.publish(service(app_id, "late")).await.expect_err("disabled");
+    let no = device.desktop.publish(service(app_id, "late")).await.expect_err("disabled");
     assert_eq!(no.code, ManagementErrorCode::Conflict);
 }
 
@@ -289,57 +290,57 @@ fn service(app_id: ApplicationId, name: &str) -> PublishEndpoint {
 /// The gateway that began has stopped behind its first commit.
 #[tokio::test]
 async fn upkeep_ends_the_runs_of_an_application_whose_disabling_was_cut_off() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let running = shelf.started(session).await;
-    let queued = shelf.queue().await;
-    shelf.database.execute("UPDATE applications SET state = 'disabling', disabled_at = now()").await;
-    assert_eq!(run_once(&shelf.store, LONG_LEASE).await.expect("done").disabled, 2);
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let running = test_store.started(session).await;
+    let queued = test_store.queue().await;
+    test_store.database.execute("UPDATE applications SET state = 'disabling', disabled_at = now()").await;
+    assert_eq!(run_once(&test_store.store, LONG_LEASE).await.expect("done").disabled, 2);
     assert_eq!(
-        (shelf.row(running).await.0, shelf.row(queued).await.0),
+        (test_store.row(running).await.0, test_store.row(queued).await.0),
         ("cancelling".to_owned(), "cancelled".to_owned())
     );
-    assert_eq!(run_once(&shelf.store, LONG_LEASE).await.expect("done").disabled, 0);
-    assert_eq!(shelf.one(session, running, 1, cancelled(1)).await, RecordOutcome::Done);
-    assert_eq!(complete(&shelf.desk, shelf.desk.app.id).await, ApplicationState::Disabled);
+    assert_eq!(run_once(&test_store.store, LONG_LEASE).await.expect("done").disabled, 0);
+    assert_eq!(test_store.one(session, running, 1, cancelled(1)).await, RecordOutcome::Done);
+    assert_eq!(complete(&test_store.device, test_store.device.app.id).await, ApplicationState::Disabled);
 }
 
 #[tokio::test]
 async fn a_removed_application_is_only_read_and_its_name_is_free_for_another() {
-    let shelf = TestStore::new().await;
-    let (desk, app_id) = (&shelf.desk, shelf.desk.app.id);
-    let run_id = shelf.queue().await;
-    let remove = || desk.desktop.remove_application(RemoveApplication { app_id });
+    let test_store = TestStore::new().await;
+    let (device, app_id) = (&test_store.device, test_store.device.app.id);
+    let run_id = test_store.queue().await;
+    let remove = || device.desktop.remove_application(RemoveApplication { app_id });
     assert_eq!(remove().await.expect_err("active").code, ManagementErrorCode::Conflict);
-    let create = || desk.desktop.create_application(CreateApplication { name: "billing".to_owned() });
-    disable(desk, app_id).await;
+    let create = || device.desktop.create_application(CreateApplication { name: "billing".to_owned() });
+    disable(device, app_id).await;
     assert_eq!(create().await.expect_err("it is on the list").code, ManagementErrorCode::Conflict);
     let removed = remove().await.expect("disabled");
     assert_eq!(removed.state, ApplicationState::Removed);
     assert_eq!(remove().await.expect("repeated"), removed);
-    assert_eq!(disable(desk, app_id).await, removed, "nothing leads back");
-    assert_eq!(desk.desktop.applications().await.expect("listed"), []);
-    let listed = desk.desktop.removed().await.expect("listed");
+    assert_eq!(disable(device, app_id).await, removed, "nothing leads back");
+    assert_eq!(device.desktop.applications().await.expect("listed"), []);
+    let listed = device.desktop.removed().await.expect("listed");
     assert_eq!(listed.iter().map(|one| (&one.application, one.runs)).collect::<Vec<_>>(), [(&removed, 1)]);
     assert!(listed[0].kept_until > removed.removed_at.expect("removed"));
     let another = create().await.expect("the name is free").application;
     assert_ne!(another.app_id, app_id);
-    assert_eq!(shelf.row(run_id).await.0, "cancelled", "what it left behind can be read");
+    assert_eq!(test_store.row(run_id).await.0, "cancelled", "what it left behind can be read");
 
-    shelf
+    test_store
         .database
         .execute("UPDATE applications SET completed_at = now() - interval '1 day' WHERE state = 'removed'")
         .await;
-    assert_eq!(desk.desktop.removed().await.expect("listed").len(), 1, "one of its runs is kept");
-    shelf.database.execute("DELETE FROM runs").await;
-    assert_eq!(desk.desktop.removed().await.expect("listed"), []);
+    assert_eq!(device.desktop.removed().await.expect("listed").len(), 1, "one of its runs is kept");
+    test_store.database.execute("DELETE FROM runs").await;
+    assert_eq!(device.desktop.removed().await.expect("listed"), []);
 }
 
 #[tokio::test]
 async fn another_device_neither_sees_nor_ends_an_application() {
-    let shelf = TestStore::new().await;
-    let other = DeviceFixture::pair(&shelf.store).await.desktop;
-    let app_id = shelf.desk.app.id;
+    let test_store = TestStore::new().await;
+    let other = DeviceFixture::pair(&test_store.store).await.desktop;
+    let app_id = test_store.device.app.id;
     let refused = [
         other.application(ShowApplication { app_id }).await.map(drop),
         other.preview_disabling(PreviewDisabling { app_id }).await.map(drop),
@@ -348,6 +349,6 @@ async fn another_device_neither_sees_nor_ends_an_application() {
         other.remove_application(RemoveApplication { app_id }).await.map(drop),
     ];
     assert!(refused.iter().all(|no| no.as_ref().is_err_and(|no| no.code == ManagementErrorCode::NotFound)));
-    let application = shelf.desk.desktop.application(ShowApplication { app_id }).await.expect("there");
+    let application = test_store.device.desktop.application(ShowApplication { app_id }).await.expect("there");
     assert_eq!(application.state, ApplicationState::Active);
 }

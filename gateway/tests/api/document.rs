@@ -85,11 +85,11 @@ fn the_checked_in_document_is_what_the_program_says() {
 
 #[tokio::test]
 async fn the_document_is_served_without_a_key_and_so_is_its_page() {
-    let world = TestGateway::new().await;
-    let served = world.call("GET", "/api/v1/openapi.json").send().await;
+    let gateway = TestGateway::new().await;
+    let served = gateway.call("GET", "/api/v1/openapi.json").send().await;
     assert_eq!((served.status, served.header("content-type")), (200, Some("application/json")));
     assert_eq!(served.json(), *DOCUMENT);
-    let page = world.call("GET", "/api/v1/docs").send().await;
+    let page = gateway.call("GET", "/api/v1/docs").send().await;
     assert_page(&page);
     for (address, call) in calls() {
         let id = call["operationId"].as_str().expect("a text");
@@ -98,7 +98,7 @@ async fn the_document_is_served_without_a_key_and_so_is_its_page() {
     for name in DOCUMENT["components"]["schemas"].as_object().expect("an object").keys() {
         assert!(page.text.contains(&format!("<section id=\"{name}\">")), "{name} is not on the page");
     }
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[test]

@@ -21,23 +21,23 @@ use crate::support::stream::{EventStreamReader, SentEvent, events};
 use crate::support::until;
 
 /// A run that the device has taken and not yet started.
-async fn claimed(world: &TestGateway) -> (RunId, SessionKey) {
-    let (session, _) = world.desk.connect().await;
-    let run_id = world.submit("one").await;
-    world.desk.claim(session, 1).await;
+async fn claimed(gateway: &TestGateway) -> (RunId, SessionKey) {
+    let (session, _) = gateway.device.connect().await;
+    let run_id = gateway.submit("one").await;
+    gateway.device.claim(session, 1).await;
     (run_id, session)
 }
 
-async fn write(world: &TestGateway, session: SessionKey, run_id: RunId, what: AttemptUpdate) {
-    world.store().record(session, &[AttemptRecord { run_id, attempt: 1, what }], LONG_LEASE).await.expect("stored");
+async fn write(gateway: &TestGateway, session: SessionKey, run_id: RunId, what: AttemptUpdate) {
+    gateway.store().record(session, &[AttemptRecord { run_id, attempt: 1, what }], LONG_LEASE).await.expect("stored");
 }
 
 /// A run that has ended, with events from 1 to `count`.
-async fn ended(world: &TestGateway, count: u64) -> RunId {
-    let (run_id, session) = claimed(world).await;
-    write(world, session, run_id, AttemptUpdate::Start).await;
-    write(world, session, run_id, messages(1, count - 3)).await;
-    write(world, session, run_id, succeeded(count - 2)).await;
+async fn ended(gateway: &TestGateway, count: u64) -> RunId {
+    let (run_id, session) = claimed(gateway).await;
+    write(gateway, session, run_id, AttemptUpdate::Start).await;
+    write(gateway, session, run_id, messages(1, count - 3)).await;
+    write(gateway, session, run_id, succeeded(count - 2)).await;
     run_id
 }
 
@@ -47,11 +47,11 @@ fn numbers(sent: &[SentEvent]) -> Vec<u64> {
 
 #[tokio::test]
 async fn a_stream_begins_with_the_record_and_shows_every_event_until_the_final_one() {
-    let world = TestGateway::new().await;
-    let (replica, _dir) = world.replica().await;
-    let (run_id, session) = claimed(&world).await;
-    let here = EventStreamReader::open(world.ask("GET", &events(run_id))).await;
-    let there = EventStreamReader::open(world.ask("GET", "").to(replica.addresses().http, &events(run_id))).await;
+    let gateway = TestGateway::new().await;
+    let (replica, _dir) = gateway.replica().await;
+    let (run_id, session) = claimed(&gateway).await;
+    let here = EventStreamReader::open(gateway.ask("GET", &events(run_id))).await;
+    let there = EventStreamReader::open(gateway.ask("GET", "").to(replica.addresses().http, &events(run_id))).await;
     for (name, value) in [
         ("content-type", "text/event-stream"),
         ("cache-control", "no-store"),
@@ -63,7 +63,7 @@ async fn a_stream_begins_with_the_record_and_shows_every_event_until_the_final_o
     for mut stream in [here, there] {
         let snapshot = stream.expect("run.snapshot").await;
         assert_eq!((snapshot.id, stream.retry.as_deref()), (None, Some("3000")));
-        let record = world.read(run_id).await.json();
+        let record = gateway.read(run_id).await.json();
         let envelope = json!({ "run_id": run_id, "type": "run.snapshot", "data": record });
         if record["state"] == "queued" {
             assert_eq!(snapshot.data, envelope);
@@ -75,10 +75,10 @@ async fn a_stream_begins_with_the_record_and_shows_every_event_until_the_final_o
         assert_eq!(members, ["created_at", "data", "event_id", "run_id", "sequence", "type"]);
         if record["state"] == "queued" {
             // What comes now is shown as it happens.
-            write(&world, session, run_id, AttemptUpdate::Start).await;
+            write(&gateway, session, run_id, AttemptUpdate::Start).await;
             assert_eq!(stream.expect("run.started").await.id, Some(2));
-            write(&world, session, run_id, messages(1, 3)).await;
-            write(&world, session, run_id, succeeded(4)).await;
+            write(&gateway, session, run_id, messages(1, 3)).await;
+            write(&gateway, session, run_id, succeeded(4)).await;
         } else {
             assert_eq!(stream.expect("run.started").await.id, Some(2));
         }
@@ -87,14 +87,14 @@ async fn a_stream_begins_with_the_record_and_shows_every_event_until_the_final_o
         assert_eq!(rest.last().map(|sent| sent.event.as_str()), Some("run.succeeded"));
     }
     replica.stop().await;
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_stream_goes_on_behind_the_last_event_that_was_received() {
-    let world = TestGateway::new().await;
-    let run_id = ended(&world, 9).await;
-    let ask = |query: &str| world.ask("GET", &format!("{}{query}", events(run_id)));
+    let gateway = TestGateway::new().await;
+    let run_id = ended(&gateway, 9).await;
+    let ask = |query: &str| gateway.ask("GET", &format!("{}{query}", events(run_id)));
     let calls = [
         (ask(""), 1),
         (ask("?after=0"), 1),
@@ -111,18 +111,18 @@ async fn a_stream_goes_on_behind_the_last_event_that_was_received() {
         assert_eq!(sent[0].event, "run.snapshot");
         assert_eq!(numbers(&sent), (first..=9).collect::<Vec<_>>());
     }
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn pages_hold_what_the_stream_shows() {
-    let world = TestGateway::new().await;
-    let run_id = ended(&world, 130).await;
+    let gateway = TestGateway::new().await;
+    let run_id = ended(&gateway, 130).await;
     let mut pages = Vec::new();
     let mut query = String::new();
     loop {
         let path = format!("{}{query}", events(run_id));
-        let page = world.ask("GET", &path).header("Accept", "application/json").send().await;
+        let page = gateway.ask("GET", &path).header("Accept", "application/json").send().await;
         page.assert_envelope();
         let page = page.json();
         pages.extend(page["data"].as_array().expect("a list").clone());
@@ -132,24 +132,24 @@ async fn pages_hold_what_the_stream_shows() {
         }
     }
     assert_eq!(query, "?after=130");
-    let streamed = EventStreamReader::open(world.ask("GET", &events(run_id))).await.rest().await;
+    let streamed = EventStreamReader::open(gateway.ask("GET", &events(run_id))).await.rest().await;
     let streamed: Vec<Value> = streamed.into_iter().skip(1).map(|sent| sent.data).collect();
     assert_eq!(pages, streamed);
     let path = format!("{}?limit=2&after=3", events(run_id));
-    let page = world.ask("GET", &path).header("Accept", "application/json").send().await.json();
+    let page = gateway.ask("GET", &path).header("Accept", "application/json").send().await.json();
     assert_eq!((&page["data"][1]["sequence"], &page["next_cursor"]), (&json!(5), &json!("5")));
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_cursor_that_was_never_given_out_is_refused() {
-    let world = TestGateway::new().await;
-    let run_id = ended(&world, 5).await;
+    let gateway = TestGateway::new().await;
+    let run_id = ended(&gateway, 5).await;
     let detail =
         "This is no place in the run's events. Use the id of an event, or leave it out to begin with the first.";
     let problem = ExpectedProblem::new(400, "invalid_cursor", "Invalid cursor", detail);
     for accept in ["text/event-stream", "application/json"] {
-        let ask = |query: &str| world.ask("GET", &format!("{}{query}", events(run_id))).header("Accept", accept);
+        let ask = |query: &str| gateway.ask("GET", &format!("{}{query}", events(run_id))).header("Accept", accept);
         for query in
             ["?after=", "?after=x", "?after=-1", "?after=+1", "?after=1.0", "?after=6", "?cursor=99999999999999999999"]
         {
@@ -162,70 +162,71 @@ async fn a_cursor_that_was_never_given_out_is_refused() {
             assert_eq!(ask(query).send().await.code(), "invalid_input", "{query}");
         }
     }
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_form_that_there_is_not_is_refused() {
-    let world = TestGateway::new().await;
-    let run_id = ended(&world, 5).await;
+    let gateway = TestGateway::new().await;
+    let run_id = ended(&gateway, 5).await;
     let detail = "This address answers with text/event-stream or application/json, and Accept names neither.";
     let problem = ExpectedProblem::new(406, "not_acceptable", "Not acceptable", detail);
-    world.ask("GET", &events(run_id)).header("Accept", "text/html").send().await.assert_problem(&problem);
-    world.stop().await;
+    gateway.ask("GET", &events(run_id)).header("Accept", "text/html").send().await.assert_problem(&problem);
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn nobody_else_learns_that_the_run_exists() {
-    let world = TestGateway::new().await;
-    let run_id = ended(&world, 5).await;
-    let other = world.desk.application("other").await;
-    let elsewhere = world.desk.service(&world.desk.app, "another").await;
-    let restricted = world.desk.restricted_key(|key| key.endpoints = vec![elsewhere]).await;
+    let gateway = TestGateway::new().await;
+    let run_id = ended(&gateway, 5).await;
+    let other = gateway.device.application("other").await;
+    let elsewhere = gateway.device.service(&gateway.device.app, "another").await;
+    let restricted = gateway.device.restricted_key(|key| key.endpoints = vec![elsewhere]).await;
     for accept in ["text/event-stream", "application/json"] {
-        let ask = || world.ask("GET", &events(run_id)).header("Accept", accept);
+        let ask = || gateway.ask("GET", &events(run_id)).header("Accept", accept);
         for call in [
             ask().subject("bert"),
             ask().key(&other.key),
             ask().key(&restricted.text),
-            ask().to(world.gateway.addresses().http, &events(RunId::new())),
-            ask().to(world.gateway.addresses().http, "/api/v1/runs/conv_1/events"),
+            ask().to(gateway.gateway.addresses().http, &events(RunId::new())),
+            ask().to(gateway.gateway.addresses().http, "/api/v1/runs/conv_1/events"),
         ] {
             call.send().await.assert_problem(&not_found());
         }
-        let writer = world.desk.restricted_key(|key| key.scopes.retain(|scope| scope.as_str() == "runs:write")).await;
+        let writer =
+            gateway.device.restricted_key(|key| key.scopes.retain(|scope| scope.as_str() == "runs:write")).await;
         assert_eq!(ask().key(&writer.text).send().await.code(), "insufficient_scope");
     }
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_run_that_begins_to_wait_for_its_device_says_so_without_a_number() {
-    let world = TestGateway::new().await;
-    let (session, _) = world.desk.connect().await;
-    let run_id = world.submit("one").await;
-    let mut stream = EventStreamReader::open(world.ask("GET", &events(run_id))).await;
+    let gateway = TestGateway::new().await;
+    let (session, _) = gateway.device.connect().await;
+    let run_id = gateway.submit("one").await;
+    let mut stream = EventStreamReader::open(gateway.ask("GET", &events(run_id))).await;
     assert_eq!(stream.expect("run.snapshot").await.data["data"]["state"], "queued");
     stream.expect("run.accepted").await;
-    world.store().end_session(session).await.expect("stored");
+    gateway.store().end_session(session).await.expect("stored");
     let waiting = stream.expect("run.waiting_for_device").await;
     assert_eq!(waiting.id, None);
     assert_eq!(waiting.data["data"]["state_reason"]["code"], "device_offline");
-    world.store().revoke_device(world.desk.device_id, LONG_LEASE).await.expect("stored");
+    gateway.store().revoke_device(gateway.device.device_id, LONG_LEASE).await.expect("stored");
     assert_eq!(stream.expect("run.cancelled").await.id, Some(2));
     assert_eq!(stream.next().await, None);
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn what_the_assistant_writes_is_shown_on_every_replica_and_only_in_the_own_run() {
-    let world = TestGateway::new().await;
-    let (replica, _dir) = world.replica().await;
-    let (run_id, session) = claimed(&world).await;
-    write(&world, session, run_id, AttemptUpdate::Start).await;
+    let gateway = TestGateway::new().await;
+    let (replica, _dir) = gateway.replica().await;
+    let (run_id, session) = claimed(&gateway).await;
+    write(&gateway, session, run_id, AttemptUpdate::Start).await;
     let mut streams = Vec::new();
-    for address in [world.gateway.addresses().http, replica.addresses().http] {
-        let mut stream = EventStreamReader::open(world.ask("GET", "").to(address, &events(run_id))).await;
+    for address in [gateway.gateway.addresses().http, replica.addresses().http] {
+        let mut stream = EventStreamReader::open(gateway.ask("GET", "").to(address, &events(run_id))).await;
         stream.expect("run.snapshot").await;
         stream.expect("run.accepted").await;
         stream.expect("run.started").await;
@@ -234,50 +235,50 @@ async fn what_the_assistant_writes_is_shown_on_every_replica_and_only_in_the_own
     let delta = MessageDelta { message_id: "msg_1".to_owned(), offset: 3, text: "Gr\u{f6}\u{df}e\n".to_owned() };
     let said = MessagePiece { device_id: session.device_id, run_id, attempt: 1, after: 0, delta: delta.clone() };
     // Another device, or an old attempt, cannot send pieces here.
-    world
+    gateway
         .store()
         .notifier()
         .publish_piece(MessagePiece { device_id: deskgate_protocol::DeviceId::new(), ..said.clone() });
-    world.store().notifier().publish_piece(MessagePiece { attempt: 2, ..said.clone() });
-    world.store().notifier().publish_piece(said);
+    gateway.store().notifier().publish_piece(MessagePiece { attempt: 2, ..said.clone() });
+    gateway.store().notifier().publish_piece(said);
     for stream in &mut streams {
         let shown = stream.expect("message.delta").await;
         assert_eq!(shown.id, None);
         assert_eq!(shown.data, json!({ "run_id": run_id, "type": "message.delta", "data": delta }));
     }
-    write(&world, session, run_id, succeeded(1)).await;
+    write(&gateway, session, run_id, succeeded(1)).await;
     for mut stream in streams {
         assert_eq!(stream.expect("run.succeeded").await.id, Some(3));
         assert_eq!(stream.next().await, None);
     }
     // The piece is not stored.
-    assert_eq!(numbers(&EventStreamReader::open(world.ask("GET", &events(run_id))).await.rest().await), [1, 2, 3]);
+    assert_eq!(numbers(&EventStreamReader::open(gateway.ask("GET", &events(run_id))).await.rest().await), [1, 2, 3]);
     replica.stop().await;
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn what_is_open_with_a_revoked_key_ends_within_five_seconds_on_every_replica() {
-    let world = TestGateway::new().await;
-    let (replica, _dir) = world.replica().await;
-    let run_id = world.submit("one").await;
-    let created = world.desk.restricted_key(|_| {}).await;
+    let gateway = TestGateway::new().await;
+    let (replica, _dir) = gateway.replica().await;
+    let run_id = gateway.submit("one").await;
+    let created = gateway.device.restricted_key(|_| {}).await;
     let mut streams = Vec::new();
-    for address in [world.gateway.addresses().http, replica.addresses().http] {
+    for address in [gateway.gateway.addresses().http, replica.addresses().http] {
         let mut stream =
-            EventStreamReader::open(world.ask("GET", "").key(&created.text).to(address, &events(run_id))).await;
+            EventStreamReader::open(gateway.ask("GET", "").key(&created.text).to(address, &events(run_id))).await;
         stream.expect("run.snapshot").await;
         stream.expect("run.accepted").await;
         streams.push(stream);
     }
-    let mut unharmed = EventStreamReader::open(world.ask("GET", &events(run_id))).await;
+    let mut unharmed = EventStreamReader::open(gateway.ask("GET", &events(run_id))).await;
     let path = format!("/api/v1/runs/{run_id}?wait=60");
-    let watchers = || world.store().notifier().watchers(Topic::Run(run_id));
+    let watchers = || gateway.store().notifier().watchers(Topic::Run(run_id));
     let streaming = watchers();
-    let waiting = tokio::spawn(world.ask("GET", &path).key(&created.text).send());
+    let waiting = tokio::spawn(gateway.ask("GET", &path).key(&created.text).send());
     until("the read waits", async || watchers() > streaming).await;
 
-    world.desk.revoke(created.key.key_id).await;
+    gateway.device.revoke(created.key.key_id).await;
     let revoked = Instant::now();
     for mut stream in streams {
         assert_eq!(stream.next().await, None);
@@ -285,18 +286,19 @@ async fn what_is_open_with_a_revoked_key_ends_within_five_seconds_on_every_repli
     assert_eq!(waiting.await.expect("no panic").code(), "credential_invalid");
     assert!(revoked.elapsed() < Duration::from_secs(5), "{:?}", revoked.elapsed());
     // The stream of the good key goes on.
-    world.store().revoke_device(world.desk.device_id, LONG_LEASE).await.expect("stored");
+    gateway.store().revoke_device(gateway.device.device_id, LONG_LEASE).await.expect("stored");
     assert_eq!(numbers(&unharmed.rest().await), [1, 2]);
     replica.stop().await;
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_gateway_that_stops_tells_its_streams_to_go_on_elsewhere() {
-    let world = TestGateway::new().await;
-    let (replica, _dir) = world.replica().await;
-    let run_id = world.submit("one").await;
-    let mut stream = EventStreamReader::open(world.ask("GET", "").to(replica.addresses().http, &events(run_id))).await;
+    let gateway = TestGateway::new().await;
+    let (replica, _dir) = gateway.replica().await;
+    let run_id = gateway.submit("one").await;
+    let mut stream =
+        EventStreamReader::open(gateway.ask("GET", "").to(replica.addresses().http, &events(run_id))).await;
     stream.expect("run.snapshot").await;
     stream.expect("run.accepted").await;
     let began = Instant::now();
@@ -306,14 +308,14 @@ async fn a_gateway_that_stops_tells_its_streams_to_go_on_elsewhere() {
     assert_eq!(stream.next().await, None);
     stopping.await.expect("no panic");
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn an_application_opens_so_many_streams_and_a_place_is_free_when_one_is_left() {
-    let world = TestGateway::with(CallerLimits { streams_per_application: 2, ..CallerLimits::default() }).await;
-    let run_id = world.submit("one").await;
-    let ask = || world.ask("GET", &events(run_id));
+    let gateway = TestGateway::with(CallerLimits { streams_per_application: 2, ..CallerLimits::default() }).await;
+    let run_id = gateway.submit("one").await;
+    let ask = || gateway.ask("GET", &events(run_id));
     let first = EventStreamReader::open(ask()).await;
     let _second = EventStreamReader::open(ask()).await;
     let detail = "The application already has 2 event streams open here. Close some, or read the events page by page.";
@@ -323,26 +325,26 @@ async fn an_application_opens_so_many_streams_and_a_place_is_free_when_one_is_le
     drop(first);
     let client = client().build().expect("a client");
     until("a place is free", async || ask().open(&client).await.status() == 200).await;
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_quiet_stream_shows_now_and_then_that_it_is_alive() {
-    let world = TestGateway::new().await;
-    let run_id = world.submit("one").await;
+    let gateway = TestGateway::new().await;
+    let run_id = gateway.submit("one").await;
     let limits = server::ListenerLimits { heartbeat: Duration::from_millis(200), ..Default::default() };
-    let door = TestServer::open(world.store(), limits).await;
-    let mut stream = EventStreamReader::open(world.ask("GET", "").to(door.address, &events(run_id))).await;
+    let door = TestServer::open(gateway.store(), limits).await;
+    let mut stream = EventStreamReader::open(gateway.ask("GET", "").to(door.address, &events(run_id))).await;
     stream.expect("run.snapshot").await;
     stream.expect("run.accepted").await;
     let quiet = Instant::now();
     stream.comment().await;
     stream.comment().await;
     assert!(quiet.elapsed() >= Duration::from_millis(300), "one for each silence: {:?}", quiet.elapsed());
-    world.store().revoke_device(world.desk.device_id, LONG_LEASE).await.expect("stored");
+    gateway.store().revoke_device(gateway.device.device_id, LONG_LEASE).await.expect("stored");
     stream.expect("run.cancelled").await;
     assert_eq!(server::ListenerLimits::default().heartbeat, Duration::from_secs(15));
-    world.stop().await;
+    gateway.stop().await;
 }
 
 /// A number that looks random and is the same in every run.
@@ -353,12 +355,12 @@ fn shuffled(seed: &mut u64) -> u64 {
 
 #[tokio::test]
 async fn ten_thousand_events_with_reconnects_at_random_arrive_once_and_in_order() {
-    let world = TestGateway::new().await;
-    let (replica, _dir) = world.replica().await;
-    let addresses = [world.gateway.addresses().http, replica.addresses().http];
-    let (run_id, session) = claimed(&world).await;
-    write(&world, session, run_id, AttemptUpdate::Start).await;
-    let store = world.store().clone();
+    let gateway = TestGateway::new().await;
+    let (replica, _dir) = gateway.replica().await;
+    let addresses = [gateway.gateway.addresses().http, replica.addresses().http];
+    let (run_id, session) = claimed(&gateway).await;
+    write(&gateway, session, run_id, AttemptUpdate::Start).await;
+    let store = gateway.store().clone();
     let writing = tokio::spawn(async move {
         let mut next = 1;
         while next < 9998 {
@@ -372,7 +374,7 @@ async fn ten_thousand_events_with_reconnects_at_random_arrive_once_and_in_order(
     });
     let mut readers = tokio::task::JoinSet::new();
     for reader in 0..4u64 {
-        let ask = world.ask("GET", "");
+        let ask = gateway.ask("GET", "");
         readers.spawn(follow_with_breaks(ask, addresses, run_id, reader + 1));
     }
     for (received, connections) in readers.join_all().await {
@@ -381,7 +383,7 @@ async fn ten_thousand_events_with_reconnects_at_random_arrive_once_and_in_order(
     }
     writing.await.expect("no panic");
     replica.stop().await;
-    world.stop().await;
+    gateway.stop().await;
 }
 
 /// Follows a run, breaks off after some events and goes on at either gateway.
@@ -412,19 +414,19 @@ async fn follow_with_breaks(
 
 #[tokio::test]
 async fn whoever_reads_nothing_is_dropped_and_its_place_is_free() {
-    let world = TestGateway::new().await;
-    let (run_id, session) = claimed(&world).await;
-    write(&world, session, run_id, AttemptUpdate::Start).await;
+    let gateway = TestGateway::new().await;
+    let (run_id, session) = claimed(&gateway).await;
+    write(&gateway, session, run_id, AttemptUpdate::Start).await;
     // More than the kernel takes for a reader that does not read.
     let long = json!({ "message_id": "msg_1", "text": "x".repeat(60_000) });
     for place in 0..20 {
         let events = vec![(EventType::MessageCompleted, long.clone()); 16];
-        write(&world, session, run_id, AttemptUpdate::Events { first: 1 + place * 16, events }).await;
+        write(&gateway, session, run_id, AttemptUpdate::Events { first: 1 + place * 16, events }).await;
     }
-    write(&world, session, run_id, succeeded(321)).await;
+    write(&gateway, session, run_id, succeeded(321)).await;
     let unread = server::ListenerLimits { unread: Duration::from_secs(1), ..Default::default() };
     let door = TestServer::with(
-        world.store(),
+        gateway.store(),
         server::ListenerAccess::default(),
         unread,
         CallerLimits { streams_per_application: 1, ..CallerLimits::default() },
@@ -434,18 +436,18 @@ async fn whoever_reads_nothing_is_dropped_and_its_place_is_free() {
     let head = format!(
         "GET {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: anna\r\n\r\n",
         events(run_id),
-        world.desk.app.key
+        gateway.device.app.key
     );
     assert!(raw.say(&head).await);
     raw.hear_until(|heard| heard.contains("run.snapshot")).await;
-    let ask = || world.ask("GET", "").to(door.address, &events(run_id));
+    let ask = || gateway.ask("GET", "").to(door.address, &events(run_id));
     assert_eq!(ask().send().await.code(), "rate_limited");
     let client = client().build().expect("a client");
     until("the place is free", async || ask().open(&client).await.status() == 200).await;
     until("the place is free again", async || ask().open(&client).await.status() == 200).await;
     // A client that reads gets everything, however long it is.
-    let mut stream = EventStreamReader::open(world.ask("GET", &events(run_id))).await;
+    let mut stream = EventStreamReader::open(gateway.ask("GET", &events(run_id))).await;
     assert_eq!(numbers(&stream.rest().await).len(), 323);
     drop(raw);
-    world.stop().await;
+    gateway.stop().await;
 }

@@ -224,11 +224,11 @@ async fn a_device_learns_where_to_sign_in_and_a_gateway_that_is_not_hosted_has_n
     let reply = TestRequest::new(address, "GET", "/control").key(&host.token("ada")).send().await;
     assert_eq!(reply.status, 426, "a good token without an upgrade");
 
-    let world = crate::support::gateway::TestGateway::new().await;
+    let test_gateway = crate::support::gateway::TestGateway::new().await;
     for path in [path, "/control"] {
-        assert_eq!(world.call("GET", path).send().await.status, 404);
+        assert_eq!(test_gateway.call("GET", path).send().await.status, 404);
     }
-    world.stop().await;
+    test_gateway.stop().await;
     host.gateway.stop().await;
 }
 

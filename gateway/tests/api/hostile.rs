@@ -12,8 +12,8 @@ pub(crate) fn assert_discreet(answer: &str) {
     }
 }
 
-async fn answer(world: &TestGateway, request: impl AsRef<[u8]>) -> String {
-    let mut raw = RawConnection::connect(world.gateway.addresses().http).await;
+async fn answer(gateway: &TestGateway, request: impl AsRef<[u8]>) -> String {
+    let mut raw = RawConnection::connect(gateway.gateway.addresses().http).await;
     let _ = raw.say(request).await;
     let heard = raw.hear().await;
     assert_discreet(&heard);
@@ -22,7 +22,7 @@ async fn answer(world: &TestGateway, request: impl AsRef<[u8]>) -> String {
 
 #[tokio::test]
 async fn heads_that_are_too_large_are_refused() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let get = "GET /api/v1/agent-endpoints HTTP/1.1\r\nHost: x\r\n";
     let many: String = (0..10_000).map(|n| format!("X-{n}: v\r\n")).collect();
     for head in [
@@ -32,19 +32,19 @@ async fn heads_that_are_too_large_are_refused() {
         format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(33 * 1024)),
         format!("{get}Authorization: Bearer {}\r\n\r\n", "a".repeat(1024 * 1024)),
     ] {
-        let heard = answer(&world, &head).await;
+        let heard = answer(&gateway, &head).await;
         let status = heard.split(' ').nth(1).unwrap_or_default().to_owned();
         // A reset may overtake the answer while we are still sending.
         assert!(["431", "414", ""].contains(&status.as_str()), "{heard}");
     }
     let fits = format!("{get}X-Large: {}\r\nConnection: close\r\n\r\n", "a".repeat(30 * 1024));
-    assert!(answer(&world, fits).await.starts_with("HTTP/1.1 401 "));
-    world.stop().await;
+    assert!(answer(&gateway, fits).await.starts_with("HTTP/1.1 401 "));
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn pipelined_requests_are_answered_one_by_one_in_their_order() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let get = |id: &str, more: &str| {
         format!("GET /api/v1/agent-endpoints HTTP/1.1\r\nHost: x\r\nX-Request-Id: {id}\r\n{more}\r\n")
     };
@@ -52,22 +52,22 @@ async fn pipelined_requests_are_answered_one_by_one_in_their_order() {
     let post = format!(
         "POST {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: anna\r\nIdempotency-Key: piped\r\n\
          Content-Type: application/json\r\nX-Request-Id: two\r\nContent-Length: {}\r\n\r\n{body}",
-        world.runs_of(world.desk.endpoint),
-        world.desk.app.key,
+        gateway.runs_of(gateway.device.endpoint),
+        gateway.device.app.key,
         body.len()
     );
-    let heard = answer(&world, get("one", "") + &post + &get("three", "Connection: close\r\n")).await;
+    let heard = answer(&gateway, get("one", "") + &post + &get("three", "Connection: close\r\n")).await;
     let places: Vec<_> = ["401", "x-request-id: one", "202", "x-request-id: two", "x-request-id: three"]
         .map(|text| heard.find(text).unwrap_or_else(|| panic!("no {text} in {heard}")))
         .into();
     assert!(places.is_sorted(), "{heard}");
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn odd_request_targets_are_answered_without_a_fault() {
-    let world = TestGateway::new().await;
-    let credentials = format!("Authorization: Bearer {}\r\nX-Gateway-Subject: anna\r\n", world.desk.app.key);
+    let gateway = TestGateway::new().await;
+    let credentials = format!("Authorization: Bearer {}\r\nX-Gateway-Subject: anna\r\n", gateway.device.app.key);
     let long = format!("/{}", "a".repeat(20_000));
     for (target, status) in [
         ("http://evil.example/api/v1/agent-endpoints", "200"),
@@ -92,7 +92,7 @@ async fn odd_request_targets_are_answered_without_a_fault() {
         (long.as_str(), "404"),
     ] {
         let request = format!("GET {target} HTTP/1.1\r\nHost: x\r\n{credentials}Connection: close\r\n\r\n");
-        let heard = answer(&world, request).await;
+        let heard = answer(&gateway, request).await;
         assert!(heard.starts_with(&format!("HTTP/1.1 {status}")), "{target}: {heard}");
     }
     for request in [
@@ -107,20 +107,20 @@ async fn odd_request_targets_are_answered_without_a_fault() {
         "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n",
         "GET / HTTP/1.1\r\nConnection: close\r\n\r\n",
     ] {
-        answer(&world, request).await;
+        answer(&gateway, request).await;
     }
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn nul_bytes_and_broken_lengths_are_refused_without_a_fault() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let post = |headers: &str, body: &str| {
         format!(
             "POST {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: anna\r\nIdempotency-Key: nul\r\n\
              Content-Type: application/json\r\nConnection: close\r\n{headers}\r\n{body}",
-            world.runs_of(world.desk.endpoint),
-            world.desk.app.key
+            gateway.runs_of(gateway.device.endpoint),
+            gateway.device.app.key
         )
     };
     let body = work("hello").to_string();
@@ -136,25 +136,25 @@ async fn nul_bytes_and_broken_lengths_are_refused_without_a_fault() {
         post(&length, &"\0".repeat(body.len())),
         "GET /api/v1/\0 HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
     ] {
-        let heard = answer(&world, &request).await;
+        let heard = answer(&gateway, &request).await;
         assert!(heard.is_empty() || heard.starts_with("HTTP/1.1 4"), "{request:?}: {heard}");
     }
-    assert_eq!(world.database.value("SELECT count(*) FROM runs").await, "0");
+    assert_eq!(gateway.database.value("SELECT count(*) FROM runs").await, "0");
 
     // Two lengths that contradict each other: the chunks count (RFC 9112, section 6.3), and nothing
     // that stands behind them is taken for another request.
     let chunks = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
     let smuggled = format!("{chunks}GET /api/v1/agent-endpoints HTTP/1.1\r\nHost: x\r\n\r\n");
-    let heard = answer(&world, post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", &smuggled)).await;
+    let heard = answer(&gateway, post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", &smuggled)).await;
     assert_eq!((heard.matches("HTTP/1.1 ").count(), heard.contains("HTTP/1.1 202 ")), (1, true), "{heard}");
 
     // Inside a JSON text a NUL is a character like any other, and comes back as it was sent.
     let text = "a\u{0}b";
     let body = serde_json::json!({ "input": { "text": text, "k\u{0}": "\u{0}" }, "metadata": { "m\u{0}": "\u{0}" } });
-    let accepted = world.submission("nul-text").json(&body).send().await;
-    let read = world.read(accepted.run_id()).await.json();
+    let accepted = gateway.submission("nul-text").json(&body).send().await;
+    let read = gateway.read(accepted.run_id()).await.json();
     assert_eq!((&read["input"], &read["metadata"]), (&body["input"], &body["metadata"]));
-    let (session, _) = world.desk.connect().await;
-    assert_eq!(world.desk.claim(session, 2).await[1].input.text, text, "to the device too");
-    world.stop().await;
+    let (session, _) = gateway.device.connect().await;
+    assert_eq!(gateway.device.claim(session, 2).await[1].input.text, text, "to the device too");
+    gateway.stop().await;
 }

@@ -10,12 +10,12 @@ use crate::support::gateway::TestGateway;
 use crate::support::stream::EventStreamReader;
 use crate::support::until;
 
-async fn get(world: &TestGateway, path: &str) -> Result<String, String> {
-    send_request(world.gateway.addresses().ops.expect("a listener"), path).await
+async fn get(gateway: &TestGateway, path: &str) -> Result<String, String> {
+    send_request(gateway.gateway.addresses().ops.expect("a listener"), path).await
 }
 
-async fn metrics(world: &TestGateway) -> String {
-    get(world, "/metrics").await.expect("they are always there")
+async fn metrics(gateway: &TestGateway) -> String {
+    get(gateway, "/metrics").await.expect("they are always there")
 }
 
 /// The value of one sample.
@@ -26,40 +26,40 @@ fn value(metrics: &str, sample: &str) -> f64 {
 
 #[tokio::test]
 async fn a_gateway_that_can_accept_is_ready_whether_a_device_is_there_or_not() {
-    let world = TestGateway::new().await;
-    assert_eq!(get(&world, "/livez").await.as_deref(), Ok("ok"));
-    assert_eq!(get(&world, "/readyz").await.as_deref(), Ok("ready"));
+    let gateway = TestGateway::new().await;
+    assert_eq!(get(&gateway, "/livez").await.as_deref(), Ok("ok"));
+    assert_eq!(get(&gateway, "/readyz").await.as_deref(), Ok("ready"));
     let verbose = "[+] admission\n[+] database\n[+] migrations\n[+] queue\nready";
-    assert_eq!(get(&world, "/readyz?verbose").await.as_deref(), Ok(verbose));
-    assert!(get(&world, "/api/v1/agent-endpoints").await.is_err(), "the public API is elsewhere");
-    assert_eq!(world.call("GET", "/readyz").send().await.status, 404, "and this is not on the public address");
-    world.stop().await;
+    assert_eq!(get(&gateway, "/readyz?verbose").await.as_deref(), Ok(verbose));
+    assert!(get(&gateway, "/api/v1/agent-endpoints").await.is_err(), "the public API is elsewhere");
+    assert_eq!(gateway.call("GET", "/readyz").send().await.status, 404, "and this is not on the public address");
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_schema_behind_the_program_is_not_ready_and_the_reason_is_told() {
-    let world = TestGateway::new().await;
-    world.database.execute("DELETE FROM deskgate_migrations").await;
-    world.database.execute("INSERT INTO deskgate_migrations (version, name, sha256) VALUES (0, 'none', '')").await;
-    let said = get(&world, "/readyz?verbose").await.expect_err("not ready");
+    let gateway = TestGateway::new().await;
+    gateway.database.execute("DELETE FROM deskgate_migrations").await;
+    gateway.database.execute("INSERT INTO deskgate_migrations (version, name, sha256) VALUES (0, 'none', '')").await;
+    let said = get(&gateway, "/readyz?verbose").await.expect_err("not ready");
     assert!(said.contains("[-] migrations: the database is at migration 0") && said.ends_with("not ready"), "{said}");
-    assert_eq!(get(&world, "/livez").await.as_deref(), Ok("ok"));
-    world.stop().await;
+    assert_eq!(get(&gateway, "/livez").await.as_deref(), Ok("ok"));
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn the_metrics_tell_what_waits_what_ended_and_what_was_answered() {
-    let world = TestGateway::new().await;
-    let before = metrics(&world).await;
+    let gateway = TestGateway::new().await;
+    let before = metrics(&gateway).await;
     assert_eq!(value(&before, "deskgate_queue_oldest_seconds"), 0.0);
     assert!(value(&before, "deskgate_migration_version") >= 1.0);
     assert!(before.contains("deskgate_build_info{version=\""), "{before}");
-    let run_id = world.submit("one").await;
+    let run_id = gateway.submit("one").await;
     for number in 2..5 {
-        world.submit(&format!("waits-{number}")).await;
+        gateway.submit(&format!("waits-{number}")).await;
     }
     let route = "route=\"/api/v1/agent-endpoints/{endpoint_id}/runs\"";
-    let submitted = metrics(&world).await;
+    let submitted = metrics(&gateway).await;
     assert_eq!(
         value(&submitted, &format!("deskgate_http_requests_total{{{route},method=\"POST\",status=\"202\"}}")),
         4.0
@@ -68,8 +68,8 @@ async fn the_metrics_tell_what_waits_what_ended_and_what_was_answered() {
     assert_eq!(value(&submitted, "deskgate_queue_depth{state=\"waiting_for_device\"}"), 4.0);
     assert_eq!(value(&submitted, "deskgate_devices_connected"), 0.0);
 
-    let (session, _) = world.desk.connect().await;
-    let offers = world.desk.claim(session, 1).await;
+    let (session, _) = gateway.device.connect().await;
+    let offers = gateway.device.claim(session, 1).await;
     assert_eq!(offers[0].run_id, run_id, "the oldest");
     let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
     let outcome = Outcome::Succeeded { result, usage: Default::default() };
@@ -79,9 +79,9 @@ async fn the_metrics_tell_what_waits_what_ended_and_what_was_answered() {
         AttemptUpdate::End { seq: 1, outcome },
     ] {
         let record = AttemptRecord { run_id, attempt: 1, what };
-        world.store().record(session, &[record], Duration::from_secs(60)).await.expect("recorded");
+        gateway.store().record(session, &[record], Duration::from_secs(60)).await.expect("recorded");
     }
-    let ended = metrics(&world).await;
+    let ended = metrics(&gateway).await;
     for (sample, expected) in [
         ("deskgate_runs_total{outcome=\"succeeded\"}", 1.0),
         ("deskgate_run_wait_seconds_count", 1.0),
@@ -97,37 +97,39 @@ async fn the_metrics_tell_what_waits_what_ended_and_what_was_answered() {
         assert_eq!(value(&ended, sample), expected, "{sample}");
     }
     assert!(value(&ended, "deskgate_queue_oldest_seconds") > 0.0);
-    assert!(value(&ended, &format!("deskgate_device_last_seen_seconds{{device=\"{}\"}}", world.desk.device_id)) < 60.0);
+    assert!(
+        value(&ended, &format!("deskgate_device_last_seen_seconds{{device=\"{}\"}}", gateway.device.device_id)) < 60.0
+    );
     assert!(value(&ended, "deskgate_db_pool_connections{state=\"idle\"}") >= 1.0);
-    for secret in [&world.desk.app.key, "anna", &world.desk.app.id.to_string()] {
+    for secret in [&gateway.device.app.key, "anna", &gateway.device.app.id.to_string()] {
         assert!(!ended.contains(secret), "nothing is counted by caller");
     }
 
-    world.database.execute("UPDATE runs SET queue_expires_at = now() WHERE state = 'queued'").await;
+    gateway.database.execute("UPDATE runs SET queue_expires_at = now() WHERE state = 'queued'").await;
     let expired = "deskgate_runs_total{outcome=\"expired\"} 3\n";
-    until("the others to have expired", async || metrics(&world).await.contains(expired)).await;
-    world.stop().await;
+    until("the others to have expired", async || metrics(&gateway).await.contains(expired)).await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn addresses_that_nobody_serves_are_counted_as_one_route() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     for path in ["/a", "/b", "/c"] {
-        assert_eq!(world.call("GET", path).send().await.status, 404);
+        assert_eq!(gateway.call("GET", path).send().await.status, 404);
     }
-    let metrics = metrics(&world).await;
+    let metrics = metrics(&gateway).await;
     assert_eq!(value(&metrics, "deskgate_http_requests_total{route=\"none\",method=\"GET\",status=\"404\"}"), 3.0);
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn an_open_stream_is_counted_for_as_long_as_somebody_reads_it() {
-    let world = TestGateway::new().await;
-    let run_id = world.submit("one").await;
-    let mut stream = EventStreamReader::open(world.ask("GET", &format!("/api/v1/runs/{run_id}/events"))).await;
+    let gateway = TestGateway::new().await;
+    let run_id = gateway.submit("one").await;
+    let mut stream = EventStreamReader::open(gateway.ask("GET", &format!("/api/v1/runs/{run_id}/events"))).await;
     stream.expect("run.snapshot").await;
-    assert_eq!(value(&metrics(&world).await, "deskgate_sse_streams"), 1.0);
+    assert_eq!(value(&metrics(&gateway).await, "deskgate_sse_streams"), 1.0);
     drop(stream);
-    until("the stream to be gone", async || metrics(&world).await.contains("deskgate_sse_streams 0\n")).await;
-    world.stop().await;
+    until("the stream to be gone", async || metrics(&gateway).await.contains("deskgate_sse_streams 0\n")).await;
+    gateway.stop().await;
 }

@@ -9,17 +9,17 @@ use crate::support::until;
 
 #[tokio::test]
 async fn the_checks_come_in_the_order_of_the_contract() {
-    let world = TestGateway::with(CallerLimits { waiting_runs_per_application: 1, ..CallerLimits::default() }).await;
-    let (desk, address) = (&world.desk, world.gateway.addresses().http);
-    let existing = world.submit("used").await;
-    desk.allow(false).await;
-    let no_write = desk.restricted_key(|key| key.scopes = vec![Scope::RunsRead]).await;
-    let foreign = world.runs_of(DeviceFixture::pair(world.store()).await.endpoint);
-    let own = world.runs_of(desk.endpoint);
+    let gateway = TestGateway::with(CallerLimits { waiting_runs_per_application: 1, ..CallerLimits::default() }).await;
+    let (device, address) = (&gateway.device, gateway.gateway.addresses().http);
+    let existing = gateway.submit("used").await;
+    device.allow(false).await;
+    let no_write = device.restricted_key(|key| key.scopes = vec![Scope::RunsRead]).await;
+    let foreign = gateway.runs_of(DeviceFixture::pair(gateway.store()).await.endpoint);
+    let own = gateway.runs_of(device.endpoint);
     let unknown_and_bad = json!({ "model": 1, "input": 2 });
 
     // Everything is wrong at first; each step puts one thing right.
-    let call = world.call("POST", &format!("{own}?token=x"));
+    let call = gateway.call("POST", &format!("{own}?token=x"));
     assert_eq!(call.clone().send().await.code(), "credential_in_url");
     let call = call.to(address, &own);
     assert_eq!(call.clone().send().await.code(), "credential_missing");
@@ -27,7 +27,7 @@ async fn the_checks_come_in_the_order_of_the_contract() {
     assert_eq!(call.clone().send().await.code(), "credential_invalid");
     let call = call.key(&no_write.text).header("X-Gateway-Subject", "a b");
     assert_eq!(call.clone().send().await.code(), "insufficient_scope");
-    let call = call.key(&desk.app.key);
+    let call = call.key(&device.app.key);
     assert_eq!(call.clone().send().await.code(), "subject_invalid");
     let call = call.subject("anna");
     assert_eq!(call.clone().send().await.code(), "idempotency_key_missing");
@@ -56,25 +56,25 @@ async fn the_checks_come_in_the_order_of_the_contract() {
     let call = call.header("Idempotency-Key", "fresh");
     assert_eq!(call.clone().to(address, &foreign).send().await.code(), "not_found");
     assert_eq!(call.clone().send().await.code(), "access_paused");
-    desk.allow(true).await;
+    device.allow(true).await;
     assert_eq!(call.clone().send().await.code(), "queue_full");
-    let (session, _) = desk.connect().await;
-    desk.claim(session, 1).await;
+    let (session, _) = device.connect().await;
+    device.claim(session, 1).await;
     until("there is room", async || call.clone().send().await.status == 202).await;
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn reading_checks_key_scope_subject_and_then_the_run() {
-    let world = TestGateway::new().await;
-    let no_read = world.desk.restricted_key(|key| key.scopes = vec![Scope::RunsWrite]).await;
-    let call = world.call("GET", "/api/v1/runs/nonsense?wait=x");
+    let gateway = TestGateway::new().await;
+    let no_read = gateway.device.restricted_key(|key| key.scopes = vec![Scope::RunsWrite]).await;
+    let call = gateway.call("GET", "/api/v1/runs/nonsense?wait=x");
     assert_eq!(call.clone().send().await.code(), "credential_missing");
     let call = call.key(&no_read.text).subject("");
     assert_eq!(call.clone().send().await.code(), "insufficient_scope");
-    let call = call.key(&world.desk.app.key);
+    let call = call.key(&gateway.device.app.key);
     assert_eq!(call.clone().send().await.code(), "subject_invalid");
     let call = call.subject("anna");
     assert_eq!(call.send().await.code(), "not_found");
-    world.stop().await;
+    gateway.stop().await;
 }

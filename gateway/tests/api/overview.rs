@@ -10,33 +10,33 @@ use crate::store::{TestStore, failed, opened, succeeded};
 use crate::support::gateway::{DeviceFixture, LONG_LEASE};
 use crate::support::until;
 
-async fn overview(shelf: &TestStore) -> Overview {
-    shelf.desk.desktop.overview().await.expect("answered")
+async fn overview(test_store: &TestStore) -> Overview {
+    test_store.device.desktop.overview().await.expect("answered")
 }
 
 #[tokio::test]
 async fn the_overview_counts_every_run_once_whether_it_has_ended_or_not_and_whatever_ended_it() {
-    let shelf = TestStore::new().await;
-    let desk = &shelf.desk;
-    let other = desk.application("other").await;
-    let elsewhere = desk.service(&other, "theirs").await;
-    let (session, _) = desk.connect().await;
-    let (done, broken) = (shelf.started(session).await, shelf.started(session).await);
-    assert_eq!(shelf.one(session, done, 1, succeeded(1)).await, RecordOutcome::Done);
-    assert_eq!(shelf.one(session, broken, 1, failed(1)).await, RecordOutcome::Done);
-    let (asking, lost) = (shelf.started(session).await, shelf.started(session).await);
-    shelf.one(session, asking, 1, opened(1, ApprovalId::new())).await;
-    shelf.one(session, lost, 1, AttemptUpdate::Lose).await;
-    let stopped = shelf.queue().await;
-    desk.desktop.stop_run(StopRun { run_id: stopped }).await.expect("stopped");
-    let expiring = shelf.queue().await;
+    let test_store = TestStore::new().await;
+    let device = &test_store.device;
+    let other = device.application("other").await;
+    let elsewhere = device.service(&other, "theirs").await;
+    let (session, _) = device.connect().await;
+    let (done, broken) = (test_store.started(session).await, test_store.started(session).await);
+    assert_eq!(test_store.one(session, done, 1, succeeded(1)).await, RecordOutcome::Done);
+    assert_eq!(test_store.one(session, broken, 1, failed(1)).await, RecordOutcome::Done);
+    let (asking, lost) = (test_store.started(session).await, test_store.started(session).await);
+    test_store.one(session, asking, 1, opened(1, ApprovalId::new())).await;
+    test_store.one(session, lost, 1, AttemptUpdate::Lose).await;
+    let stopped = test_store.queue().await;
+    device.desktop.stop_run(StopRun { run_id: stopped }).await.expect("stopped");
+    let expiring = test_store.queue().await;
     let expire = format!("UPDATE runs SET queue_expires_at = now() WHERE run_id = '{}'", expiring.uuid());
-    shelf.database.execute(&expire).await;
-    assert_eq!(shelf.store.expire_queued(LONG_LEASE).await.expect("done"), 1);
-    shelf.queue().await;
-    shelf.queue_for(elsewhere).await;
+    test_store.database.execute(&expire).await;
+    assert_eq!(test_store.store.expire_queued(LONG_LEASE).await.expect("done"), 1);
+    test_store.queue().await;
+    test_store.queue_for(elsewhere).await;
 
-    let numbers = overview(&shelf).await;
+    let numbers = overview(&test_store).await;
     assert_eq!((numbers.waiting, numbers.in_progress), (2, 2));
     assert_eq!((numbers.needs.approvals, numbers.needs.reconciliations), (1, 1));
     let since = [numbers.needs.oldest_approval_at, numbers.needs.oldest_reconciliation_at];
@@ -51,19 +51,19 @@ async fn the_overview_counts_every_run_once_whether_it_has_ended_or_not_and_what
     assert_eq!(numbers.hours[23].waiting, 2);
     let accepted: Vec<u32> = numbers.applications.iter().map(|app| app.accepted.iter().sum()).collect();
     assert_eq!(accepted, [7, 1]);
-    let stranger = DeviceFixture::pair(&shelf.store).await.desktop.overview().await.expect("answered");
+    let stranger = DeviceFixture::pair(&test_store.store).await.desktop.overview().await.expect("answered");
     assert_eq!((stranger.waiting, stranger.accepted_since(stranger.hours[0].began_at)), (0, 0));
 }
 
 #[tokio::test]
 async fn the_queue_of_each_hour_follows_from_when_runs_came_and_left() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let (early, late) = (shelf.started(session).await, shelf.queue().await);
-    assert_eq!(shelf.one(session, early, 1, succeeded(1)).await, RecordOutcome::Done);
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let (early, late) = (test_store.started(session).await, test_store.queue().await);
+    assert_eq!(test_store.one(session, early, 1, succeeded(1)).await, RecordOutcome::Done);
     // One waited from five hours ago until two hours ago, the other waits since three hours ago. Both are counted anew,
     // and the one as if it had ended now.
-    shelf
+    test_store
         .database
         .execute(&format!(
             "DELETE FROM run_counts;
@@ -79,7 +79,7 @@ async fn the_queue_of_each_hour_follows_from_when_runs_came_and_left() {
             late = late.uuid()
         ))
         .await;
-    let numbers = overview(&shelf).await;
+    let numbers = overview(&test_store).await;
     let waiting: Vec<u32> = numbers.hours.iter().rev().take(7).map(|hour| hour.waiting).collect();
     assert_eq!(waiting, [1, 1, 1, 2, 1, 1, 0]);
     let accepted: Vec<u32> = numbers.hours.iter().rev().take(7).map(|hour| hour.accepted).collect();
@@ -90,9 +90,9 @@ async fn the_queue_of_each_hour_follows_from_when_runs_came_and_left() {
 
 #[tokio::test]
 async fn the_overview_reads_none_of_a_hundred_thousand_runs_that_wait_or_have_ended() {
-    let shelf = TestStore::new().await;
-    let run_id = shelf.queue().await;
-    shelf.desk.desktop.stop_run(StopRun { run_id }).await.expect("stopped");
+    let test_store = TestStore::new().await;
+    let run_id = test_store.queue().await;
+    test_store.device.desktop.stop_run(StopRun { run_id }).await.expect("stopped");
     // Copied as they were accepted and as they ended, and counted as the migrations count what they find.
     let alike = "INSERT INTO runs SELECT r.* FROM runs d, generate_series(1, 100000) n,
         jsonb_populate_record(d, jsonb_build_object('run_id', gen_random_uuid(), 'identity',
@@ -109,22 +109,22 @@ async fn the_overview_reads_none_of_a_hundred_thousand_runs_that_wait_or_have_en
                 'finished_at', NULL, 'purge_at', NULL)) r WHERE d.state = 'cancelled';
         INSERT INTO run_counts SELECT device_id, what, began_at, app_id, 0, -1, 100000
             FROM run_counts WHERE what = 'open' LIMIT 1";
-    shelf.database.execute(alike).await;
-    shelf.database.execute("VACUUM ANALYZE runs").await;
+    test_store.database.execute(alike).await;
+    test_store.database.execute("VACUUM ANALYZE runs").await;
     let read =
         "SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'runs'";
-    let before: u64 = shelf.database.value(read).await.parse().expect("a number");
+    let before: u64 = test_store.database.value(read).await.parse().expect("a number");
     for _ in 0..5 {
         let began = Instant::now();
-        let numbers = overview(&shelf).await;
+        let numbers = overview(&test_store).await;
         println!("an overview within {:?}", began.elapsed());
         assert_eq!(numbers.days.iter().map(|day| day.failed).sum::<u32>(), 100_000);
         assert_eq!(numbers.waiting, 100_000);
     }
-    let database = shelf.database;
+    let database = test_store.database;
     let scans = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'run_counts_pkey'";
     // Closed connections have reported everything to the server.
-    drop((shelf.store, shelf.desk));
+    drop((test_store.store, test_store.device));
     until("what was read is known", async || database.value(scans).await != "0").await;
     let after: u64 = database.value(read).await.parse().expect("a number");
     assert!(after - before < 100, "{} runs were read", after - before);
@@ -132,12 +132,12 @@ async fn the_overview_reads_none_of_a_hundred_thousand_runs_that_wait_or_have_en
 
 #[tokio::test]
 async fn what_connections_that_are_gone_have_counted_is_added_up_and_stays() {
-    let shelf = TestStore::new().await;
-    shelf.queue().await;
+    let test_store = TestStore::new().await;
+    test_store.queue().await;
     let open = "SELECT sum(count) FROM run_counts WHERE what = 'open'";
     let rows = "SELECT count(*) FROM run_counts WHERE what = 'open'";
-    assert_eq!(shelf.database.value(open).await, "1");
-    let folded = shelf.store.fold_counts().await.expect("done");
+    assert_eq!(test_store.database.value(open).await, "1");
+    let folded = test_store.store.fold_counts().await.expect("done");
     assert!(folded <= 1, "who queued it may have gone already");
     // No process has such a number.
     for writer in [-1, -2] {
@@ -145,11 +145,17 @@ async fn what_connections_that_are_gone_have_counted_is_added_up_and_stays() {
             "INSERT INTO run_counts SELECT device_id, what, began_at, app_id, bucket, {writer}, 20 FROM run_counts
             WHERE what = 'open' LIMIT 1"
         );
-        shelf.database.execute(&gone).await;
-        assert!(shelf.store.fold_counts().await.expect("done") >= 1);
+        test_store.database.execute(&gone).await;
+        assert!(test_store.store.fold_counts().await.expect("done") >= 1);
     }
-    assert_eq!((shelf.database.value(open).await, shelf.database.value(rows).await), ("41".into(), "1".into()));
-    shelf.database.execute("UPDATE run_counts SET began_at = now() - interval '9 days' WHERE what = 'accepted'").await;
-    assert_eq!(shelf.store.forget_counts().await.expect("done"), 1, "only what belongs to a time is forgotten");
-    assert_eq!(overview(&shelf).await.waiting, 41);
+    assert_eq!(
+        (test_store.database.value(open).await, test_store.database.value(rows).await),
+        ("41".into(), "1".into())
+    );
+    test_store
+        .database
+        .execute("UPDATE run_counts SET began_at = now() - interval '9 days' WHERE what = 'accepted'")
+        .await;
+    assert_eq!(test_store.store.forget_counts().await.expect("done"), 1, "only what belongs to a time is forgotten");
+    assert_eq!(overview(&test_store).await.waiting, 41);
 }

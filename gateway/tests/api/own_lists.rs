@@ -15,10 +15,10 @@ use crate::support::gateway::{DeviceFixture, TestGateway};
 use crate::support::until;
 
 /// The entries of all pages of a list.
-async fn all(desk: &DeviceFixture, request: ListRuns) -> Vec<RunId> {
+async fn all(device: &DeviceFixture, request: ListRuns) -> Vec<RunId> {
     let (mut shown, mut before) = (Vec::new(), None);
     loop {
-        let page = desk.desktop.runs(ListRuns { limit: 2, before, ..request.clone() }).await.expect("listed");
+        let page = device.desktop.runs(ListRuns { limit: 2, before, ..request.clone() }).await.expect("listed");
         assert_eq!(page.has_more, page.next.is_some());
         assert!(page.runs.len() <= 2);
         shown.extend(page.runs.iter().map(|run| run.run_id));
@@ -31,66 +31,67 @@ async fn all(desk: &DeviceFixture, request: ListRuns) -> Vec<RunId> {
 
 #[tokio::test]
 async fn runs_are_found_by_what_callers_see_of_their_state_by_application_and_by_service() {
-    let shelf = TestStore::new().await;
-    let desk = &shelf.desk;
-    let other = desk.application("other").await;
-    let elsewhere = desk.service(&other, "theirs").await;
-    let (session, _) = desk.connect().await;
-    let (running, done) = (shelf.started(session).await, shelf.started(session).await);
-    assert_eq!(shelf.one(session, done, 1, succeeded(1)).await, RecordOutcome::Done);
-    let offered = shelf.queue().await;
-    desk.claim(session, 1).await;
-    let (queued, theirs) = (shelf.queue().await, shelf.queue_for(elsewhere).await);
+    let test_store = TestStore::new().await;
+    let device = &test_store.device;
+    let other = device.application("other").await;
+    let elsewhere = device.service(&other, "theirs").await;
+    let (session, _) = device.connect().await;
+    let (running, done) = (test_store.started(session).await, test_store.started(session).await);
+    assert_eq!(test_store.one(session, done, 1, succeeded(1)).await, RecordOutcome::Done);
+    let offered = test_store.queue().await;
+    device.claim(session, 1).await;
+    let (queued, theirs) = (test_store.queue().await, test_store.queue_for(elsewhere).await);
 
-    let of = async |states: &[RunState]| all(desk, ListRuns { states: states.to_vec(), ..ListRuns::default() }).await;
+    let of = async |states: &[RunState]| all(device, ListRuns { states: states.to_vec(), ..ListRuns::default() }).await;
     assert_eq!(of(&[]).await, [theirs, queued, offered, done, running]);
     assert_eq!(of(&[RunState::Queued]).await, [theirs, queued, offered], "the device is connected");
     assert_eq!(of(&[RunState::WaitingForDevice]).await, []);
     assert_eq!(of(&[RunState::Running, RunState::Queued]).await, [theirs, queued, offered, running]);
     assert_eq!(of(&[RunState::Succeeded, RunState::Running]).await, [done, running]);
-    shelf.store.end_session(session).await.expect("ended");
+    test_store.store.end_session(session).await.expect("ended");
     assert_eq!(of(&[RunState::Queued]).await, []);
     assert_eq!(of(&[RunState::WaitingForDevice]).await, [theirs, queued, offered]);
 
     let app = |app_id| ListRuns { app_id: Some(app_id), ..ListRuns::default() };
-    assert_eq!(all(desk, app(other.id)).await, [theirs]);
-    assert_eq!(all(desk, ListRuns { states: vec![RunState::Running], ..app(desk.app.id) }).await, [running]);
-    assert_eq!(all(desk, ListRuns { states: vec![RunState::Running], ..app(other.id) }).await, []);
-    let service = ListRuns { endpoint_id: Some(desk.endpoint), ..ListRuns::default() };
-    assert_eq!(all(desk, service).await, [queued, offered, done, running]);
-    let stranger = DeviceFixture::pair(&shelf.store).await;
-    assert_eq!(all(&stranger, app(desk.app.id)).await, [], "another device sees nothing of it");
+    assert_eq!(all(device, app(other.id)).await, [theirs]);
+    assert_eq!(all(device, ListRuns { states: vec![RunState::Running], ..app(device.app.id) }).await, [running]);
+    assert_eq!(all(device, ListRuns { states: vec![RunState::Running], ..app(other.id) }).await, []);
+    let service = ListRuns { endpoint_id: Some(device.endpoint), ..ListRuns::default() };
+    assert_eq!(all(device, service).await, [queued, offered, done, running]);
+    let stranger = DeviceFixture::pair(&test_store.store).await;
+    assert_eq!(all(&stranger, app(device.app.id)).await, [], "another device sees nothing of it");
     assert_eq!(all(&stranger, ListRuns { find: Some(queued.to_string()), ..ListRuns::default() }).await, []);
 }
 
 #[tokio::test]
 async fn runs_are_found_by_themselves_by_their_conversation_and_by_their_stop() {
-    let world = TestGateway::new().await;
-    let talk = TestConversation::open(&world, "case").await;
+    let gateway = TestGateway::new().await;
+    let talk = TestConversation::open(&gateway, "case").await;
     let message = talk.message("one", 1).send().await.run_id();
-    let single = world.submit("two").await;
-    let stop = world.desk.desktop.stop_run(StopRun { run_id: single }).await.expect("stopped");
-    let find = async |text: String| all(&world.desk, ListRuns { find: Some(text), ..ListRuns::default() }).await;
+    let single = gateway.submit("two").await;
+    let stop = gateway.device.desktop.stop_run(StopRun { run_id: single }).await.expect("stopped");
+    let find = async |text: String| all(&gateway.device, ListRuns { find: Some(text), ..ListRuns::default() }).await;
     assert_eq!(find(single.to_string()).await, [single]);
     assert_eq!(find(format!(" {} ", talk.id)).await, [message]);
     assert_eq!(find(stop.operation_id.to_string()).await, [single]);
     assert_eq!(find(RunId::new().to_string()).await, []);
-    let no = world.desk.desktop.runs(ListRuns { find: Some("dgk_x".to_owned()), ..ListRuns::default() }).await;
+    let no = gateway.device.desktop.runs(ListRuns { find: Some("dgk_x".to_owned()), ..ListRuns::default() }).await;
     let no = no.expect_err("no identifier");
     assert_eq!(no.code, ManagementErrorCode::Invalid);
     assert!(!no.message.contains("dgk_x"), "a pasted key is not repeated: {no}");
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn conversations_are_found_by_application_and_state() {
-    let world = TestGateway::new().await;
-    let (idle, busy) = (TestConversation::open(&world, "idle").await, TestConversation::open(&world, "busy").await);
-    let resetting = TestConversation::open(&world, "resetting").await;
+    let gateway = TestGateway::new().await;
+    let (idle, busy) = (TestConversation::open(&gateway, "idle").await, TestConversation::open(&gateway, "busy").await);
+    let resetting = TestConversation::open(&gateway, "resetting").await;
     busy.message("one", 1).send().await.run_id();
     resetting.reset("two", 1).send().await;
     let of = async |request: ListConversations| {
-        let page = world.desk.desktop.conversations(ListConversations { limit: 9, ..request }).await.expect("listed");
+        let page =
+            gateway.device.desktop.conversations(ListConversations { limit: 9, ..request }).await.expect("listed");
         page.conversations.into_iter().map(|own| own.conversation.conversation_id).collect::<Vec<_>>()
     };
     let state = |state| ListConversations { state: Some(state), ..ListConversations::default() };
@@ -98,23 +99,23 @@ async fn conversations_are_found_by_application_and_state() {
     assert_eq!(of(state(ConversationState::Busy)).await, [busy.id]);
     assert_eq!(of(state(ConversationState::Resetting)).await, [resetting.id]);
     let app = |app_id| ListConversations { app_id: Some(app_id), ..ListConversations::default() };
-    assert_eq!(of(app(world.desk.app.id)).await, [resetting.id, busy.id, idle.id]);
+    assert_eq!(of(app(gateway.device.app.id)).await, [resetting.id, busy.id, idle.id]);
     assert_eq!(of(app(deskgate_protocol::ApplicationId::new())).await, []);
-    world.stop().await;
+    gateway.stop().await;
 }
 
 /// A filter that few runs match: each page examines 5,000 at most, and together they find everything.
 #[tokio::test]
 async fn a_page_of_few_among_a_hundred_thousand_runs_is_short_and_the_next_one_goes_on_behind_it() {
-    let shelf = TestStore::new().await;
-    let desk = &shelf.desk;
-    let (session, _) = desk.connect().await;
-    let oldest = shelf.started(session).await;
-    assert_eq!(shelf.one(session, oldest, 1, succeeded(1)).await, RecordOutcome::Done);
-    let cancelled = shelf.queue().await;
-    desk.desktop.stop_run(StopRun { run_id: cancelled }).await.expect("stopped");
+    let test_store = TestStore::new().await;
+    let device = &test_store.device;
+    let (session, _) = device.connect().await;
+    let oldest = test_store.started(session).await;
+    assert_eq!(test_store.one(session, oldest, 1, succeeded(1)).await, RecordOutcome::Done);
+    let cancelled = test_store.queue().await;
+    device.desktop.stop_run(StopRun { run_id: cancelled }).await.expect("stopped");
     // Newer by their identifiers than the two, and all alike.
-    shelf
+    test_store
         .database
         .execute(&format!(
             "INSERT INTO runs SELECT r.* FROM runs d, generate_series(1, 100000) n, jsonb_populate_record(d, jsonb_build_object(
@@ -123,15 +124,15 @@ async fn a_page_of_few_among_a_hundred_thousand_runs_is_short_and_the_next_one_g
             oldest.uuid()
         ))
         .await;
-    shelf.database.execute("ANALYZE runs").await;
-    let running = shelf.started(session).await;
-    assert_eq!(shelf.one(session, running, 1, AttemptUpdate::Lose).await, RecordOutcome::Done);
+    test_store.database.execute("ANALYZE runs").await;
+    let running = test_store.started(session).await;
+    assert_eq!(test_store.one(session, running, 1, AttemptUpdate::Lose).await, RecordOutcome::Done);
 
     let request = ListRuns { limit: 20, states: vec![RunState::Cancelled], ..ListRuns::default() };
     let (mut pages, mut found, mut before) = (0, Vec::new(), None);
     loop {
         let began = Instant::now();
-        let page = desk.desktop.runs(ListRuns { before, ..request.clone() }).await.expect("listed");
+        let page = device.desktop.runs(ListRuns { before, ..request.clone() }).await.expect("listed");
         println!("a page without a fitting run: {:?}", began.elapsed());
         pages += 1;
         found.extend(page.runs.iter().map(|run| run.run_id));
@@ -143,7 +144,7 @@ async fn a_page_of_few_among_a_hundred_thousand_runs_is_short_and_the_next_one_g
     assert_eq!((pages, found), (21, vec![cancelled]));
     for states in [vec![], vec![RunState::AwaitingReconciliation], vec![RunState::Succeeded]] {
         let began = Instant::now();
-        let page = desk.desktop.runs(ListRuns { limit: 20, states: states.clone(), ..ListRuns::default() }).await;
+        let page = device.desktop.runs(ListRuns { limit: 20, states: states.clone(), ..ListRuns::default() }).await;
         println!("{states:?}: {:?}", began.elapsed());
         assert_eq!(page.expect("listed").runs.len(), if states == [RunState::AwaitingReconciliation] { 1 } else { 20 });
     }
@@ -153,21 +154,21 @@ async fn a_page_of_few_among_a_hundred_thousand_runs_is_short_and_the_next_one_g
 /// has no statistics of the table.
 #[tokio::test]
 async fn a_page_of_a_queue_of_a_hundred_thousand_runs_is_read_without_sorting_it() {
-    let shelf = TestStore::new().await;
-    let queued = shelf.queue().await;
-    shelf.database.execute("ALTER TABLE runs SET (autovacuum_enabled = false)").await;
-    copies(&shelf, queued, 1, 100_000).await;
+    let test_store = TestStore::new().await;
+    let queued = test_store.queue().await;
+    test_store.database.execute("ALTER TABLE runs SET (autovacuum_enabled = false)").await;
+    copies(&test_store, queued, 1, 100_000).await;
     let states = [RunState::WaitingForDevice, RunState::Queued, RunState::Running];
     for (has_statistics, most) in [(false, 0), (true, states.len())] {
         if has_statistics {
-            shelf.database.execute("ANALYZE runs").await;
+            test_store.database.execute("ANALYZE runs").await;
         }
         for count in 0..=most {
             let request = ListRuns { limit: 50, states: states[..count].to_vec(), ..ListRuns::default() };
             let mut best = Duration::MAX;
             for _ in 0..5 {
                 let began = Instant::now();
-                let page = shelf.desk.desktop.runs(request.clone()).await.expect("listed");
+                let page = test_store.device.desktop.runs(request.clone()).await.expect("listed");
                 best = best.min(began.elapsed());
                 assert_eq!((page.runs.len(), page.runs[0].run_id), (50, queued));
             }
@@ -175,8 +176,8 @@ async fn a_page_of_a_queue_of_a_hundred_thousand_runs_is_read_without_sorting_it
         }
     }
     // Closed connections have reported everything to the server.
-    let TestStore { database, store, desk } = shelf;
-    drop((store, desk));
+    let TestStore { database, store, device } = test_store;
+    drop((store, device));
     let read = async || {
         let sql = "SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'runs')
             + (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'runs')";

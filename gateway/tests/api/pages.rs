@@ -22,32 +22,32 @@ pub(crate) fn assert_page(reply: &TestResponse) {
 
 #[tokio::test]
 async fn every_problem_has_a_page_that_says_what_why_and_what_next() {
-    let world = TestGateway::new().await;
-    let index = world.call("GET", "/problems").send().await;
+    let gateway = TestGateway::new().await;
+    let index = gateway.call("GET", "/problems").send().await;
     assert_page(&index);
     for code in Code::ALL {
         let path = format!("/problems/{}", code.as_str());
-        let page = world.call("GET", &path).send().await;
+        let page = gateway.call("GET", &path).send().await;
         assert_page(&page);
         for part in [code.as_str(), "What happened", "Why", "What to do next"] {
             assert!(page.text.contains(part), "{part:?} is missing at {path}");
         }
         assert!(index.text.contains(&format!("href=\"{path}\"")), "{path} is not in the list");
     }
-    world.call("GET", "/problems/made_up").send().await.assert_problem(&not_found());
-    world.call("GET", "/problems/%ff").send().await.assert_problem(&not_found());
-    world.stop().await;
+    gateway.call("GET", "/problems/made_up").send().await.assert_problem(&not_found());
+    gateway.call("GET", "/problems/%ff").send().await.assert_problem(&not_found());
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn the_type_of_a_problem_leads_to_its_page() {
-    let world = TestGateway::new().await;
-    let problem = world.call("GET", "/api/v1/agent-endpoints").send().await.json();
-    let page = world.call("GET", problem["type"].as_str().expect("a text")).send().await;
+    let gateway = TestGateway::new().await;
+    let problem = gateway.call("GET", "/api/v1/agent-endpoints").send().await.json();
+    let page = gateway.call("GET", problem["type"].as_str().expect("a text")).send().await;
     assert_page(&page);
     assert!(page.text.contains(problem["title"].as_str().expect("a text")), "{page:?}");
-    let style = world.call("GET", "/api/v1/docs/style.css").send().await;
+    let style = gateway.call("GET", "/api/v1/docs/style.css").send().await;
     assert_eq!((style.status, style.header("content-type")), (200, Some("text/css; charset=utf-8")));
     assert!(!style.text.contains("url(") && !style.text.contains("@import"), "a style sheet that loads more");
-    world.stop().await;
+    gateway.stop().await;
 }

@@ -14,26 +14,26 @@ fn entrance(proxies: &str, proxies_only: bool) -> ListenerAccess {
 
 #[tokio::test]
 async fn where_only_proxies_may_connect_nobody_else_is_answered() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     for (proxies, answered) in [("127.0.0.0/8", true), ("192.0.2.0/24", false)] {
-        let door = TestServer::guarded(world.store(), entrance(proxies, true), ListenerLimits::default()).await;
+        let door = TestServer::guarded(gateway.store(), entrance(proxies, true), ListenerLimits::default()).await;
         let mut raw = RawConnection::connect(door.address).await;
         let _ = raw.say("GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
         assert_eq!(raw.hear().await.contains("not_found"), answered, "{proxies}");
     }
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_caller_cannot_write_itself_another_address_into_either_header() {
-    let world = TestGateway::new().await;
-    let key = world.desk.restricted_key(|key| key.allowed_cidrs = vec!["198.51.100.0/24".to_owned()]).await.text;
+    let gateway = TestGateway::new().await;
+    let key = gateway.device.restricted_key(|key| key.allowed_cidrs = vec!["198.51.100.0/24".to_owned()]).await.text;
     for (forwarded, own, lie) in [
         (ForwardedHeader::XForwardedFor, "X-Forwarded-For", "Forwarded"),
         (ForwardedHeader::Forwarded, "Forwarded", "X-Forwarded-For"),
     ] {
         let entrance = ListenerAccess { forwarded, ..entrance("127.0.0.1", false) };
-        let door = TestServer::guarded(world.store(), entrance, ListenerLimits::default()).await;
+        let door = TestServer::guarded(gateway.store(), entrance, ListenerLimits::default()).await;
         let written =
             |name: &str, address: &str| if name == "Forwarded" { format!("for={address}") } else { address.to_owned() };
         let asked = || TestRequest::new(door.address, "GET", "/api/v1/agent-endpoints").key(&key).subject("anna");
@@ -48,17 +48,17 @@ async fn a_caller_cannot_write_itself_another_address_into_either_header() {
             assert_eq!(call.send().await.status, 401, "{own}: {name} {left}");
         }
     }
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn callers_behind_one_proxy_are_counted_each_and_none_takes_the_places_of_the_others() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let limits = ListenerLimits { connections_per_source: 2, ..ListenerLimits::default() };
-    let door = TestServer::guarded(world.store(), entrance("127.0.0.1", false), limits).await;
-    let run_id = world.submit("waited-for").await;
+    let door = TestServer::guarded(gateway.store(), entrance("127.0.0.1", false), limits).await;
+    let run_id = gateway.submit("waited-for").await;
     let ask = |from: &str, path: String| {
-        let call = TestRequest::new(door.address, "GET", &path).key(&world.desk.app.key).subject("anna");
+        let call = TestRequest::new(door.address, "GET", &path).key(&gateway.device.app.key).subject("anna");
         call.header("X-Forwarded-For", format!("198.51.100.1, {from}"))
     };
     let mut waiting = tokio::task::JoinSet::new();
@@ -79,5 +79,5 @@ async fn callers_behind_one_proxy_are_counted_each_and_none_takes_the_places_of_
         assert_eq!(answer.status, 200, "who waits is answered when the door closes");
     }
     assert_eq!(ask("203.0.113.1", quick()).send().await.status, 200, "its places are free again");
-    world.stop().await;
+    gateway.stop().await;
 }

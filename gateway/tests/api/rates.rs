@@ -18,9 +18,9 @@ async fn strict() -> TestGateway {
 }
 
 /// Uses up the key's rate, and then sends the call.
-async fn when_nothing_is_left(world: &TestGateway, call: impl Fn() -> TestRequest, expected: &str) {
+async fn when_nothing_is_left(gateway: &TestGateway, call: impl Fn() -> TestRequest, expected: &str) {
     until(expected, async || {
-        while world.ask("GET", "/api/v1/agent-endpoints").send().await.status != 429 {}
+        while gateway.ask("GET", "/api/v1/agent-endpoints").send().await.status != 429 {}
         call().send().await.code() == expected
     })
     .await;
@@ -28,8 +28,8 @@ async fn when_nothing_is_left(world: &TestGateway, call: impl Fn() -> TestReques
 
 #[tokio::test]
 async fn every_answer_to_a_key_says_what_it_has_left_and_one_too_many_is_refused() {
-    let world = strict().await;
-    let ask = || world.ask("GET", "/api/v1/agent-endpoints");
+    let gateway = strict().await;
+    let ask = || gateway.ask("GET", "/api/v1/agent-endpoints");
     let first = ask().send().await;
     assert_eq!(first.header("ratelimit-policy"), Some("\"key\";q=5;w=5"));
     assert_eq!(first.header("ratelimit"), Some("\"key\";r=4;t=1"));
@@ -44,43 +44,43 @@ async fn every_answer_to_a_key_says_what_it_has_left_and_one_too_many_is_refused
     let detail = "This key has made too many requests. Wait, as Retry-After says, and try again.";
     refused.assert_problem(&ExpectedProblem::new(429, "rate_limited", "Rate limited", detail).retryable());
     assert_eq!((refused.header("retry-after"), refused.header("ratelimit")), (Some("1"), Some("\"key\";r=0;t=5")));
-    let other = world.desk.restricted_key(|_| {}).await.text;
+    let other = gateway.device.restricted_key(|_| {}).await.text;
     assert_eq!(ask().key(&other).send().await.status, 200, "each key has a rate of its own");
     until("the rate has room again", async || ask().send().await.status == 200).await;
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_replay_finds_its_run_whatever_the_rate_is_and_new_work_is_refused_last() {
-    let world = strict().await;
-    let run_id = world.submit("before").await;
-    when_nothing_is_left(&world, || world.submission("new"), "rate_limited").await;
-    when_nothing_is_left(&world, || world.submission("before"), "").await;
-    assert_eq!(world.submission("before").send().await.run_id(), run_id);
-    let nowhere = world.runs_of(EndpointId::new());
-    let address = world.gateway.addresses().http;
-    when_nothing_is_left(&world, || world.submission("new").to(address, &nowhere), "not_found").await;
-    when_nothing_is_left(&world, || world.submission("new").text("{"), "malformed_json").await;
+    let gateway = strict().await;
+    let run_id = gateway.submit("before").await;
+    when_nothing_is_left(&gateway, || gateway.submission("new"), "rate_limited").await;
+    when_nothing_is_left(&gateway, || gateway.submission("before"), "").await;
+    assert_eq!(gateway.submission("before").send().await.run_id(), run_id);
+    let nowhere = gateway.runs_of(EndpointId::new());
+    let address = gateway.gateway.addresses().http;
+    when_nothing_is_left(&gateway, || gateway.submission("new").to(address, &nowhere), "not_found").await;
+    when_nothing_is_left(&gateway, || gateway.submission("new").text("{"), "malformed_json").await;
     for path in ["/api/v1/runs", "/api/v1/capabilities", &format!("/api/v1/runs/{run_id}")] {
-        when_nothing_is_left(&world, || world.ask("GET", path), "rate_limited").await;
+        when_nothing_is_left(&gateway, || gateway.ask("GET", path), "rate_limited").await;
     }
-    assert_eq!(world.database.value("SELECT count(*) FROM runs").await, "1", "nothing else was accepted");
-    world.stop().await;
+    assert_eq!(gateway.database.value("SELECT count(*) FROM runs").await, "1", "nothing else was accepted");
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_repeated_opening_stop_or_reset_finds_what_it_made_whatever_the_rate_is() {
-    let world = strict().await;
+    let gateway = strict().await;
     let opening = |key: &str, name: &str| {
-        let body = json!({ "endpoint_id": world.desk.endpoint, "conversation_key": name });
-        world.ask("POST", "/api/v1/conversations").header("Idempotency-Key", key).json(&body)
+        let body = json!({ "endpoint_id": gateway.device.endpoint, "conversation_key": name });
+        gateway.ask("POST", "/api/v1/conversations").header("Idempotency-Key", key).json(&body)
     };
     let opened = opening("open", "case").send().await.json();
     let id = opened["conversation_id"].as_str().expect("a text");
-    let run_id = world.submit("one").await;
-    let stop = |key: &str| world.ask("POST", &format!("/api/v1/runs/{run_id}/stop")).header("Idempotency-Key", key);
+    let run_id = gateway.submit("one").await;
+    let stop = |key: &str| gateway.ask("POST", &format!("/api/v1/runs/{run_id}/stop")).header("Idempotency-Key", key);
     let reset = |key: &str, generation: u32| {
-        let call = world.ask("POST", &format!("/api/v1/conversations/{id}/reset")).header("Idempotency-Key", key);
+        let call = gateway.ask("POST", &format!("/api/v1/conversations/{id}/reset")).header("Idempotency-Key", key);
         call.json(&json!({ "expected_generation": generation }))
     };
     let stopped = stop("stop").send().await.json();
@@ -97,23 +97,23 @@ async fn a_repeated_opening_stop_or_reset_finds_what_it_made_whatever_the_rate_i
     while opening(&format!("new-{made}"), &format!("case-{made}")).send().await.code() != "rate_limited" {
         made += 1;
     }
-    let conversations = world.database.value("SELECT count(*) FROM conversations").await;
+    let conversations = gateway.database.value("SELECT count(*) FROM conversations").await;
     assert_eq!(conversations, made.to_string(), "who is refused made nothing");
     let tries = std::cell::Cell::new(0);
     let fresh = || format!("fresh-{}", tries.replace(tries.get() + 1));
-    when_nothing_is_left(&world, || opening(&fresh(), "case"), "rate_limited").await;
-    when_nothing_is_left(&world, || stop(&fresh()), "rate_limited").await;
-    when_nothing_is_left(&world, || reset(&fresh(), 1), "rate_limited").await;
-    when_nothing_is_left(&world, || reset(&fresh(), 7), "generation_mismatch").await;
-    when_nothing_is_left(&world, || opening("open", "another case"), "idempotency_key_reused").await;
-    world.stop().await;
+    when_nothing_is_left(&gateway, || opening(&fresh(), "case"), "rate_limited").await;
+    when_nothing_is_left(&gateway, || stop(&fresh()), "rate_limited").await;
+    when_nothing_is_left(&gateway, || reset(&fresh(), 1), "rate_limited").await;
+    when_nothing_is_left(&gateway, || reset(&fresh(), 7), "generation_mismatch").await;
+    when_nothing_is_left(&gateway, || opening("open", "another case"), "idempotency_key_reused").await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn any_key_learns_the_versions_limits_and_events_of_this_gateway() {
-    let world = strict().await;
-    let key = world.desk.restricted_key(|key| key.scopes = vec![Scope::EndpointsRead]).await.text;
-    let reply = world.ask("GET", "/api/v1/capabilities").key(&key).send().await;
+    let gateway = strict().await;
+    let key = gateway.device.restricted_key(|key| key.scopes = vec![Scope::EndpointsRead]).await.text;
+    let reply = gateway.ask("GET", "/api/v1/capabilities").key(&key).send().await;
     reply.assert_envelope();
     let told = reply.json();
     assert_eq!((&told["api_versions"], &told["server_version"]), (&json!(["v1"]), &json!(VERSION)));
@@ -128,8 +128,8 @@ async fn any_key_learns_the_versions_limits_and_events_of_this_gateway() {
     assert_eq!(told["limits"], limits);
     assert!(told["event_types"].as_array().is_some_and(|types| types.contains(&json!("run.accepted"))), "{told}");
     assert!(told["features"].as_array().is_some_and(|features| features.contains(&json!("run_lists"))), "{told}");
-    let anonymous = world.call("GET", "/api/v1/capabilities").subject("anna").send().await;
+    let anonymous = gateway.call("GET", "/api/v1/capabilities").subject("anna").send().await;
     assert_eq!(anonymous.code(), "credential_missing");
-    assert_eq!(world.ask("GET", "/api/v1/capabilities").subject("").send().await.code(), "subject_invalid");
-    world.stop().await;
+    assert_eq!(gateway.ask("GET", "/api/v1/capabilities").subject("").send().await.code(), "subject_invalid");
+    gateway.stop().await;
 }

@@ -12,16 +12,19 @@ use crate::support::until;
 
 #[tokio::test]
 async fn what_may_not_be_seen_looks_exactly_like_what_is_not_there() {
-    let world = TestGateway::new().await;
-    let desk = &world.desk;
-    let (own, other_app, other_desk) =
-        (world.submit("own").await, desk.application("other").await, DeviceFixture::pair(world.store()).await);
+    let test_gateway = TestGateway::new().await;
+    let device = &test_gateway.device;
+    let (own, other_app, other_desk) = (
+        test_gateway.submit("own").await,
+        device.application("other").await,
+        DeviceFixture::pair(test_gateway.store()).await,
+    );
     let of_other_app = {
-        let endpoint = desk.service(&other_app, "foreign").await;
-        let call = world.submission("x").key(&other_app.key);
-        call.to(world.gateway.addresses().http, &world.runs_of(endpoint)).send().await.run_id()
+        let endpoint = device.service(&other_app, "foreign").await;
+        let call = test_gateway.submission("x").key(&other_app.key);
+        call.to(test_gateway.gateway.addresses().http, &test_gateway.runs_of(endpoint)).send().await.run_id()
     };
-    let draft = DraftId::from(desk.endpoint.uuid());
+    let draft = DraftId::from(device.endpoint.uuid());
     let mut answers = Vec::new();
     let mut ask = async |call: TestRequest| {
         let reply = call.header("X-Request-Id", "same").send().await;
@@ -36,7 +39,7 @@ async fn what_may_not_be_seen_looks_exactly_like_what_is_not_there() {
     for run in [
         of_other_app.to_string(),
         RunId::new().to_string(),
-        desk.endpoint.to_string(),
+        device.endpoint.to_string(),
         own.to_string().replacen("run_", "conv_", 1),
         own.to_string().to_uppercase(),
         own.uuid().to_string(),
@@ -46,9 +49,9 @@ async fn what_may_not_be_seen_looks_exactly_like_what_is_not_there() {
         "%2e%2e%2fruns".to_owned(),
         "run_'%20OR%201=1--".to_owned(),
     ] {
-        ask(world.ask("GET", &format!("/api/v1/runs/{run}"))).await;
+        ask(test_gateway.ask("GET", &format!("/api/v1/runs/{run}"))).await;
     }
-    ask(world.ask("GET", &format!("/api/v1/runs/{own}")).subject("berta")).await;
+    ask(test_gateway.ask("GET", &format!("/api/v1/runs/{own}")).subject("berta")).await;
     for endpoint in [
         other_desk.endpoint.to_string(),
         EndpointId::new().to_string(),
@@ -58,21 +61,21 @@ async fn what_may_not_be_seen_looks_exactly_like_what_is_not_there() {
         "%ff".to_owned(),
     ] {
         let path = format!("/api/v1/agent-endpoints/{endpoint}/runs");
-        ask(world.submission("y").to(world.gateway.addresses().http, &path)).await;
+        ask(test_gateway.submission("y").to(test_gateway.gateway.addresses().http, &path)).await;
     }
     for path in ["/", "/api/v1", "/api/v1/runs/", "/api/v2/agent-endpoints", "/metrics", "/livez"] {
-        ask(world.ask("GET", path)).await;
+        ask(test_gateway.ask("GET", path)).await;
     }
     let distinct: Vec<_> = answers.iter().filter(|answer| **answer != answers[0]).collect();
     assert!(distinct.is_empty(), "{distinct:?} differ from {:?}", answers[0]);
-    world.stop().await;
+    test_gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_method_that_a_route_does_not_take_is_refused_with_what_it_takes() {
-    let world = TestGateway::new().await;
+    let test_gateway = TestGateway::new().await;
     let run = format!("/api/v1/runs/{}", RunId::new());
-    let runs = world.runs_of(world.desk.endpoint);
+    let runs = test_gateway.runs_of(test_gateway.device.endpoint);
     for (method, path, allow) in [
         ("POST", "/api/v1/agent-endpoints", "GET,HEAD"),
         ("DELETE", "/api/v1/agent-endpoints", "GET,HEAD"),
@@ -82,74 +85,74 @@ async fn a_method_that_a_route_does_not_take_is_refused_with_what_it_takes() {
         ("PROPFIND", run.as_str(), "GET,HEAD"),
     ] {
         let detail = format!("This address does not take {method}. The Allow header names what it takes.");
-        let reply = world.ask(method, path).send().await;
+        let reply = test_gateway.ask(method, path).send().await;
         reply.assert_problem(&ExpectedProblem::new(405, "method_not_allowed", "Method not allowed", &detail));
         assert_eq!(reply.header("allow"), Some(allow), "{method} {path}");
     }
-    world.stop().await;
+    test_gateway.stop().await;
 }
 
 #[tokio::test]
 async fn paused_access_a_full_queue_and_a_reused_key_say_so() {
     let limits = CallerLimits { waiting_runs_per_application: 2, ..CallerLimits::default() };
-    let world = TestGateway::with(limits).await;
-    let first = world.submit("first").await;
-    let reused = world.submission("first").json(&work("another")).send().await;
+    let test_gateway = TestGateway::with(limits).await;
+    let first = test_gateway.submit("first").await;
+    let reused = test_gateway.submission("first").json(&work("another")).send().await;
     let detail = "This Idempotency-Key was used for a request with a different body. New work needs a new key.";
     reused.assert_problem(
         &ExpectedProblem::new(409, "idempotency_key_reused", "Idempotency-Key reused", detail)
             .with(json!({ "existing_run_id": first })),
     );
 
-    world.submit("second").await;
+    test_gateway.submit("second").await;
     let detail = "The application already has 2 runs waiting for its devices. Nothing was accepted; try again later.";
     let full = ExpectedProblem::new(429, "queue_full", "Queue full", detail).retryable();
-    world.submission("third").send().await.assert_problem(&full);
-    assert_eq!(world.submission("second").send().await.status, 202, "a repetition needs no room");
-    let (session, _) = world.desk.connect().await;
-    assert_eq!(world.desk.claim(session, 1).await.len(), 1);
-    until("there is room again", async || world.submission("third").send().await.status == 202).await;
+    test_gateway.submission("third").send().await.assert_problem(&full);
+    assert_eq!(test_gateway.submission("second").send().await.status, 202, "a repetition needs no room");
+    let (session, _) = test_gateway.device.connect().await;
+    assert_eq!(test_gateway.device.claim(session, 1).await.len(), 1);
+    until("there is room again", async || test_gateway.submission("third").send().await.status == 202).await;
 
-    world.desk.allow(false).await;
+    test_gateway.device.allow(false).await;
     let detail = "The owner of this service has paused external access. Nothing was accepted; try again later.";
     let paused = ExpectedProblem::new(503, "access_paused", "Access paused", detail).retryable();
-    let reply = world.submission("fourth").send().await;
+    let reply = test_gateway.submission("fourth").send().await;
     reply.assert_problem(&paused);
     assert_eq!(reply.header("retry-after"), Some("60"));
-    world.stop().await;
+    test_gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_removed_device_takes_its_services_with_it() {
-    let world = TestGateway::new().await;
-    let run_id = world.submit("early").await;
-    assert!(world.store().revoke_device(world.desk.device_id, LONG_LEASE).await.expect("stored"));
-    world.submission("late").send().await.assert_problem(&not_found());
-    assert_eq!(world.submission("early").send().await.run_id(), run_id, "what was accepted is found");
-    let run = world.read(run_id).await.json();
+    let test_gateway = TestGateway::new().await;
+    let run_id = test_gateway.submit("early").await;
+    assert!(test_gateway.store().revoke_device(test_gateway.device.device_id, LONG_LEASE).await.expect("stored"));
+    test_gateway.submission("late").send().await.assert_problem(&not_found());
+    assert_eq!(test_gateway.submission("early").send().await.run_id(), run_id, "what was accepted is found");
+    let run = test_gateway.read(run_id).await.json();
     assert_eq!((&run["state"], &run["error"]["code"]), (&json!("cancelled"), &json!("device_removed")));
-    let listed = world.ask("GET", "/api/v1/agent-endpoints").send().await.json();
+    let listed = test_gateway.ask("GET", "/api/v1/agent-endpoints").send().await.json();
     assert_eq!(listed, json!({ "endpoints": [] }));
-    world.stop().await;
+    test_gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_door_that_drains_admits_nothing_and_still_answers_questions() {
-    let world = TestGateway::new().await;
-    let door = TestServer::open(world.store(), server::ListenerLimits::default()).await;
-    let run_id = world.submit("before").await;
+    let test_gateway = TestGateway::new().await;
+    let door = TestServer::open(test_gateway.store(), server::ListenerLimits::default()).await;
+    let run_id = test_gateway.submit("before").await;
     door.draining.cancel();
     let detail = "This gateway is stopping. Nothing was accepted; try again.";
     let problem = ExpectedProblem::new(503, "draining", "Draining", detail).retryable();
-    let path = world.runs_of(world.desk.endpoint);
-    let reply = world.submission("after").to(door.address, &path).send().await;
+    let path = test_gateway.runs_of(test_gateway.device.endpoint);
+    let reply = test_gateway.submission("after").to(door.address, &path).send().await;
     reply.assert_problem(&problem);
     assert_eq!(reply.header("retry-after"), Some("1"));
     let began = std::time::Instant::now();
-    let read = world.ask("GET", "/").to(door.address, &format!("/api/v1/runs/{run_id}?wait=60")).send().await;
+    let read = test_gateway.ask("GET", "/").to(door.address, &format!("/api/v1/runs/{run_id}?wait=60")).send().await;
     assert_eq!((read.status, began.elapsed().as_secs() < 30), (200, true), "nobody is kept waiting");
-    assert_ne!(world.submission("after").send().await.run_id(), run_id, "nothing was stored");
-    world.stop().await;
+    assert_ne!(test_gateway.submission("after").send().await.run_id(), run_id, "nothing was stored");
+    test_gateway.stop().await;
 }
 
 #[tokio::test]
@@ -161,11 +164,11 @@ async fn without_a_database_every_route_says_store_unavailable_and_recovers_by_i
     let mut settings = Settings::built_in(state.path().to_owned(), ([127, 0, 0, 1], 0).into());
     settings.database = Some(DatabaseSettings { url: cluster.url(), listen_url: None, ca_file: None, migrate: true });
     let gateway = Gateway::start(settings).await.expect("started");
-    let desk = DeviceFixture::pair(gateway.store()).await;
+    let device = DeviceFixture::pair(gateway.store()).await;
     let ask = |method: &str, path: &str| {
-        TestRequest::new(gateway.addresses().http, method, path).key(&desk.app.key).subject("anna")
+        TestRequest::new(gateway.addresses().http, method, path).key(&device.app.key).subject("anna")
     };
-    let runs = format!("/api/v1/agent-endpoints/{}/runs", desk.endpoint);
+    let runs = format!("/api/v1/agent-endpoints/{}/runs", device.endpoint);
     let submit = |key: &str| ask("POST", &runs).header("Idempotency-Key", key).json(&work("hello"));
     let run_id = submit("before").send().await.run_id();
     cluster.stop().await;

@@ -11,19 +11,19 @@ use crate::support::server::TestServer;
 
 /// A public server on a store without other tasks.
 struct IdleServer {
-    shelf: TestStore,
+    test_store: TestStore,
     door: TestServer,
 }
 
 impl IdleServer {
     async fn new() -> Self {
-        let shelf = TestStore::new().await;
-        let door = TestServer::open(&shelf.store, Default::default()).await;
-        Self { shelf, door }
+        let test_store = TestStore::new().await;
+        let door = TestServer::open(&test_store.store, Default::default()).await;
+        Self { test_store, door }
     }
 
     fn ask(&self, method: &str, path: &str) -> TestRequest {
-        TestRequest::new(self.door.address, method, path).key(&self.shelf.desk.app.key).subject("anna")
+        TestRequest::new(self.door.address, method, path).key(&self.test_store.device.app.key).subject("anna")
     }
 
     async fn read(&self, run_id: RunId) -> TestResponse {
@@ -31,24 +31,24 @@ impl IdleServer {
     }
 
     async fn submission(&self, key: &str) -> TestResponse {
-        let path = format!("/api/v1/agent-endpoints/{}/runs", self.shelf.desk.endpoint);
+        let path = format!("/api/v1/agent-endpoints/{}/runs", self.test_store.device.endpoint);
         self.ask("POST", &path).header("Idempotency-Key", key).json(&work("hello")).send().await
     }
 
     /// Ends every run, and lets the retention of these be over.
     async fn end_all(&self, over: &[RunId]) {
-        self.shelf.store.revoke_device(self.shelf.desk.device_id, LONG_LEASE).await.expect("stored");
+        self.test_store.store.revoke_device(self.test_store.device.device_id, LONG_LEASE).await.expect("stored");
         for run_id in over {
             let statement = format!(
                 "UPDATE runs SET finished_at = now() - interval '1 hour', purge_at = now() WHERE run_id = '{}'",
                 run_id.uuid()
             );
-            self.shelf.database.execute(&statement).await;
+            self.test_store.database.execute(&statement).await;
         }
     }
 
     async fn round(&self) -> UpkeepCounts {
-        run_once(&self.shelf.store, LONG_LEASE).await.expect("done")
+        run_once(&self.test_store.store, LONG_LEASE).await.expect("done")
     }
 }
 
@@ -56,14 +56,14 @@ impl IdleServer {
 async fn a_run_whose_time_is_over_is_gone_to_its_owner_and_was_never_there_to_others() {
     let quiet = IdleServer::new().await;
     let (over, kept) = (quiet.submission("over").await.run_id(), quiet.submission("kept").await.run_id());
-    let desk = &quiet.shelf.desk;
-    let second = desk.service(&desk.app, "second").await;
-    let limited = desk.restricted_key(|key| key.endpoints = vec![second]).await.text;
-    let other_app = desk.application("other").await;
+    let device = &quiet.test_store.device;
+    let second = device.service(&device.app, "second").await;
+    let limited = device.restricted_key(|key| key.endpoints = vec![second]).await.text;
+    let other_app = device.application("other").await;
     quiet.end_all(&[over]).await;
     let done = quiet.round().await;
     assert_eq!(done, UpkeepCounts { purged: 1, ..UpkeepCounts::default() });
-    assert_eq!(quiet.shelf.database.value("SELECT count(DISTINCT run_id) FROM run_events").await, "1");
+    assert_eq!(quiet.test_store.database.value("SELECT count(DISTINCT run_id) FROM run_events").await, "1");
 
     let path = format!("/api/v1/runs/{over}");
     let purged = ExpectedProblem::new(
@@ -89,7 +89,7 @@ async fn a_run_whose_time_is_over_is_gone_to_its_owner_and_was_never_there_to_ot
     let listed = quiet.ask("GET", "/api/v1/runs").send().await.json();
     assert_eq!((listed["data"].as_array().map(Vec::len), &listed["data"][0]["run_id"]), (Some(1), &json!(kept)));
 
-    quiet.shelf.database.execute("UPDATE purged_runs SET forget_at = now()").await;
+    quiet.test_store.database.execute("UPDATE purged_runs SET forget_at = now()").await;
     let done = quiet.round().await;
     assert_eq!(done, UpkeepCounts { forgotten: 1, ..UpkeepCounts::default() });
     quiet.read(over).await.assert_problem(&not_found());
@@ -100,11 +100,15 @@ async fn an_idempotency_key_is_kept_as_long_as_its_run_and_the_memory_of_it_as_l
     let quiet = IdleServer::new().await;
     let run_id = quiet.submission("key").await.run_id();
     quiet.end_all(&[]).await;
-    quiet.shelf.database.execute("UPDATE runs SET finished_at = now() - interval '3 days', purge_at = now()").await;
+    quiet
+        .test_store
+        .database
+        .execute("UPDATE runs SET finished_at = now() - interval '3 days', purge_at = now()")
+        .await;
     assert_eq!(quiet.submission("key").await.run_id(), run_id);
     quiet.round().await;
     let left = "SELECT round(extract(epoch FROM forget_at - now()) / 3600) FROM purged_runs";
-    assert_eq!(quiet.shelf.database.value(left).await, "72");
+    assert_eq!(quiet.test_store.database.value(left).await, "72");
     // The device is gone, so new work finds no service: the key names nothing any more.
     quiet.submission("key").await.assert_problem(&not_found());
 }
@@ -118,10 +122,10 @@ async fn what_was_asked_of_a_run_goes_with_it() {
         assert_eq!(stop.json(&json!({})).send().await.status, 202);
     }
     let left = "SELECT (SELECT count(*) FROM control_operations) || ' ' || (SELECT count(*) FROM request_identities)";
-    assert_eq!(quiet.shelf.database.value(left).await, "2 2");
+    assert_eq!(quiet.test_store.database.value(left).await, "2 2");
     quiet.end_all(&[run_id]).await;
     assert_eq!(quiet.round().await.purged, 1);
-    assert_eq!(quiet.shelf.database.value(left).await, "0 0");
+    assert_eq!(quiet.test_store.database.value(left).await, "0 0");
 }
 
 #[tokio::test]
@@ -135,18 +139,18 @@ async fn deletions_are_bounded_by_events_and_go_on_until_nothing_is_left() {
     let more = "INSERT INTO run_events (run_id, sequence, event_id, type, data)
             SELECT run_id, n, gen_random_uuid(), 'message.completed', '{}' FROM runs, generate_series(3, 15000) n;
         UPDATE runs SET last_sequence = 15000";
-    quiet.shelf.database.execute(more).await;
-    assert_eq!(quiet.shelf.store.purge_runs().await.expect("deleted"), 2);
-    assert_eq!(quiet.shelf.store.purge_runs().await.expect("deleted"), 1);
-    assert_eq!(quiet.shelf.store.purge_runs().await.expect("deleted"), 0);
-    assert_eq!(quiet.shelf.database.value("SELECT count(*) FROM run_events").await, "0");
+    quiet.test_store.database.execute(more).await;
+    assert_eq!(quiet.test_store.store.purge_runs().await.expect("deleted"), 2);
+    assert_eq!(quiet.test_store.store.purge_runs().await.expect("deleted"), 1);
+    assert_eq!(quiet.test_store.store.purge_runs().await.expect("deleted"), 0);
+    assert_eq!(quiet.test_store.database.value("SELECT count(*) FROM run_events").await, "0");
 }
 
 #[tokio::test]
 async fn openings_and_ended_resets_are_forgotten_in_time_and_the_conversation_and_open_resets_stay() {
     let quiet = IdleServer::new().await;
     let open = |key: &str, conversation_key: &str| {
-        let body = json!({ "endpoint_id": quiet.shelf.desk.endpoint, "conversation_key": conversation_key });
+        let body = json!({ "endpoint_id": quiet.test_store.device.endpoint, "conversation_key": conversation_key });
         quiet.ask("POST", "/api/v1/conversations").header("Idempotency-Key", key).json(&body).send()
     };
     for (key, conversation_key) in [("one", "case 1"), ("two", "case 2")] {
@@ -156,7 +160,7 @@ async fn openings_and_ended_resets_are_forgotten_in_time_and_the_conversation_an
         let reset = quiet.ask("POST", &format!("/api/v1/conversations/{id}/reset")).header("Idempotency-Key", key);
         assert_eq!(reset.json(&json!({ "expected_generation": 1 })).send().await.status, 202);
     }
-    let database = &quiet.shelf.database;
+    let database = &quiet.test_store.database;
     database.execute("UPDATE request_identities SET created_at = now() - interval '1 day'").await;
     let end =
         "UPDATE control_operations SET state = 'completed', outcome = 'reset', completed_at = now() - interval '1 day'
@@ -179,7 +183,7 @@ async fn replicas_that_purge_together_delete_each_run_once_and_leave_none() {
     }
     quiet.end_all(&runs).await;
     let rounds = (0..4).map(|_| {
-        let store = quiet.shelf.store.clone();
+        let store = quiet.test_store.store.clone();
         tokio::spawn(async move { run_once(&store, LONG_LEASE).await.expect("done").purged })
     });
     let mut purged = 0;
@@ -189,7 +193,7 @@ async fn replicas_that_purge_together_delete_each_run_once_and_leave_none() {
     // One of them may have looked while another held the rows.
     purged += quiet.round().await.purged;
     assert_eq!(purged, 30);
-    assert_eq!(quiet.shelf.database.value("SELECT count(*) FROM purged_runs").await, "30");
+    assert_eq!(quiet.test_store.database.value("SELECT count(*) FROM purged_runs").await, "30");
 }
 
 #[tokio::test]
@@ -200,7 +204,7 @@ async fn ended_runs_are_kept_no_longer_than_was_chosen_later_and_never_longer_th
         runs.push(quiet.submission(key).await.run_id());
     }
     quiet.end_all(&[]).await;
-    let (database, store) = (&quiet.shelf.database, &quiet.shelf.store);
+    let (database, store) = (&quiet.test_store.database, &quiet.test_store.store);
     database.execute("UPDATE runs SET purge_at = finished_at + interval '30 days'").await;
     let old = format!(
         "UPDATE runs SET finished_at = finished_at - interval '8 days', purge_at = purge_at - interval '8 days'

@@ -21,7 +21,7 @@ use crate::support::until;
 
 /// Streams on a test store, without a server before them.
 struct StreamFixture {
-    shelf: TestStore,
+    test_store: TestStore,
     streams: EventStreams,
     caller: Caller,
     draining: CancellationToken,
@@ -30,23 +30,24 @@ struct StreamFixture {
 
 impl StreamFixture {
     async fn new() -> Self {
-        let shelf = TestStore::new().await;
-        let access = Access::new(shelf.store.clone(), &patient());
+        let test_store = TestStore::new().await;
+        let access = Access::new(test_store.store.clone(), &patient());
         let subject = Subject::Named("anna".to_owned());
-        let authenticated = access.authenticate(&shelf.desk.app.key, subject, None).await.expect("a good key");
+        let authenticated = access.authenticate(&test_store.device.app.key, subject, None).await.expect("a good key");
         let caller = authenticated.authorise(Scope::RunsRead).expect("it may read");
         let draining = CancellationToken::new();
         let stop = CancellationToken::new();
-        let (streams, work) = EventStreams::new(shelf.store.clone(), &CallerLimits::default(), draining.clone(), stop);
+        let (streams, work) =
+            EventStreams::new(test_store.store.clone(), &CallerLimits::default(), draining.clone(), stop);
         let mut running = JoinSet::new();
         running.spawn(work);
-        Self { shelf, streams, caller, draining, _work: running }
+        Self { test_store, streams, caller, draining, _work: running }
     }
 
     /// A run that a device executes.
     async fn running(&self) -> (RunId, SessionKey) {
-        let (session, _) = self.shelf.desk.connect().await;
-        (self.shelf.started(session).await, session)
+        let (session, _) = self.test_store.device.connect().await;
+        (self.test_store.started(session).await, session)
     }
 
     async fn open(&self, run_id: RunId, after: u64) -> EventStream {
@@ -57,7 +58,7 @@ impl StreamFixture {
     fn say(&self, session: SessionKey, run_id: RunId, message_id: &str, after: u64) {
         let delta = MessageDelta { message_id: message_id.to_owned(), offset: 0, text: "Hello".to_owned() };
         let said = MessagePiece { device_id: session.device_id, run_id, attempt: 1, after, delta };
-        self.shelf.store.notifier().publish_piece(said);
+        self.test_store.store.notifier().publish_piece(said);
     }
 }
 
@@ -82,7 +83,7 @@ async fn a_piece_that_its_message_has_overtaken_is_not_shown() {
     assert_eq!(shown(&mut stream).await, "snapshot");
     source.say(session, run_id, "first", 0);
     assert_eq!(shown(&mut stream).await, "first");
-    source.shelf.one(session, run_id, 1, events(1, 1)).await;
+    source.test_store.one(session, run_id, 1, events(1, 1)).await;
     assert_eq!(shown(&mut stream).await, "3");
     // It was said before the message was complete, and comes only now.
     source.say(session, run_id, "first", 0);
@@ -101,16 +102,16 @@ async fn a_stream_that_knows_more_than_the_feed_shows_no_older_piece() {
     let source = StreamFixture::new().await;
     let (run_id, session) = source.running().await;
     let mut stream = source.open(run_id, 0).await;
-    let watched = || source.shelf.store.notifier().watchers(Topic::Run(run_id));
+    let watched = || source.test_store.store.notifier().watchers(Topic::Run(run_id));
     until("the feed follows the run", async || watched() > 0).await;
     source.say(session, run_id, "first", 0);
     let mut beside = source.open(run_id, 2).await;
     assert_eq!(shown(&mut beside).await, "snapshot");
 
     // The feed cannot read the run's state; the stream can read the events.
-    let (locker, _connection) = source.shelf.database.connect().await;
+    let (locker, _connection) = source.test_store.database.connect().await;
     locker.batch_execute("BEGIN; LOCK TABLE devices IN ACCESS EXCLUSIVE MODE").await.expect("locked");
-    source.shelf.one(session, run_id, 1, events(1, 1)).await;
+    source.test_store.one(session, run_id, 1, events(1, 1)).await;
     for expected in ["snapshot", "1", "2", "3"] {
         assert_eq!(shown(&mut stream).await, expected);
     }
@@ -121,7 +122,7 @@ async fn a_stream_that_knows_more_than_the_feed_shows_no_older_piece() {
     while shown(&mut beside).await != "3" {}
     source.say(session, run_id, "new", 1);
     assert_eq!(shown(&mut stream).await, "new");
-    source.shelf.one(session, run_id, 1, succeeded(2)).await;
+    source.test_store.one(session, run_id, 1, succeeded(2)).await;
     assert_eq!(shown(&mut stream).await, "4");
     assert_eq!(shown(&mut stream).await, "end");
 }
@@ -130,15 +131,15 @@ async fn a_stream_that_knows_more_than_the_feed_shows_no_older_piece() {
 async fn blocked(source: &StreamFixture) {
     let waiting =
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
-    until("a statement waits", async || source.shelf.database.value(waiting).await != "0").await;
+    until("a statement waits", async || source.test_store.database.value(waiting).await != "0").await;
 }
 
 #[tokio::test]
 async fn a_stream_that_has_much_to_show_closes_at_once_when_the_gateway_drains() {
     let source = StreamFixture::new().await;
     let (run_id, session) = source.running().await;
-    source.shelf.one(session, run_id, 1, events(1, 100)).await;
-    source.shelf.one(session, run_id, 1, succeeded(101)).await;
+    source.test_store.one(session, run_id, 1, events(1, 100)).await;
+    source.test_store.one(session, run_id, 1, succeeded(101)).await;
     let mut stream = source.open(run_id, 0).await;
     for expected in ["snapshot", "1", "2"] {
         assert_eq!(shown(&mut stream).await, expected);
@@ -154,7 +155,7 @@ async fn a_stream_whose_reading_takes_long_ends_when_the_gateway_drains_or_its_k
         let (run_id, _) = source.running().await;
         let mut stream = source.open(run_id, 0).await;
         assert_eq!(shown(&mut stream).await, "snapshot");
-        let (locker, _connection) = source.shelf.database.connect().await;
+        let (locker, _connection) = source.test_store.database.connect().await;
         locker.batch_execute("BEGIN; LOCK TABLE run_events IN ACCESS EXCLUSIVE MODE").await.expect("locked");
         let ending = async {
             blocked(&source).await;
@@ -162,7 +163,7 @@ async fn a_stream_whose_reading_takes_long_ends_when_the_gateway_drains_or_its_k
             if drains {
                 source.draining.cancel();
             } else {
-                source.shelf.desk.revoke(source.caller.key_id()).await;
+                source.test_store.device.revoke(source.caller.key_id()).await;
             }
             began
         };
@@ -177,7 +178,7 @@ async fn what_waits_with_a_key_of_an_application_that_is_disabled_is_told_so() {
     let source = StreamFixture::new().await;
     let waiting = source.streams.wait(&source.caller).expect("there is room");
     let request = DisableApplication { app_id: source.caller.app_id() };
-    source.shelf.desk.desktop.disable_application(request).await.expect("disabled");
+    source.test_store.device.desktop.disable_application(request).await.expect("disabled");
     let told = tokio::time::timeout(Duration::from_secs(120), waiting.ended()).await.expect("it ends");
     assert_eq!(told, Refusal::ApplicationDisabled);
 }
@@ -189,7 +190,7 @@ async fn what_cannot_be_confirmed_to_be_open_with_a_good_key_ends_within_five_se
     let mut stream = source.open(run_id, 2).await;
     let waiting = source.streams.wait(&source.caller).expect("there is room");
     assert_eq!(shown(&mut stream).await, "snapshot");
-    let (locker, _connection) = source.shelf.database.connect().await;
+    let (locker, _connection) = source.test_store.database.connect().await;
     locker.batch_execute("BEGIN; LOCK TABLE application_keys IN ACCESS EXCLUSIVE MODE").await.expect("locked");
     let began = Instant::now();
     // Pieces, which do not come from the database, keep no stream open.
@@ -213,7 +214,7 @@ async fn what_cannot_be_confirmed_to_be_open_with_a_good_key_ends_within_five_se
     locker.batch_execute("BEGIN; LOCK TABLE application_keys IN ACCESS EXCLUSIVE MODE").await.expect("locked");
     blocked(&source).await;
     locker.batch_execute("COMMIT").await.expect("released");
-    source.shelf.one(session, run_id, 1, succeeded(1)).await;
+    source.test_store.one(session, run_id, 1, succeeded(1)).await;
     while shown(&mut stream).await != "3" {}
     assert!(waiting.ended().now_or_never().is_none());
 }

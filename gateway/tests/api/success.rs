@@ -9,14 +9,14 @@ use crate::support::gateway::{DeviceFixture, TestGateway, work};
 
 #[tokio::test]
 async fn a_submission_is_answered_with_202_a_location_and_the_whole_record() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let body = json!({
         "input": { "text": "Größe?", "order": 7, "nested": { "list": [1, null] } },
         "metadata": { "customer": "7" },
         "queue_ttl_s": 60,
         "max_duration_s": 30,
     });
-    let reply = world.submission("first").json(&body).send().await;
+    let reply = gateway.submission("first").json(&body).send().await;
     reply.assert_envelope();
     let run_id = reply.run_id();
     assert_eq!(reply.header("location"), Some(format!("/api/v1/runs/{run_id}").as_str()));
@@ -27,7 +27,7 @@ async fn a_submission_is_answered_with_202_a_location_and_the_whole_record() {
     assert_eq!(expires_at.0.duration_since(created_at.0).as_secs(), 60);
     let expected = json!({
         "run_id": run_id,
-        "endpoint_id": world.desk.endpoint,
+        "endpoint_id": gateway.device.endpoint,
         "endpoint_version": 1,
         "phase": "accepted",
         "state": "waiting_for_device",
@@ -45,11 +45,11 @@ async fn a_submission_is_answered_with_202_a_location_and_the_whole_record() {
     });
     assert_eq!(record, expected);
 
-    let mut read = world.read(run_id).await.json();
+    let mut read = gateway.read(run_id).await.json();
     assert_eq!(read["queue_position"].take(), 0, "it is the first in the queue");
     read.as_object_mut().expect("an object").remove("queue_position");
     assert_eq!(read, expected, "what was answered is what is stored");
-    world.stop().await;
+    gateway.stop().await;
 }
 
 /// A timestamp as callers see it: RFC 3339, UTC, milliseconds, `Z`.
@@ -61,13 +61,13 @@ fn moment(value: &Value) -> deskgate_protocol::Timestamp {
 
 #[tokio::test]
 async fn the_list_has_the_published_and_enabled_services_of_the_own_application_only() {
-    let world = TestGateway::new().await;
-    let desk = &world.desk;
-    let other_app = desk.application("other").await;
-    desk.service(&other_app, "foreign").await;
-    DeviceFixture::pair(world.store()).await;
-    let second = desk.service(&desk.app, "second").await;
-    let reply = world.ask("GET", "/api/v1/agent-endpoints").send().await;
+    let gateway = TestGateway::new().await;
+    let device = &gateway.device;
+    let other_app = device.application("other").await;
+    device.service(&other_app, "foreign").await;
+    DeviceFixture::pair(gateway.store()).await;
+    let second = device.service(&device.app, "second").await;
+    let reply = gateway.ask("GET", "/api/v1/agent-endpoints").send().await;
     reply.assert_envelope();
     let endpoint = |id, name| {
         json!({
@@ -76,47 +76,47 @@ async fn the_list_has_the_published_and_enabled_services_of_the_own_application_
     };
     assert_eq!(
         (reply.status, reply.json()),
-        (200, json!({ "endpoints": [endpoint(desk.endpoint, "invoices"), endpoint(second, "second")] }))
+        (200, json!({ "endpoints": [endpoint(device.endpoint, "invoices"), endpoint(second, "second")] }))
     );
 
-    desk.connect().await;
-    let listed = world.ask("GET", "/api/v1/agent-endpoints").send().await.json();
+    device.connect().await;
+    let listed = gateway.ask("GET", "/api/v1/agent-endpoints").send().await.json();
     assert_eq!(listed["endpoints"][0]["device"]["connected"], true);
     moment(&listed["endpoints"][0]["device"]["last_seen_at"]);
 
-    desk.allow(false).await;
-    assert_eq!(world.ask("GET", "/api/v1/agent-endpoints").send().await.json(), json!({ "endpoints": [] }));
-    world.stop().await;
+    device.allow(false).await;
+    assert_eq!(gateway.ask("GET", "/api/v1/agent-endpoints").send().await.json(), json!({ "endpoints": [] }));
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn an_unchanged_record_is_answered_with_304_and_a_changed_one_is_not() {
-    let world = TestGateway::new().await;
-    let run_id = world.submit("one").await;
+    let gateway = TestGateway::new().await;
+    let run_id = gateway.submit("one").await;
     let path = format!("/api/v1/runs/{run_id}");
-    let etag = world.read(run_id).await.header("etag").expect("an ETag").to_owned();
+    let etag = gateway.read(run_id).await.header("etag").expect("an ETag").to_owned();
     assert!(etag.starts_with("W/\"") && etag.ends_with('"'), "{etag}");
     for sent in [etag.clone(), format!("\"other\", {etag}"), "*".to_owned(), etag["W/".len()..].to_owned()] {
-        let unchanged = world.ask("GET", &path).header("If-None-Match", &sent).send().await;
+        let unchanged = gateway.ask("GET", &path).header("If-None-Match", &sent).send().await;
         unchanged.assert_envelope();
         assert_eq!((unchanged.status, unchanged.text.as_str()), (304, ""), "{sent}");
         assert_eq!(unchanged.header("etag"), Some(etag.as_str()));
     }
-    let other = world.ask("GET", &path).header("If-None-Match", "W/\"other\"").send().await;
+    let other = gateway.ask("GET", &path).header("If-None-Match", "W/\"other\"").send().await;
     assert_eq!(other.status, 200);
 
-    let (session, _) = world.desk.connect().await;
-    world.desk.claim(session, 1).await;
-    let changed = world.ask("GET", &path).header("If-None-Match", &etag).send().await;
+    let (session, _) = gateway.device.connect().await;
+    gateway.device.claim(session, 1).await;
+    let changed = gateway.ask("GET", &path).header("If-None-Match", &etag).send().await;
     assert_eq!(changed.status, 200);
     assert_ne!(changed.header("etag"), Some(etag.as_str()));
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn the_identifier_of_a_request_is_echoed_when_it_is_usable_and_made_otherwise() {
-    let world = TestGateway::new().await;
-    let list = || world.ask("GET", "/api/v1/agent-endpoints");
+    let gateway = TestGateway::new().await;
+    let list = || gateway.ask("GET", "/api/v1/agent-endpoints");
     let echoed = list().header("X-Request-Id", "trace-7/a").send().await;
     assert_eq!(echoed.header("x-request-id"), Some("trace-7/a"));
     for unusable in ["".to_owned(), "with space".to_owned(), "x".repeat(129), "é".to_owned()] {
@@ -127,55 +127,55 @@ async fn the_identifier_of_a_request_is_echoed_when_it_is_usable_and_made_otherw
     let first = list().send().await;
     let second = list().send().await;
     assert_ne!(first.header("x-request-id"), second.header("x-request-id"));
-    let refused = world.call("GET", "/nowhere").header("X-Request-Id", "mine").send().await;
+    let refused = gateway.call("GET", "/nowhere").header("X-Request-Id", "mine").send().await;
     assert_eq!((refused.header("x-request-id"), &refused.json()["request_id"]), (Some("mine"), &json!("mine")));
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_preflight_of_a_browser_gets_no_permission() {
-    let world = TestGateway::new().await;
-    let preflight = world
+    let gateway = TestGateway::new().await;
+    let preflight = gateway
         .call("OPTIONS", "/api/v1/agent-endpoints")
         .header("Origin", "https://evil.example")
         .header("Access-Control-Request-Method", "GET")
         .header("Access-Control-Request-Headers", "authorization");
     preflight.send().await.assert_envelope();
-    let list = world.ask("GET", "/api/v1/agent-endpoints").header("Origin", "https://evil.example");
+    let list = gateway.ask("GET", "/api/v1/agent-endpoints").header("Origin", "https://evil.example");
     list.send().await.assert_envelope();
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn http2_without_asking_first_is_understood() {
-    let world = TestGateway::new().await;
-    let submitted = world.submission("by-http2").send_by_http2().await;
+    let gateway = TestGateway::new().await;
+    let submitted = gateway.submission("by-http2").send_by_http2().await;
     assert_eq!(submitted.status, 202, "{submitted:?}");
     submitted.assert_envelope();
-    let read = world.ask("GET", submitted.header("location").expect("given")).send_by_http2().await;
+    let read = gateway.ask("GET", submitted.header("location").expect("given")).send_by_http2().await;
     assert_eq!(read.json()["run_id"], submitted.json()["run_id"]);
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_run_keeps_the_version_it_was_accepted_for() {
-    let world = TestGateway::new().await;
-    let (desk, early) = (&world.desk, world.submit("early").await);
+    let gateway = TestGateway::new().await;
+    let (device, early) = (&gateway.device, gateway.submit("early").await);
     let request = PublishEndpoint {
-        app_id: desk.app.id,
-        endpoint_id: desk.endpoint,
+        app_id: device.app.id,
+        endpoint_id: device.endpoint,
         version: 2,
         name: "invoices".to_owned(),
         description: "Better.".to_owned(),
         definition_sha256: Sha256Digest::of(b"the second version"),
     };
-    desk.desktop.publish(request).await.expect("published");
-    let late = world.submission("late").json(&work("later")).send().await;
+    device.desktop.publish(request).await.expect("published");
+    let late = gateway.submission("late").json(&work("later")).send().await;
     assert_eq!(late.json()["endpoint_version"], 2);
-    assert_eq!(world.read(early).await.json()["endpoint_version"], 1);
-    let (session, _) = desk.connect().await;
-    let offered: Vec<_> = desk.claim(session, 2).await.into_iter().map(|offer| offer.definition_sha256).collect();
+    assert_eq!(gateway.read(early).await.json()["endpoint_version"], 1);
+    let (session, _) = device.connect().await;
+    let offered: Vec<_> = device.claim(session, 2).await.into_iter().map(|offer| offer.definition_sha256).collect();
     assert_eq!(offered, [Sha256Digest::of(b"invoices"), Sha256Digest::of(b"the second version")]);
     assert_eq!(late.header("gateway-version"), Some(VERSION));
-    world.stop().await;
+    gateway.stop().await;
 }

@@ -18,8 +18,8 @@ use crate::support::server::TestServer;
 
 const NOT_FOUND_REQUEST: &str = "GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
-async fn open(world: &TestGateway, tls: ServerTls, limits: ListenerLimits) -> TestServer {
-    TestServer::guarded(world.store(), ListenerAccess { tls: Some(tls), ..ListenerAccess::default() }, limits).await
+async fn open(gateway: &TestGateway, tls: ServerTls, limits: ListenerLimits) -> TestServer {
+    TestServer::guarded(gateway.store(), ListenerAccess { tls: Some(tls), ..ListenerAccess::default() }, limits).await
 }
 
 /// One connection of HTTP/2, driven beside the test.
@@ -30,18 +30,18 @@ async fn http2(certificate: &Certificate, door: &TestServer) -> SendRequest<byte
     sender
 }
 
-fn get(world: &TestGateway, path: &str) -> http::Request<()> {
+fn get(gateway: &TestGateway, path: &str) -> http::Request<()> {
     let request = http::Request::get(format!("https://localhost{path}"))
-        .header("Authorization", format!("Bearer {}", world.desk.app.key))
+        .header("Authorization", format!("Bearer {}", gateway.device.app.key))
         .header("X-Gateway-Subject", "anna");
     request.body(()).expect("a request")
 }
 
 #[tokio::test]
 async fn over_tls_a_caller_speaks_the_version_of_http_that_it_chose() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let certificate = Certificate::new();
-    let door = open(&world, ServerTls::load(certificate.files()).expect("good"), ListenerLimits::default()).await;
+    let door = open(&gateway, ServerTls::load(certificate.files()).expect("good"), ListenerLimits::default()).await;
 
     let stream = certificate.connect(door.address, "http/1.1").await.expect("a handshake");
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
@@ -51,7 +51,7 @@ async fn over_tls_a_caller_speaks_the_version_of_http_that_it_chose() {
     assert!(heard.starts_with("HTTP/1.1 404 ") && heard.contains("x-request-id: "), "{heard}");
 
     let mut sender = http2(&certificate, &door).await;
-    let (answer, _) = sender.send_request(get(&world, "/api/v1/agent-endpoints"), true).expect("sent");
+    let (answer, _) = sender.send_request(get(&gateway, "/api/v1/agent-endpoints"), true).expect("sent");
     assert_eq!(answer.await.expect("answered").status(), 200);
 
     let neither = certificate.connect(door.address, "spdy/3").await;
@@ -59,22 +59,22 @@ async fn over_tls_a_caller_speaks_the_version_of_http_that_it_chose() {
     let mut plain = RawConnection::connect(door.address).await;
     let _ = plain.say(NOT_FOUND_REQUEST).await;
     assert!(!plain.hear().await.contains("HTTP/"), "nothing is said in plain");
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn an_exchanged_certificate_is_shown_to_whoever_comes_next_and_a_bad_one_never() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let mut certificate = Certificate::new();
     let tls = ServerTls::load(certificate.files()).expect("good");
-    let door = open(&world, tls.clone(), ListenerLimits::default()).await;
+    let door = open(&gateway, tls.clone(), ListenerLimits::default()).await;
     let mut before = http2(&certificate, &door).await;
 
     certificate.exchange();
     assert!(certificate.connect(door.address, "h2").await.is_err(), "nobody has read the new one yet");
     tls.reload().expect("good");
     http2(&certificate, &door).await;
-    let (answer, _) = before.send_request(get(&world, "/api/v1/agent-endpoints"), true).expect("the old one is open");
+    let (answer, _) = before.send_request(get(&gateway, "/api/v1/agent-endpoints"), true).expect("the old one is open");
     assert_eq!(answer.await.expect("answered").status(), 200);
 
     for broken in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
@@ -83,7 +83,7 @@ async fn an_exchanged_certificate_is_shown_to_whoever_comes_next_and_a_bad_one_n
         assert!(error.to_string().contains("cert.pem"), "{error}");
         http2(&certificate, &door).await;
     }
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
@@ -105,11 +105,11 @@ async fn a_key_that_others_can_read_or_that_belongs_to_another_certificate_is_re
 
 #[tokio::test]
 async fn whoever_is_slow_over_tls_is_closed_like_anybody_else() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let certificate = Certificate::new();
     let second = Duration::from_secs(1);
     let limits = ListenerLimits { handshake: second, head: second, body: second, ..ListenerLimits::default() };
-    let door = open(&world, ServerTls::load(certificate.files()).expect("good"), limits).await;
+    let door = open(&gateway, ServerTls::load(certificate.files()).expect("good"), limits).await;
     let began = Instant::now();
     let in_time = |what: &str| assert!(began.elapsed() < Duration::from_secs(15), "{what}: {:?}", began.elapsed());
 
@@ -127,16 +127,16 @@ async fn whoever_is_slow_over_tls_is_closed_like_anybody_else() {
         raw.hear().await;
         in_time(first);
     }
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_head_that_is_too_large_is_a_problem_document_over_http2_too() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let certificate = Certificate::new();
-    let door = open(&world, ServerTls::load(certificate.files()).expect("good"), ListenerLimits::default()).await;
+    let door = open(&gateway, ServerTls::load(certificate.files()).expect("good"), ListenerLimits::default()).await;
     let mut sender = http2(&certificate, &door).await;
-    let mut request = get(&world, "/api/v1/agent-endpoints");
+    let mut request = get(&gateway, "/api/v1/agent-endpoints");
     request.headers_mut().insert("x-large", "a".repeat(33 * 1024).parse().expect("a value"));
     let (answer, _) = sender.send_request(request, true).expect("sent");
     let mut answer = answer.await.expect("answered");
@@ -150,16 +150,16 @@ async fn a_head_that_is_too_large_is_a_problem_document_over_http2_too() {
     }
     let document: serde_json::Value = serde_json::from_slice(&document).expect("JSON");
     assert_eq!((&document["code"], &document["limit_bytes"]), (&"head_too_large".into(), &(32 * 1024).into()));
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn one_http2_connection_has_so_many_streams_at_once_and_more_are_refused() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let certificate = Certificate::new();
     let limits = ListenerLimits { streams: 4, ..ListenerLimits::default() };
-    let door = open(&world, ServerTls::load(certificate.files()).expect("good"), limits).await;
-    let run_id = world.submit("waited-for").await;
+    let door = open(&gateway, ServerTls::load(certificate.files()).expect("good"), limits).await;
+    let run_id = gateway.submit("waited-for").await;
     let stream = certificate.connect(door.address, "h2").await.expect("a handshake");
     // A client that does not wait to be told how many.
     let (mut sender, connection) = h2::client::Builder::new()
@@ -169,7 +169,7 @@ async fn one_http2_connection_has_so_many_streams_at_once_and_more_are_refused()
         .expect("HTTP/2");
     let path = format!("/api/v1/runs/{run_id}?wait=60");
     let mut answers: FuturesUnordered<_> =
-        (0..8).map(|_| sender.send_request(get(&world, &path), true).expect("sent").0).collect();
+        (0..8).map(|_| sender.send_request(get(&gateway, &path), true).expect("sent").0).collect();
     tokio::spawn(connection);
     for _ in 0..4 {
         let refused = answers.next().await.expect("eight").expect_err("more than there may be");
@@ -179,14 +179,14 @@ async fn one_http2_connection_has_so_many_streams_at_once_and_more_are_refused()
     while let Some(answer) = answers.next().await {
         assert_eq!(answer.expect("these were within the limit").status(), 200);
     }
-    world.stop().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_client_that_resets_what_it_asked_is_closed_and_others_are_served() {
-    let world = TestGateway::new().await;
+    let gateway = TestGateway::new().await;
     let certificate = Certificate::new();
-    let door = open(&world, ServerTls::load(certificate.files()).expect("good"), ListenerLimits::default()).await;
+    let door = open(&gateway, ServerTls::load(certificate.files()).expect("good"), ListenerLimits::default()).await;
     let mut stream = certificate.connect(door.address, "h2").await.expect("a handshake");
     // Without waiting for an answer: HEADERS (GET / in HPACK's static table) and RST_STREAM (CANCEL).
     let mut attack = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
@@ -205,7 +205,7 @@ async fn a_client_that_resets_what_it_asked_is_closed_and_others_are_served() {
     let calm = u32::from(Reason::ENHANCE_YOUR_CALM).to_be_bytes();
     assert!(heard.windows(17).any(|frame| frame[3] == 7 && frame[13..17] == calm), "{heard:?}");
     let mut sender = http2(&certificate, &door).await;
-    let (answer, _) = sender.send_request(get(&world, "/api/v1/agent-endpoints"), true).expect("sent");
+    let (answer, _) = sender.send_request(get(&gateway, "/api/v1/agent-endpoints"), true).expect("sent");
     assert_eq!(answer.await.expect("answered").status(), 200);
-    world.stop().await;
+    gateway.stop().await;
 }

@@ -36,20 +36,21 @@ struct PingingClient {
 
 /// A server, and clients of it whose streams have a window of so many bytes.
 struct StreamServer {
-    world: TestGateway,
+    gateway: TestGateway,
     door: TestServer,
     certificate: Option<Certificate>,
 }
 
 impl StreamServer {
     async fn new(over_tls: bool, limits: ListenerLimits) -> Self {
-        let world = TestGateway::new().await;
+        let gateway = TestGateway::new().await;
         let certificate = over_tls.then(Certificate::new);
         let tls = certificate.as_ref().map(|certificate| ServerTls::load(certificate.files()).expect("good"));
         let callers = domain::CallerLimits { streams_per_application: 1, ..Default::default() };
         let door =
-            TestServer::with(world.store(), ListenerAccess { tls, ..ListenerAccess::default() }, limits, callers).await;
-        Self { world, door, certificate }
+            TestServer::with(gateway.store(), ListenerAccess { tls, ..ListenerAccess::default() }, limits, callers)
+                .await;
+        Self { gateway, door, certificate }
     }
 
     async fn client(&self, window: u32) -> PingingClient {
@@ -71,7 +72,7 @@ impl PingingClient {
     /// Asks, and has the head of the answer.
     async fn ask(&mut self, site: &StreamServer, path: &str) -> h2::RecvStream {
         let request = http::Request::get(format!("http://localhost{path}"))
-            .header("Authorization", format!("Bearer {}", site.world.desk.app.key))
+            .header("Authorization", format!("Bearer {}", site.gateway.device.app.key))
             .header("X-Gateway-Subject", "anna");
         let (answer, _) = self.sender.send_request(request.body(()).expect("a request"), true).expect("sent");
         let answer = timeout(GENEROUS_TIMEOUT, answer).await.expect("in time").expect("answered");
@@ -136,7 +137,7 @@ async fn reset(mut body: h2::RecvStream) {
 
 async fn a_stream_that_is_not_read_is_reset(over_tls: bool) {
     let site = StreamServer::new(over_tls, ListenerLimits { unread: SECOND, ..ListenerLimits::default() }).await;
-    let run_id: RunId = site.world.submit("followed").await;
+    let run_id: RunId = site.gateway.submit("followed").await;
     let mut client = site.client(0).await;
     let followed = client.ask(&site, &events(run_id)).await;
     let answered = client.ask(&site, "/api/v1/agent-endpoints").await;
@@ -145,14 +146,14 @@ async fn a_stream_that_is_not_read_is_reset(over_tls: bool) {
     // The connection is as good as before; its only permit is free again.
     until("the place is free", async || {
         let request = http::Request::get(format!("http://localhost{}", events(run_id)))
-            .header("Authorization", format!("Bearer {}", site.world.desk.app.key))
+            .header("Authorization", format!("Bearer {}", site.gateway.device.app.key))
             .header("X-Gateway-Subject", "anna");
         let (answer, _) =
             client.sender.send_request(request.body(()).expect("a request"), true).expect("the connection is there");
         answer.await.expect("answered").status() == 200
     })
     .await;
-    site.world.stop().await;
+    site.gateway.stop().await;
 }
 
 #[tokio::test]
@@ -169,7 +170,7 @@ async fn a_stream_over_tls_whose_reader_has_no_room_is_reset_and_its_connection_
 async fn a_reader_to_whom_nothing_is_to_be_told_is_not_taken_for_one_that_does_not_read() {
     let site =
         StreamServer::new(false, ListenerLimits { unread: SECOND, idle: SECOND, ..ListenerLimits::default() }).await;
-    let run_id = site.world.submit("followed").await;
+    let run_id = site.gateway.submit("followed").await;
     let mut client = site.client(1 << 20).await;
     let mut body = client.ask(&site, &events(run_id)).await;
     let (mut heard, began) = (Vec::new(), Instant::now());
@@ -180,7 +181,7 @@ async fn a_reader_to_whom_nothing_is_to_be_told_is_not_taken_for_one_that_does_n
     }
     assert!(began.elapsed() > 4 * SECOND, "{:?}", began.elapsed());
     assert!(!client.ended.is_finished());
-    site.world.stop().await;
+    site.gateway.stop().await;
 }
 
 async fn with_nothing_under_way_a_connection_ends(over_tls: bool) {
@@ -189,7 +190,7 @@ async fn with_nothing_under_way_a_connection_ends(over_tls: bool) {
         ListenerLimits { unread: GENEROUS_TIMEOUT, idle: SECOND, ..ListenerLimits::default() },
     )
     .await;
-    let run_id = site.world.submit("waited-for").await;
+    let run_id = site.gateway.submit("waited-for").await;
     let mut client = site.client(1 << 16).await;
     let document = whole(client.ask(&site, "/api/v1/openapi.json").await).await;
     let url = TestRequest::new(site.door.address, "GET", "/api/v1/openapi.json");
@@ -202,7 +203,7 @@ async fn with_nothing_under_way_a_connection_ends(over_tls: bool) {
     let ended = timeout(GENEROUS_TIMEOUT, client.ended).await.expect("it ends").expect("no panic");
     assert!(ended.is_ok(), "it is told before: {ended:?}");
     assert!(began.elapsed() >= 4 * SECOND, "it waits, and then for the next question: {:?}", began.elapsed());
-    site.world.stop().await;
+    site.gateway.stop().await;
 }
 
 #[tokio::test]
@@ -220,13 +221,13 @@ async fn what_is_asked_before_the_word_of_the_end_arrives_is_answered() {
     let site =
         StreamServer::new(false, ListenerLimits { unread: 2 * SECOND, idle: SECOND, ..ListenerLimits::default() })
             .await;
-    let run_id = site.world.submit("waited-for").await;
+    let run_id = site.gateway.submit("waited-for").await;
     let (stream, line) = GoawayHoldingStream::to(&site.door).await;
     let mut client = PingingClient::over(stream, 1 << 16).await;
     whole(client.ask(&site, "/api/v1/agent-endpoints").await).await;
     timeout(GENEROUS_TIMEOUT, line.announced.cancelled()).await.expect("the connection is to end");
     let passing = async {
-        until("it waits", async || site.world.store().notifier().watchers(Topic::Run(run_id)) > 0).await;
+        until("it waits", async || site.gateway.store().notifier().watchers(Topic::Run(run_id)) > 0).await;
         line.released.cancel();
     };
     let read = format!("/api/v1/runs/{run_id}?wait=6");
@@ -234,7 +235,7 @@ async fn what_is_asked_before_the_word_of_the_end_arrives_is_answered() {
     assert!(!whole(answer).await.is_empty());
     let ended = timeout(GENEROUS_TIMEOUT, client.ended).await.expect("it ends").expect("no panic");
     assert!(ended.is_ok(), "{ended:?}");
-    site.world.stop().await;
+    site.gateway.stop().await;
 }
 
 #[tokio::test]
@@ -249,5 +250,5 @@ async fn answers_that_are_never_taken_do_not_hold_a_connection_for_ever() {
     }
     let _ = timeout(GENEROUS_TIMEOUT, client.ended).await.expect("it ends").expect("no panic");
     drop(kept);
-    site.world.stop().await;
+    site.gateway.stop().await;
 }

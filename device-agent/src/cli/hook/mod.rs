@@ -76,7 +76,7 @@ pub(super) enum HookCommand {
         /// Its name or identifier
         hook: String,
         #[command(flatten)]
-        consent: Confirmation,
+        confirmation: Confirmation,
     },
 }
 
@@ -181,9 +181,10 @@ pub(super) async fn run(agent: AgentClient, command: HookCommand, out: Output) -
         }
         HookCommand::Enable { hook } => enable(agent, &hook, true, out).await?,
         HookCommand::Disable { hook } => enable(agent, &hook, false, out).await?,
-        HookCommand::Remove { hook, consent } => {
+        HookCommand::Remove { hook, confirmation } => {
             let hook_id = find(&agent, &hook).await?;
-            consent.confirm(&format!("Remove the webhook {hook:?}? Its address and its secret are gone for good."))?;
+            confirmation
+                .confirm(&format!("Remove the webhook {hook:?}? Its address and its secret are gone for good."))?;
             let removed = agent.manage(RemoveWebhook { hook_id }).await?;
             out.result("hook-removed/1", &removed, || format!("{} is removed.", line(&removed.settings.name)));
         }

@@ -48,7 +48,7 @@ impl ChangeError {
 
 /// A file that may be changed, with its text; or a path where one may be created.
 pub(crate) struct ChangeTarget<'a> {
-    spot: ResolvedPath<'a>,
+    resolved: ResolvedPath<'a>,
     original: Option<OriginalFile>,
 }
 
@@ -61,20 +61,20 @@ impl<'a> ChangeTarget<'a> {
         if asks_for_directory || plain.as_os_str().is_empty() {
             return Err(AccessError::NotAFile(FileKind::Directory).into());
         }
-        let spot = workspace.find(&plain, LinkPolicy::Refused)?;
-        workspace.guard().check_change(&spot)?;
-        if !spot.missing().is_empty() {
-            return Ok(Self { spot, original: None });
+        let resolved = workspace.find(&plain, LinkPolicy::Refused)?;
+        workspace.guard().check_change(&resolved)?;
+        if !resolved.missing().is_empty() {
+            return Ok(Self { resolved, original: None });
         }
-        let original = read(&spot)?;
-        match known.of(&spot.path()) {
+        let original = read(&resolved)?;
+        match known.of(&resolved.path()) {
             Some(seen) if seen == Sha256Digest::of(original.text.as_bytes()) => {}
             Some(_) => {
                 return Err(ChangeError::rule("The file changed since it was read in this run. Read it again first."));
             }
             None => return Err(ChangeError::rule("The file has not been read in this run. Read it first.")),
         }
-        Ok(Self { spot, original: Some(original) })
+        Ok(Self { resolved, original: Some(original) })
     }
 
     /// The file's current text; `None`: there is no file.
@@ -96,13 +96,14 @@ impl<'a> ChangeTarget<'a> {
 }
 
 /// The content of a file that may be changed: text of a bounded size, with one name, in one place.
-fn read(spot: &ResolvedPath<'_>) -> Result<OriginalFile, ChangeError> {
-    let (file, metadata) = spot.open_file()?;
+fn read(resolved: &ResolvedPath<'_>) -> Result<OriginalFile, ChangeError> {
+    let (file, metadata) = resolved.open_file()?;
     if metadata.nlink() > 1 {
         return Err(AccessError::HardLink.into());
     }
-    let name = spot.name().unwrap_or_default();
-    rustix::fs::accessat(spot.directory(), name, Access::WRITE_OK, AtFlags::EACCESS).map_err(AccessError::writing)?;
+    let name = resolved.name().unwrap_or_default();
+    rustix::fs::accessat(resolved.directory(), name, Access::WRITE_OK, AtFlags::EACCESS)
+        .map_err(AccessError::writing)?;
     let mut bytes = Vec::new();
     (&file).take(MAX_CHANGED_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(AccessError::from)?;
     if bytes.len() > MAX_CHANGED_FILE_BYTES {
@@ -135,7 +136,7 @@ impl FileChange<'_> {
 
     /// The preview for a person.
     pub(crate) fn plan(&self) -> Plan {
-        let path = self.target.spot.path();
+        let path = self.target.resolved.path();
         let diff = diff::unified(&path, self.target.text(), &self.after);
         let after = Sha256Digest::of(self.after.as_bytes());
         let place = Some(path.to_string_lossy().into_owned());
@@ -149,14 +150,14 @@ impl FileChange<'_> {
                 "The file changed after this call was prepared. Read it again, and call again.",
             ));
         }
-        let Self { target: ChangeTarget { spot, original }, after, .. } = self;
-        let path = spot.path();
+        let Self { target: ChangeTarget { resolved, original }, after, .. } = self;
+        let path = resolved.path();
         match original {
             Some(mut original) => {
-                let name = spot.name().unwrap_or_default();
-                replace::replace(spot.directory(), name, &mut original, after.as_bytes())?;
+                let name = resolved.name().unwrap_or_default();
+                replace::replace(resolved.directory(), name, &mut original, after.as_bytes())?;
             }
-            None => create(&spot, after.as_bytes())?,
+            None => create(&resolved, after.as_bytes())?,
         }
         known.record_seen(path.clone(), Sha256Digest::of(after.as_bytes()));
         Ok(path)
@@ -164,13 +165,13 @@ impl FileChange<'_> {
 }
 
 /// Creates a file and the directories that it needs. If creating the file fails, they are removed again.
-fn create(spot: &ResolvedPath<'_>, bytes: &[u8]) -> Result<(), AccessError> {
-    let Some((name, directories)) = spot.missing().split_last() else { return Err(AccessError::Changed) };
-    let mut made = CreatedDirectories { first: spot, below: Vec::new() };
+fn create(resolved: &ResolvedPath<'_>, bytes: &[u8]) -> Result<(), AccessError> {
+    let Some((name, directories)) = resolved.missing().split_last() else { return Err(AccessError::Changed) };
+    let mut made = CreatedDirectories { first: resolved, below: Vec::new() };
     directories.iter().try_for_each(|directory| made.directory(directory))?;
     replace::create(made.last(), name, bytes)?;
     // Two concurrent calls may each have been allowed to add one of the last two parts.
-    if guard::completed_repository(spot) {
+    if guard::completed_repository(resolved) {
         let _ = rustix::fs::unlinkat(made.last(), name, AtFlags::empty());
         return Err(AccessError::Repository);
     }

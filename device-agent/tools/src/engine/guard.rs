@@ -38,14 +38,14 @@ pub(crate) struct WorkspaceGuard {
 }
 
 impl WorkspaceGuard {
-    pub(crate) fn new(root: &OwnedFd, ground: WorkspaceOptions<'_>) -> Result<Self, WorkspaceError> {
+    pub(crate) fn new(root: &OwnedFd, options: WorkspaceOptions<'_>) -> Result<Self, WorkspaceError> {
         let mut own = HashSet::new();
-        collect(ground.own_folder, OWN_FOLDER_DEPTH, &mut own).map_err(WorkspaceError::Io)?;
+        collect(options.own_folder, OWN_FOLDER_DEPTH, &mut own).map_err(WorkspaceError::Io)?;
         if lies_in(root, &own)? {
             return Err(WorkspaceError::Own);
         }
-        let protected = ProtectedPaths::new(ground.protected).map_err(WorkspaceError::Protected)?;
-        let real = ground.directory.canonicalize().map_err(WorkspaceError::Io)?;
+        let protected = ProtectedPaths::new(options.protected).map_err(WorkspaceError::Protected)?;
+        let real = options.directory.canonicalize().map_err(WorkspaceError::Io)?;
         let within_internals = real.iter().any(is_internal) || looks_internal(root.as_fd(), None);
         Ok(Self { own, protected, within_internals })
     }
@@ -71,22 +71,22 @@ impl WorkspaceGuard {
     }
 
     /// Checks that a tool may change the file at a resolved path that was reached without links.
-    pub(crate) fn check_change(&self, spot: &ResolvedPath<'_>) -> Result<(), AccessError> {
-        let path = spot.path();
+    pub(crate) fn check_change(&self, resolved: &ResolvedPath<'_>) -> Result<(), AccessError> {
+        let path = resolved.path();
         let by_identity = |(before, _, handle): (BorrowedFd<'_>, &OsStr, BorrowedFd<'_>)| {
             looks_internal(handle, None) || fstat(handle).is_ok_and(|stat| has_internal_name(before, &stat))
         };
-        let last = spot.name().and_then(|name| statat(spot.directory(), name, AtFlags::SYMLINK_NOFOLLOW).ok());
+        let last = resolved.name().and_then(|name| statat(resolved.directory(), name, AtFlags::SYMLINK_NOFOLLOW).ok());
         if self.within_internals
             || path.iter().any(is_internal)
-            || looks_internal(spot.root(), None)
-            || spot.way().any(by_identity)
-            || last.is_some_and(|stat| has_internal_name(spot.directory(), &stat))
+            || looks_internal(resolved.root(), None)
+            || resolved.way().any(by_identity)
+            || last.is_some_and(|stat| has_internal_name(resolved.directory(), &stat))
         {
             return Err(AccessError::VersionControl);
         }
         // Only the first missing name is created in a directory that may have the other parts.
-        if spot.missing().first().is_some_and(|name| looks_internal(spot.directory(), Some(name))) {
+        if resolved.missing().first().is_some_and(|name| looks_internal(resolved.directory(), Some(name))) {
             return Err(AccessError::Repository);
         }
         if self.protected.covers(&path) { Err(AccessError::Protected) } else { Ok(()) }
@@ -94,8 +94,8 @@ impl WorkspaceGuard {
 }
 
 /// Whether what was created at a path completed a repository, together with a concurrent call.
-pub(crate) fn completed_repository(spot: &ResolvedPath<'_>) -> bool {
-    looks_internal(spot.directory(), None)
+pub(crate) fn completed_repository(resolved: &ResolvedPath<'_>) -> bool {
+    looks_internal(resolved.directory(), None)
 }
 
 /// The identity of a folder, of the directories in it, and of its files that have a second name.

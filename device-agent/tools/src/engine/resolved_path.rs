@@ -48,31 +48,31 @@ impl<'a> ResolvedPath<'a> {
         if relative.as_os_str().len() >= MAX_PATH_BYTES {
             return Err(AccessError::TooLong);
         }
-        let mut spot = Self { workspace, way: Vec::new(), end: PathEnd::Directory };
+        let mut resolved = Self { workspace, way: Vec::new(), end: PathEnd::Directory };
         let mut ahead: VecDeque<OsString> = names(relative.as_os_str()).collect();
         let mut followed = 0;
         while let Some(name) = ahead.pop_front() {
             match name.as_bytes() {
                 b"." => continue,
                 b".." => {
-                    spot.way.pop().ok_or(AccessError::Outside)?;
+                    resolved.way.pop().ok_or(AccessError::Outside)?;
                     continue;
                 }
                 _ => {}
             }
             // NOFOLLOW with PATH opens a link itself instead of refusing it.
-            let here = match open_below(spot.directory(), Path::new(&name), OFlags::PATH | OFlags::NOFOLLOW) {
+            let here = match open_below(resolved.directory(), Path::new(&name), OFlags::PATH | OFlags::NOFOLLOW) {
                 Ok(handle) => handle,
                 Err(Errno::NOENT) => {
-                    spot.end = spot.nothing(name, ahead)?;
-                    return Ok(spot);
+                    resolved.end = resolved.nothing(name, ahead)?;
+                    return Ok(resolved);
                 }
                 Err(errno) => return Err(AccessError::reading(errno)),
             };
             let stat = fstat(&here).map_err(AccessError::reading)?;
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory if workspace.guard().is_own_directory(&stat) => return Err(AccessError::Own),
-                FileType::Directory => spot.way.push((name, here)),
+                FileType::Directory => resolved.way.push((name, here)),
                 FileType::Symlink => {
                     followed += 1;
                     if links == LinkPolicy::Refused || followed > MAX_SYMLINKS {
@@ -86,10 +86,10 @@ impl<'a> ResolvedPath<'a> {
                     target.into_iter().rev().for_each(|name| ahead.push_front(name));
                 }
                 _ if !ahead.is_empty() => return Err(AccessError::NotADirectory),
-                _ => spot.end = PathEnd::Other(name),
+                _ => resolved.end = PathEnd::Other(name),
             }
         }
-        Ok(spot)
+        Ok(resolved)
     }
 
     fn nothing(&self, name: OsString, ahead: VecDeque<OsString>) -> Result<PathEnd, AccessError> {

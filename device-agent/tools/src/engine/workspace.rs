@@ -107,12 +107,12 @@ impl Workspace {
     ///
     /// # Errors
     /// Why the directory cannot be used.
-    pub fn open(ground: WorkspaceOptions<'_>) -> Result<Self, WorkspaceError> {
+    pub fn open(options: WorkspaceOptions<'_>) -> Result<Self, WorkspaceError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(ground.directory, flags, Mode::empty())?;
+        let root = rustix::fs::open(options.directory, flags, Mode::empty())?;
         open_below(&root, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let guard = WorkspaceGuard::new(&root, ground)?;
-        Ok(Self { root, path: ground.directory.to_owned(), guard, hidden: HiddenPaths::default() })
+        let guard = WorkspaceGuard::new(&root, options)?;
+        Ok(Self { root, path: options.directory.to_owned(), guard, hidden: HiddenPaths::default() })
     }
 
     /// The same directory for a tool from which some paths are hidden, however they are reached.
@@ -187,8 +187,8 @@ impl Workspace {
     /// # Errors
     /// Why the path was refused.
     pub fn find(&self, relative: &Path, links: LinkPolicy) -> Result<ResolvedPath<'_>, AccessError> {
-        let spot = ResolvedPath::find(self, relative, links)?;
-        if !self.hidden.is_empty() && self.hides(&spot.path()) { Err(AccessError::Hidden) } else { Ok(spot) }
+        let resolved = ResolvedPath::find(self, relative, links)?;
+        if !self.hidden.is_empty() && self.hides(&resolved.path()) { Err(AccessError::Hidden) } else { Ok(resolved) }
     }
 
     /// Opens a regular file for reading. A pipe, a device or a socket is refused without waiting for its other end.

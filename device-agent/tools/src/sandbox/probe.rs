@@ -56,9 +56,9 @@ impl ProbeError {
 ///
 /// # Errors
 /// The working directory cannot be used, the sandbox cannot be created, an attempt succeeded, or not all were made.
-pub fn probe(ground: WorkspaceOptions<'_>) -> Result<usize, ProbeError> {
-    let WorkspaceOptions { own_folder: own, network, .. } = ground;
-    let workspace = Workspace::open(ground)?;
+pub fn probe(options: WorkspaceOptions<'_>) -> Result<usize, ProbeError> {
+    let WorkspaceOptions { own_folder: own, network, .. } = options;
+    let workspace = Workspace::open(options)?;
     let sandbox = Sandbox::open(Arc::new(workspace), own, network, CommandLimits::default())?;
     let outside = ProbeTargets::new(own).map_err(SandboxError::from)?;
     let attempts = outside.attempts(own, network);

@@ -206,8 +206,8 @@ mod tests {
 
     fn workspace(place: &Path, protected: &[String]) -> Arc<Workspace> {
         let own = Path::new("/nonexistent");
-        let ground = WorkspaceOptions { directory: place, own_folder: own, protected, network: Network::None };
-        Arc::new(Workspace::open(ground).expect("opens"))
+        let options = WorkspaceOptions { directory: place, own_folder: own, protected, network: Network::None };
+        Arc::new(Workspace::open(options).expect("opens"))
     }
 
     fn paths(places: &[ProtectedPlace]) -> Vec<&str> {

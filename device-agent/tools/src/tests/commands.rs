@@ -8,8 +8,8 @@ use super::*;
 
 fn with_bash(place: &Path) -> Toolbox {
     let (directory, own) = (place.join("in"), place.join("out"));
-    let ground = WorkspaceOptions { directory: &directory, own_folder: &own, protected: &[], network: Network::None };
-    Toolbox::open(&[ToolName::Bash], &[], ground).expect("bubblewrap is installed and user namespaces are allowed")
+    let options = WorkspaceOptions { directory: &directory, own_folder: &own, protected: &[], network: Network::None };
+    Toolbox::open(&[ToolName::Bash], &[], options).expect("bubblewrap is installed and user namespaces are allowed")
 }
 
 async fn bash(toolbox: &Toolbox, arguments: Value) -> ToolOutput {

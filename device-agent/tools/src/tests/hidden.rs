@@ -8,9 +8,9 @@ use super::*;
 fn toolbox_without_keys(directory: &Path) -> Toolbox {
     let rule = Rule { action: RuleAction::Deny, tool: "Read".into(), path: Some("keys".into()) };
     let rules = ApprovalPolicy { rules: vec![rule], ..ApprovalPolicy::default() }.rulebook().expect("rules");
-    let ground =
+    let options =
         WorkspaceOptions { directory, own_folder: Path::new("/nonexistent"), protected: &[], network: Network::None };
-    Toolbox::open_under(&rules, &ToolName::WORKSPACE_TOOLS, &[], ground).expect("opens")
+    Toolbox::open_under(&rules, &ToolName::WORKSPACE_TOOLS, &[], options).expect("opens")
 }
 
 #[tokio::test]

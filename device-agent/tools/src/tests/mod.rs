@@ -40,9 +40,9 @@ pub(super) fn write(path: &Path, text: impl AsRef<[u8]>) {
 }
 
 pub(super) fn toolbox(directory: &Path) -> Toolbox {
-    let ground =
+    let options =
         WorkspaceOptions { directory, own_folder: Path::new("/nonexistent"), protected: &[], network: Network::None };
-    Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], ground).expect("opens")
+    Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], options).expect("opens")
 }
 
 pub(super) async fn call(directory: &Path, tool: &str, arguments: Value) -> ToolOutput {

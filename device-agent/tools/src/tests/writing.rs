@@ -25,13 +25,13 @@ impl WritingRun {
             write(&folder.path().join(name), text);
         }
         let protected: Vec<_> = protected.iter().map(|&pattern| pattern.to_owned()).collect();
-        let ground = WorkspaceOptions {
+        let options = WorkspaceOptions {
             directory: folder.path(),
             own_folder: Path::new("/nonexistent"),
             protected: &protected,
             network: Network::None,
         };
-        let toolbox = Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], ground).expect("opens");
+        let toolbox = Toolbox::open(&ToolName::WORKSPACE_TOOLS, &[], options).expect("opens");
         Self { folder, toolbox }
     }
 

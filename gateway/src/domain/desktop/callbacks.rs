@@ -73,7 +73,7 @@ impl Desktop {
             return Err(conflict("this application has no callback yet; give it an address first".to_owned()));
         }
         let (secret, destination_id) = (SigningSecret::generate(), DestinationId::new());
-        let new = NewCallback { destination_id, sealed_secret: &self.callbacks.scribe.seal(&secret, destination_id) };
+        let new = NewCallback { destination_id, sealed_secret: &self.callbacks.scribe.cipher(&secret, destination_id) };
         if self.store.create_callback(self.owner(), app_id, &new, &change).await? {
             tracing::info!(%app_id, "callback set");
             return self.with_secret(app_id, Some(&secret)).await;
@@ -95,7 +95,7 @@ impl Desktop {
         let callback_id = self.store.callback_id(self.device_id, app_id).await?;
         let callback_id = callback_id.ok_or_else(|| no_callback(app_id))?;
         let (secret, overlap) = (SigningSecret::generate(), Duration::from_secs(overlap_s.into()));
-        let sealed = self.callbacks.scribe.seal(&secret, callback_id);
+        let sealed = self.callbacks.scribe.cipher(&secret, callback_id);
         self.store.roll_callback_secret(self.owner(), app_id, callback_id, &sealed, overlap).await?;
         tracing::info!(%app_id, "callback secret rolled");
         self.with_secret(app_id, Some(&secret)).await

@@ -50,7 +50,7 @@ impl Desktop {
             destination_id: listener_id,
             app_id: request.app_id,
             types: &types,
-            sealed_secret: &self.callbacks.scribe.seal(&secret, listener_id),
+            sealed_secret: &self.callbacks.scribe.cipher(&secret, listener_id),
             lives: LISTENER_TTL,
         };
         let opened = self.store.open_listener(self.owner(), &new).await?;
@@ -126,16 +126,16 @@ impl Desktop {
     async fn forwards(&self, listener_id: DestinationId, limit: u32) -> DesktopResult<Vec<ForwardedDelivery>> {
         let claimed = self.store.claim_for_listener(listener_id, limit, MAX_REPLY_BODY_BYTES, DELIVERY_LEASE).await?;
         let (mut forwards, mut outcomes, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for letter in self.callbacks.scribe.build(claimed).await? {
-            match letter {
+        for signed in self.callbacks.scribe.build(claimed).await? {
+            match signed {
                 // A delivery that does not fit beside the others follows when its lease is over.
-                Ok(letter) if letter.body.len() > MAX_REPLY_BODY_BYTES => {
-                    outcomes.push(refused(&letter.claimed, DeliveryErrorCode::TooLarge));
+                Ok(signed) if signed.body.len() > MAX_REPLY_BODY_BYTES => {
+                    outcomes.push(refused(&signed.claimed, DeliveryErrorCode::TooLarge));
                 }
-                Ok(letter) if bytes + letter.body.len() > MAX_REPLY_BODY_BYTES => {}
-                Ok(letter) => {
-                    bytes += letter.body.len();
-                    forwards.push(forward(letter));
+                Ok(signed) if bytes + signed.body.len() > MAX_REPLY_BODY_BYTES => {}
+                Ok(signed) => {
+                    bytes += signed.body.len();
+                    forwards.push(forward(signed));
                 }
                 Err(outcome) => outcomes.push(outcome),
             }
@@ -145,8 +145,8 @@ impl Desktop {
     }
 }
 
-fn forward(letter: SignedRequest) -> ForwardedDelivery {
-    let SignedRequest { claimed: ClaimedDelivery { delivery_id, attempt, kind, .. }, headers, body } = letter;
+fn forward(signed: SignedRequest) -> ForwardedDelivery {
+    let SignedRequest { claimed: ClaimedDelivery { delivery_id, attempt, kind, .. }, headers, body } = signed;
     let headers = headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     ForwardedDelivery { delivery_id, attempt, kind, headers, body }
 }

@@ -41,7 +41,7 @@ pub struct Desktop {
     device_id: DeviceId,
     by: Actor,
     admission: AdmissionService,
-    seal: DataCipher,
+    cipher: DataCipher,
     public_url: String,
     retention: Duration,
     callbacks: CallbackContext,
@@ -63,12 +63,12 @@ impl Desktop {
         store: Store,
         device_id: DeviceId,
         admission: AdmissionService,
-        seal: DataCipher,
+        cipher: DataCipher,
         public_url: String,
         retention: Duration,
         callbacks: CallbackContext,
     ) -> Self {
-        Self { store, device_id, by: Actor::Agent, admission, seal, public_url, retention, callbacks }
+        Self { store, device_id, by: Actor::Agent, admission, cipher, public_url, retention, callbacks }
     }
 
     /// The same for another actor, who is recorded with each change.

@@ -29,7 +29,7 @@ impl Desktop {
         let (shown, sealed) = match (&settings.scheme, secret) {
             // Stripe makes the secret when it is given the address, which exists only now.
             (WebhookScheme::Stripe {}, None) => {
-                (None, self.seal.encrypt(&secrets::decoy_secret(), &secret_context(hook_id)))
+                (None, self.cipher.encrypt(&secrets::decoy_secret(), &secret_context(hook_id)))
             }
             (scheme, secret) => self.sealed(hook_id, scheme, secret)?,
         };
@@ -192,7 +192,7 @@ impl Desktop {
                 (Some(SecretText(text)), bytes)
             }
         };
-        Ok((shown, self.seal.encrypt(&bytes, &secret_context(hook_id))))
+        Ok((shown, self.cipher.encrypt(&bytes, &secret_context(hook_id))))
     }
 
     fn shown(&self, stored: StoredWebhook) -> Webhook {

@@ -52,14 +52,14 @@ impl CachedWebhook {
 #[derive(Clone)]
 pub(super) struct WebhookCache {
     store: Store,
-    seal: DataCipher,
+    cipher: DataCipher,
     known: Arc<Mutex<HashMap<HookId, Arc<CachedWebhook>>>>,
     decoy: Arc<(WebhookSettings, Rules, Zeroizing<Vec<u8>>)>,
 }
 
 impl WebhookCache {
-    pub(super) fn new(store: Store, seal: DataCipher) -> Self {
-        Self { store, seal, known: Arc::default(), decoy: Arc::new(decoy()) }
+    pub(super) fn new(store: Store, cipher: DataCipher) -> Self {
+        Self { store, cipher, known: Arc::default(), decoy: Arc::new(decoy()) }
     }
 
     /// The webhook of this identifier, or a decoy whose signatures are never valid.
@@ -85,7 +85,7 @@ impl WebhookCache {
 
     fn opened(&self, found: WebhookReceiver, read: Instant) -> Result<CachedWebhook, Refusal> {
         let WebhookReceiver { webhook, secrets, now_s } = found;
-        let open = |sealed: &Vec<u8>| self.seal.decrypt(sealed, &secret_context(webhook.hook_id)).map(Zeroizing::new);
+        let open = |sealed: &Vec<u8>| self.cipher.decrypt(sealed, &secret_context(webhook.hook_id)).map(Zeroizing::new);
         let secrets = secrets.iter().map(open).collect::<Result<_, _>>().map_err(|error| {
             tracing::error!(hook_id = %webhook.hook_id, %error, "a webhook's secret cannot be opened");
             Refusal::Internal

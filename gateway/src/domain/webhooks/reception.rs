@@ -49,7 +49,7 @@ pub enum ReceptionOutcome {
 #[derive(Clone)]
 pub struct Reception {
     store: Store,
-    desk: AdmissionService,
+    admission: AdmissionService,
     hooks: WebhookCache,
     rates: RatesByRate<HookId>,
     receipts: ReceiptWriter,
@@ -76,15 +76,15 @@ impl Reception {
     /// Receives events for the webhooks in the store; the future writes their receipts, until it is dropped.
     pub fn new(
         store: Store,
-        seal: DataCipher,
-        desk: AdmissionService,
+        cipher: DataCipher,
+        admission: AdmissionService,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (receipts, noting) = ReceiptWriter::new(store.clone());
-        let hooks = WebhookCache::new(store.clone(), seal);
+        let hooks = WebhookCache::new(store.clone(), cipher);
         (
             Self {
                 store,
-                desk,
+                admission,
                 hooks,
                 rates: RatesByRate::default(),
                 receipts,
@@ -201,7 +201,7 @@ impl Reception {
         let (run_id, known) = match &mapped.conversation_key {
             None => {
                 let whose = Principal { app_id: hook.app_id, subject: &mapped.subject };
-                self.desk.admit_event(whose, identity, request, standing.within).await?
+                self.admission.admit_event(whose, identity, request, standing.within).await?
             }
             Some(key) => self.say(&wanted, &mapped.subject, key, request).await?,
         };
@@ -218,7 +218,7 @@ impl Reception {
     ) -> Result<(RunId, bool), Refusal> {
         let AdmissionContext { hook, identity, within_rate } = *wanted;
         let whose = Principal { app_id: hook.app_id, subject };
-        let no_room = self.desk.no_room_for(hook.app_id, within_rate, Refusal::TooManyEvents).await?;
+        let no_room = self.admission.no_room_for(hook.app_id, within_rate, Refusal::TooManyEvents).await?;
         let run_id = RunId::new();
         let submission = submission(whose, run_id, identity, &mut request, no_room.is_none())?;
         let mut current = 0;
@@ -240,7 +240,7 @@ impl Reception {
             let message = Message { submission: submission.clone(), conversation_id, expected_generation };
             match self.store.admit_message(&message).await? {
                 MessageAdmission::Accepted(_) => {
-                    self.desk.waiting.one_more(hook.app_id);
+                    self.admission.waiting.one_more(hook.app_id);
                     tracing::info!(%run_id, %conversation_id, hook_id = %hook.hook_id, "event accepted as a message");
                     return Ok((run_id, false));
                 }

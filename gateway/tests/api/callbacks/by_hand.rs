@@ -16,12 +16,12 @@ use crate::support::until;
 
 #[tokio::test]
 async fn an_address_that_no_callback_may_have_is_refused_with_the_reason() {
-    let shelf = TestStore::new().await;
-    let desk = &shelf.desk;
-    let app_id = desk.app.id;
+    let test_store = TestStore::new().await;
+    let device = &test_store.device;
+    let app_id = device.app.id;
     let try_url = async |url: &str| {
         let set = SetCallback { app_id, url: Some(url.to_owned()), types: None, enabled: None, keep_answers: None };
-        desk.desktop.set_callback(set).await
+        device.desktop.set_callback(set).await
     };
     for url in
         ["http://hooks.example.com/", "https://127.0.0.1/", "https://hooks.example.com:8443/", "https://a@b.com/"]
@@ -29,35 +29,35 @@ async fn an_address_that_no_callback_may_have_is_refused_with_the_reason() {
         let no = try_url(url).await.expect_err(url);
         assert_eq!(no.code, ManagementErrorCode::Invalid, "{url}: {no}");
     }
-    assert_eq!(desk.desktop.callback(ShowCallback { app_id }).await.expect("shown"), None);
+    assert_eq!(device.desktop.callback(ShowCallback { app_id }).await.expect("shown"), None);
     let nothing = SetCallback { app_id, url: None, types: None, enabled: Some(true), keep_answers: None };
-    assert_eq!(desk.desktop.set_callback(nothing).await.expect_err("none").code, ManagementErrorCode::Conflict);
+    assert_eq!(device.desktop.set_callback(nothing).await.expect_err("none").code, ManagementErrorCode::Conflict);
     let first = try_url(CALLBACK_URL).await.expect("set");
     assert!(first.secret.is_some_and(|secret| secret.starts_with("whsec_")));
     assert!(!first.callback.host_allowed, "the list is empty");
     assert_eq!(first.callback.types, CallbackEvent::RUN_END_EVENTS);
-    let test = set(desk, |set| set.types = Some(vec![CallbackEvent::RunAccepted, CallbackEvent::RunAccepted])).await;
+    let test = set(device, |set| set.types = Some(vec![CallbackEvent::RunAccepted, CallbackEvent::RunAccepted])).await;
     assert_eq!((test.callback.types, test.callback.url.as_str()), (vec![CallbackEvent::RunAccepted], CALLBACK_URL));
     for types in [vec![], vec![CallbackEvent::WebhookTest]] {
         let set = SetCallback { app_id, url: None, types: Some(types), enabled: None, keep_answers: None };
-        assert_eq!(desk.desktop.set_callback(set).await.expect_err("none").code, ManagementErrorCode::Invalid);
+        assert_eq!(device.desktop.set_callback(set).await.expect_err("none").code, ManagementErrorCode::Invalid);
     }
     for host in ["https://hooks.example.com", "hooks.example.com:443", "*.example.com", "10.0.0.1"] {
         let hosts = vec![CALLBACK_HOST.to_owned(), host.to_owned()];
-        let no = desk.desktop.set_allowlist(SetAllowlist { hosts }).await.expect_err(host);
+        let no = device.desktop.set_allowlist(SetAllowlist { hosts }).await.expect_err(host);
         assert!(no.message.contains(host), "{no}");
     }
-    assert!(desk.desktop.allowlist().await.expect("shown").hosts.is_empty(), "nothing of it was taken over");
+    assert!(device.desktop.allowlist().await.expect("shown").hosts.is_empty(), "nothing of it was taken over");
 }
 
 #[tokio::test]
 async fn another_device_neither_sees_nor_changes_a_callback_and_its_deliveries() {
-    let shelf = TestStore::new().await;
-    callback(&shelf.desk, &[]).await;
-    let app_id = shelf.desk.app.id;
-    let test = shelf.desk.desktop.test_callback(TestCallback { app_id }).await.expect("queued");
+    let test_store = TestStore::new().await;
+    callback(&test_store.device, &[]).await;
+    let app_id = test_store.device.app.id;
+    let test = test_store.device.desktop.test_callback(TestCallback { app_id }).await.expect("queued");
     let delivery_id = test.delivery.delivery_id;
-    let stranger = DeviceFixture::pair(&shelf.store).await.desktop;
+    let stranger = DeviceFixture::pair(&test_store.store).await.desktop;
     let show = ShowDelivery { delivery_id, wait_s: 0, seen: 0 };
     let set =
         SetCallback { app_id, url: Some(CALLBACK_URL.to_owned()), types: None, enabled: None, keep_answers: None };
@@ -78,27 +78,32 @@ async fn another_device_neither_sees_nor_changes_a_callback_and_its_deliveries()
 
 #[tokio::test]
 async fn a_test_and_a_sample_arrive_as_events_do_and_can_be_followed() {
-    let shelf = TestStore::new().await;
-    let desk = &shelf.desk;
-    let app_id = desk.app.id;
+    let test_store = TestStore::new().await;
+    let device = &test_store.device;
+    let app_id = device.app.id;
     assert_eq!(
-        desk.desktop.trigger(TriggerDelivery { app_id, kind: CallbackEvent::RunFailed }).await.expect_err("none").code,
+        device
+            .desktop
+            .trigger(TriggerDelivery { app_id, kind: CallbackEvent::RunFailed })
+            .await
+            .expect_err("none")
+            .code,
         ManagementErrorCode::Conflict
     );
     let unknown = TestCallback { app_id: ApplicationId::new() };
-    assert_eq!(desk.desktop.test_callback(unknown).await.expect_err("none").code, ManagementErrorCode::NotFound);
-    let secret = callback(desk, &[]).await.secret.expect("shown");
+    assert_eq!(device.desktop.test_callback(unknown).await.expect_err("none").code, ManagementErrorCode::NotFound);
+    let secret = callback(device, &[]).await.secret.expect("shown");
     let receiver = FakeReceiver::answering(200);
-    let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
-    let test = desk.desktop.test_callback(TestCallback { app_id }).await.expect("queued").delivery;
+    let _rounds = delivery_worker(&test_store.store, &receiver, LONG_LEASE);
+    let test = device.desktop.test_callback(TestCallback { app_id }).await.expect("queued").delivery;
     let followed = ShowDelivery { delivery_id: test.delivery_id, wait_s: 20, seen: 0 };
-    let detail = desk.desktop.show_delivery(followed).await.expect("shown");
+    let detail = device.desktop.show_delivery(followed).await.expect("shown");
     assert_eq!(detail.delivery.delivery.state, DeliveryState::Delivered);
     assert_eq!(detail.attempts[0].status_code, Some(200));
     let got = receiver.gets(1).await.swap_remove(0);
     assert!(got.is_signed_by(&secret));
     assert_eq!(got.json()["type"], "webhook.test");
-    desk.desktop.trigger(TriggerDelivery { app_id, kind: CallbackEvent::RunFailed }).await.expect("queued");
+    device.desktop.trigger(TriggerDelivery { app_id, kind: CallbackEvent::RunFailed }).await.expect("queued");
     let got = receiver.gets(2).await.swap_remove(1);
     let body = got.json();
     assert_eq!((&body["type"], &body["data"]["run"]["state"]), (&"run.failed".into(), &"failed".into()));
@@ -106,54 +111,54 @@ async fn a_test_and_a_sample_arrive_as_events_do_and_can_be_followed() {
 
 #[tokio::test]
 async fn what_was_given_up_is_sent_again_one_or_all_since_a_time_and_with_the_same_event() {
-    let shelf = TestStore::new().await;
-    let desk = &shelf.desk;
-    callback(desk, &[]).await;
-    let (session, _) = desk.connect().await;
+    let test_store = TestStore::new().await;
+    let device = &test_store.device;
+    callback(device, &[]).await;
+    let (session, _) = device.connect().await;
     for _ in 0..3 {
-        let run_id = shelf.started(session).await;
-        shelf.one(session, run_id, 1, succeeded(1)).await;
+        let run_id = test_store.started(session).await;
+        test_store.one(session, run_id, 1, succeeded(1)).await;
     }
     let receiver = FakeReceiver::that(|_, before| Ok(answer(if before < 3 { 500 } else { 200 })));
-    let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
+    let _rounds = delivery_worker(&test_store.store, &receiver, LONG_LEASE);
     receiver.gets(3).await;
-    let failed = async || deliveries(desk).await.iter().all(|own| own.delivery.status_code == Some(500));
+    let failed = async || deliveries(device).await.iter().all(|own| own.delivery.status_code == Some(500));
     until("all failed", failed).await;
-    shelf
+    test_store
         .database
         .execute("UPDATE deliveries SET state = 'exhausted', due_at = NULL, finished_at = now(), purge_at = 'infinity'")
         .await;
-    hurry(&shelf).await;
-    let own = deliveries(desk).await;
+    hurry(&test_store).await;
+    let own = deliveries(device).await;
     let (newest, since) = (own[0].delivery.clone(), own[1].delivery.created_at);
-    let recover = |only_count| RecoverDeliveries { app_id: desk.app.id, since, only_count };
-    assert_eq!(desk.desktop.recover(recover(true)).await.expect("counted").deliveries, 2);
-    let resent = desk.desktop.resend(ResendDelivery { delivery_id: newest.delivery_id }).await.expect("resent");
+    let recover = |only_count| RecoverDeliveries { app_id: device.app.id, since, only_count };
+    assert_eq!(device.desktop.recover(recover(true)).await.expect("counted").deliveries, 2);
+    let resent = device.desktop.resend(ResendDelivery { delivery_id: newest.delivery_id }).await.expect("resent");
     assert_eq!(resent.delivery.event_id, newest.event_id);
     receiver.gets(4).await;
-    let one = async || deliveries(desk).await[0].delivery.state == DeliveryState::Delivered;
+    let one = async || deliveries(device).await[0].delivery.state == DeliveryState::Delivered;
     until("it is delivered", one).await;
-    assert_eq!(deliveries(desk).await[0].delivery.attempt, 2, "attempts are counted on");
-    assert_eq!(desk.desktop.recover(recover(true)).await.expect("counted").deliveries, 1);
-    assert_eq!(desk.desktop.recover(recover(false)).await.expect("recovered").deliveries, 1);
+    assert_eq!(deliveries(device).await[0].delivery.attempt, 2, "attempts are counted on");
+    assert_eq!(device.desktop.recover(recover(true)).await.expect("counted").deliveries, 1);
+    assert_eq!(device.desktop.recover(recover(false)).await.expect("recovered").deliveries, 1);
     receiver.gets(5).await;
-    assert_eq!(desk.desktop.recover(recover(true)).await.expect("counted").deliveries, 0);
-    let oldest = RecoverDeliveries { app_id: desk.app.id, since: own[2].delivery.created_at, only_count: false };
-    assert_eq!(desk.desktop.recover(oldest).await.expect("recovered").deliveries, 1);
-    all(desk, DeliveryState::Delivered).await;
+    assert_eq!(device.desktop.recover(recover(true)).await.expect("counted").deliveries, 0);
+    let oldest = RecoverDeliveries { app_id: device.app.id, since: own[2].delivery.created_at, only_count: false };
+    assert_eq!(device.desktop.recover(oldest).await.expect("recovered").deliveries, 1);
+    all(device, DeliveryState::Delivered).await;
     let ids: std::collections::BTreeSet<_> =
         receiver.got().iter().map(|got| got.header("webhook-id").to_owned()).collect();
     assert_eq!((ids.len(), receiver.got().len()), (3, 6));
     // What was delivered can be sent again too; while its callback is off it cannot.
-    desk.desktop.resend(ResendDelivery { delivery_id: newest.delivery_id }).await.expect("resent");
+    device.desktop.resend(ResendDelivery { delivery_id: newest.delivery_id }).await.expect("resent");
     receiver.gets(7).await;
-    all(desk, DeliveryState::Delivered).await;
-    set(desk, |set| set.enabled = Some(false)).await;
-    let no = desk.desktop.resend(ResendDelivery { delivery_id: newest.delivery_id }).await.expect_err("off");
+    all(device, DeliveryState::Delivered).await;
+    set(device, |set| set.enabled = Some(false)).await;
+    let no = device.desktop.resend(ResendDelivery { delivery_id: newest.delivery_id }).await.expect_err("off");
     assert_eq!(no.code, ManagementErrorCode::Conflict);
-    let noted = ListActivity { limit: 100, app_id: Some(desk.app.id), before: None };
+    let noted = ListActivity { limit: 100, app_id: Some(device.app.id), before: None };
     let noted: Vec<_> =
-        desk.desktop.activity(noted).await.expect("listed").entries.into_iter().map(|entry| entry.what).collect();
+        device.desktop.activity(noted).await.expect("listed").entries.into_iter().map(|entry| entry.what).collect();
     use ActivityKind::*;
     assert_eq!(
         noted[..6],

@@ -14,13 +14,13 @@ use crate::store::{TestStore, succeeded};
 use crate::support::gateway::{DeviceFixture, LONG_LEASE};
 
 async fn poll(
-    desk: &DeviceFixture,
+    device: &DeviceFixture,
     listener_id: DestinationId,
     wait_s: u32,
     outcomes: Vec<ForwardOutcome>,
 ) -> Vec<ForwardedDelivery> {
     let poll = PollListener { listener_id, limit: 8, wait_s, outcomes };
-    desk.desktop.poll_listener(poll).await.expect("answered").forwards
+    device.desktop.poll_listener(poll).await.expect("answered").forwards
 }
 
 fn answered(forward: &ForwardedDelivery, status: u16) -> ForwardOutcome {
@@ -30,15 +30,15 @@ fn answered(forward: &ForwardedDelivery, status: u16) -> ForwardOutcome {
 
 #[tokio::test]
 async fn a_listener_is_handed_out_what_a_callback_would_get_until_it_says_that_it_arrived() {
-    let shelf = TestStore::new().await;
-    let desk = &shelf.desk;
-    let app_id = desk.app.id;
-    let opened = desk.desktop.open_listener(OpenListener { app_id, types: Vec::new() }).await.expect("opened");
+    let test_store = TestStore::new().await;
+    let device = &test_store.device;
+    let app_id = device.app.id;
+    let opened = device.desktop.open_listener(OpenListener { app_id, types: Vec::new() }).await.expect("opened");
     let listener_id = opened.listener_id;
-    assert!(poll(desk, listener_id, 0, Vec::new()).await.is_empty());
-    let (session, _) = desk.connect().await;
-    let run_id = shelf.started(session).await;
-    let waiting = poll(desk, listener_id, 20, Vec::new());
+    assert!(poll(device, listener_id, 0, Vec::new()).await.is_empty());
+    let (session, _) = device.connect().await;
+    let run_id = test_store.started(session).await;
+    let waiting = poll(device, listener_id, 20, Vec::new());
     let first = waiting.await.swap_remove(0);
     assert_eq!((first.kind, first.attempt), (CallbackEvent::RunStarted, 1));
     let header = |name: &str| {
@@ -49,20 +49,20 @@ async fn a_listener_is_handed_out_what_a_callback_would_get_until_it_says_that_i
     assert!(signing::is_signed(signature, &[&secret], id, at, first.body.as_bytes()));
     let body: Value = serde_json::from_str(&first.body).expect("JSON");
     assert_eq!(body["data"]["run"]["run_id"], run_id.to_string());
-    assert!(poll(desk, listener_id, 0, Vec::new()).await.is_empty(), "it is handed out");
+    assert!(poll(device, listener_id, 0, Vec::new()).await.is_empty(), "it is handed out");
 
     let refused = ForwardOutcome {
         status_code: None,
         error_code: Some(DeliveryErrorCode::ConnectFailed),
         ..answered(&first, 200)
     };
-    assert!(poll(desk, listener_id, 0, vec![refused]).await.is_empty());
-    assert!(poll(desk, listener_id, 0, vec![answered(&first, 200)]).await.is_empty(), "that attempt is over");
-    hurry(&shelf).await;
-    let again = poll(desk, listener_id, 0, Vec::new()).await.swap_remove(0);
+    assert!(poll(device, listener_id, 0, vec![refused]).await.is_empty());
+    assert!(poll(device, listener_id, 0, vec![answered(&first, 200)]).await.is_empty(), "that attempt is over");
+    hurry(&test_store).await;
+    let again = poll(device, listener_id, 0, Vec::new()).await.swap_remove(0);
     assert_eq!((again.delivery_id, again.attempt), (first.delivery_id, 2));
-    poll(desk, listener_id, 0, vec![answered(&again, 204)]).await;
-    let detail = shown(desk, first.delivery_id).await;
+    poll(device, listener_id, 0, vec![answered(&again, 204)]).await;
+    let detail = shown(device, first.delivery_id).await;
     assert_eq!(
         (detail.delivery.to, detail.delivery.delivery.state),
         (DestinationKind::Listener, DeliveryState::Delivered)
@@ -70,38 +70,38 @@ async fn a_listener_is_handed_out_what_a_callback_would_get_until_it_says_that_i
     assert_eq!(detail.attempts.len(), 2);
     assert_eq!(detail.attempts[0].error_code, Some(DeliveryErrorCode::ConnectFailed));
 
-    desk.desktop.trigger(TriggerDelivery { app_id, kind: CallbackEvent::RunExpired }).await.expect("queued");
-    assert_eq!(poll(desk, listener_id, 20, Vec::new()).await[0].kind, CallbackEvent::RunExpired);
-    let stranger = DeviceFixture::pair(&shelf.store).await;
+    device.desktop.trigger(TriggerDelivery { app_id, kind: CallbackEvent::RunExpired }).await.expect("queued");
+    assert_eq!(poll(device, listener_id, 20, Vec::new()).await[0].kind, CallbackEvent::RunExpired);
+    let stranger = DeviceFixture::pair(&test_store.store).await;
     let theirs = PollListener { listener_id, limit: 8, wait_s: 0, outcomes: Vec::new() };
     let no = stranger.desktop.poll_listener(theirs.clone()).await.expect_err("not theirs");
     assert_eq!(no.code, ManagementErrorCode::NotFound);
     assert!(stranger.desktop.close_listener(CloseListener { listener_id }).await.is_err());
-    desk.desktop.close_listener(CloseListener { listener_id }).await.expect("closed");
-    assert_eq!(desk.desktop.poll_listener(theirs).await.expect_err("ended").code, ManagementErrorCode::NotFound);
-    let before = deliveries(desk).await.len();
-    shelf.one(session, run_id, 1, succeeded(1)).await;
-    assert_eq!(deliveries(desk).await.len(), before, "nobody listens any more");
-    shelf.database.execute("UPDATE destinations SET expires_at = now() - interval '3 hours'").await;
-    assert_eq!(shelf.store.forget_listeners().await.expect("done"), 1);
-    assert!(deliveries(desk).await.iter().all(|own| own.delivery.state != DeliveryState::Pending));
+    device.desktop.close_listener(CloseListener { listener_id }).await.expect("closed");
+    assert_eq!(device.desktop.poll_listener(theirs).await.expect_err("ended").code, ManagementErrorCode::NotFound);
+    let before = deliveries(device).await.len();
+    test_store.one(session, run_id, 1, succeeded(1)).await;
+    assert_eq!(deliveries(device).await.len(), before, "nobody listens any more");
+    test_store.database.execute("UPDATE destinations SET expires_at = now() - interval '3 hours'").await;
+    assert_eq!(test_store.store.forget_listeners().await.expect("done"), 1);
+    assert!(deliveries(device).await.iter().all(|own| own.delivery.state != DeliveryState::Pending));
 }
 
 #[tokio::test]
 async fn what_a_listener_is_to_get_is_sent_to_no_address() {
-    let shelf = TestStore::new().await;
-    let desk = &shelf.desk;
-    callback(desk, &[]).await;
-    let listen = OpenListener { app_id: desk.app.id, types: vec![CallbackEvent::RunStarted] };
-    desk.desktop.open_listener(listen).await.expect("opened");
+    let test_store = TestStore::new().await;
+    let device = &test_store.device;
+    callback(device, &[]).await;
+    let listen = OpenListener { app_id: device.app.id, types: vec![CallbackEvent::RunStarted] };
+    device.desktop.open_listener(listen).await.expect("opened");
     let receiver = FakeReceiver::answering(200);
-    let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
-    let (session, _) = desk.connect().await;
-    let run_id = shelf.started(session).await;
-    shelf.one(session, run_id, 1, succeeded(1)).await;
+    let _rounds = delivery_worker(&test_store.store, &receiver, LONG_LEASE);
+    let (session, _) = device.connect().await;
+    let run_id = test_store.started(session).await;
+    test_store.one(session, run_id, 1, succeeded(1)).await;
     let got = receiver.gets(1).await;
     assert_eq!(got[0].json()["type"], "run.succeeded");
-    let states: Vec<_> = deliveries(desk).await.into_iter().map(|own| (own.to, own.delivery.kind)).collect();
+    let states: Vec<_> = deliveries(device).await.into_iter().map(|own| (own.to, own.delivery.kind)).collect();
     assert_eq!(states[1], (DestinationKind::Listener, CallbackEvent::RunStarted));
     assert_eq!(receiver.got().len(), 1);
 }

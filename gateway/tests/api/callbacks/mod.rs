@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::store::TestStore;
-use crate::support::gateway::{DeviceFixture, seal};
+use crate::support::gateway::{DeviceFixture, cipher};
 use crate::support::until;
 
 /// A host that is allowed, and one that is not.
@@ -119,45 +119,45 @@ pub(super) fn answer(status: u16) -> ReceiverResponse {
 
 /// Starts the rounds of one gateway; they end with the value.
 pub(super) fn delivery_worker(store: &Store, receiver: &FakeReceiver, lease: Duration) -> AbortOnDropHandle<()> {
-    let scribe = PayloadBuilder::new(store.clone(), seal());
+    let scribe = PayloadBuilder::new(store.clone(), cipher());
     let clocks = DeliveryTimings { lease, retention: Duration::from_secs(3600) };
     let run = worker::run(store.clone(), scribe, receiver.clone(), clocks, CancellationToken::new());
     AbortOnDropHandle::new(tokio::spawn(run))
 }
 
 /// Allows the host, and sets the callback of the desk's application.
-pub(super) async fn callback(desk: &DeviceFixture, types: &[CallbackEvent]) -> CallbackWithSecret {
-    desk.desktop.set_allowlist(SetAllowlist { hosts: vec![CALLBACK_HOST.to_owned()] }).await.expect("set");
-    set(desk, |set| {
+pub(super) async fn callback(device: &DeviceFixture, types: &[CallbackEvent]) -> CallbackWithSecret {
+    device.desktop.set_allowlist(SetAllowlist { hosts: vec![CALLBACK_HOST.to_owned()] }).await.expect("set");
+    set(device, |set| {
         set.url = Some(CALLBACK_URL.to_owned());
         set.types = (!types.is_empty()).then(|| types.to_vec());
     })
     .await
 }
 
-pub(super) async fn set(desk: &DeviceFixture, change: impl FnOnce(&mut SetCallback)) -> CallbackWithSecret {
-    let mut request = SetCallback { app_id: desk.app.id, url: None, types: None, enabled: None, keep_answers: None };
+pub(super) async fn set(device: &DeviceFixture, change: impl FnOnce(&mut SetCallback)) -> CallbackWithSecret {
+    let mut request = SetCallback { app_id: device.app.id, url: None, types: None, enabled: None, keep_answers: None };
     change(&mut request);
-    desk.desktop.set_callback(request).await.expect("set")
+    device.desktop.set_callback(request).await.expect("set")
 }
 
 /// Every delivery, newest first.
-pub(super) async fn deliveries(desk: &DeviceFixture) -> Vec<OwnDelivery> {
+pub(super) async fn deliveries(device: &DeviceFixture) -> Vec<OwnDelivery> {
     let all = ListDeliveries { limit: 100, ..ListDeliveries::default() };
-    desk.desktop.deliveries(all).await.expect("listed").deliveries
+    device.desktop.deliveries(all).await.expect("listed").deliveries
 }
 
-pub(super) async fn shown(desk: &DeviceFixture, delivery_id: DeliveryId) -> DeliveryDetail {
-    desk.desktop.show_delivery(ShowDelivery { delivery_id, wait_s: 0, seen: 0 }).await.expect("shown")
+pub(super) async fn shown(device: &DeviceFixture, delivery_id: DeliveryId) -> DeliveryDetail {
+    device.desktop.show_delivery(ShowDelivery { delivery_id, wait_s: 0, seen: 0 }).await.expect("shown")
 }
 
 /// Waits until every delivery is in this state.
-pub(super) async fn all(desk: &DeviceFixture, state: DeliveryState) {
-    let reached = async || deliveries(desk).await.iter().all(|own| own.delivery.state == state);
+pub(super) async fn all(device: &DeviceFixture, state: DeliveryState) {
+    let reached = async || deliveries(device).await.iter().all(|own| own.delivery.state == state);
     until(&format!("all are {state}"), reached).await;
 }
 
 /// Makes waiting deliveries due now.
-pub(super) async fn hurry(shelf: &TestStore) {
-    shelf.database.execute("UPDATE deliveries SET due_at = now() WHERE state = 'pending'").await;
+pub(super) async fn hurry(test_store: &TestStore) {
+    test_store.database.execute("UPDATE deliveries SET due_at = now() WHERE state = 'pending'").await;
 }

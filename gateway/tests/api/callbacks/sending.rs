@@ -16,23 +16,23 @@ use crate::support::gateway::LONG_LEASE;
 use crate::support::until;
 
 /// A run that ended, with a delivery for the callback.
-async fn told(shelf: &TestStore) {
-    let (session, _) = shelf.desk.connect().await;
-    let run_id = shelf.started(session).await;
-    shelf.one(session, run_id, 1, succeeded(1)).await;
+async fn told(test_store: &TestStore) {
+    let (session, _) = test_store.device.connect().await;
+    let run_id = test_store.started(session).await;
+    test_store.one(session, run_id, 1, succeeded(1)).await;
 }
 
 #[tokio::test]
 async fn what_arrives_is_signed_and_says_what_the_run_says() {
-    let shelf = TestStore::new().await;
-    let secret = callback(&shelf.desk, &[]).await.secret.expect("shown once");
-    assert_eq!(set(&shelf.desk, |set| set.keep_answers = Some(true)).await.secret, None, "and only once");
-    told(&shelf).await;
+    let test_store = TestStore::new().await;
+    let secret = callback(&test_store.device, &[]).await.secret.expect("shown once");
+    assert_eq!(set(&test_store.device, |set| set.keep_answers = Some(true)).await.secret, None, "and only once");
+    told(&test_store).await;
     let receiver = FakeReceiver::answering(204);
-    let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
+    let _rounds = delivery_worker(&test_store.store, &receiver, LONG_LEASE);
     let got = receiver.gets(1).await.swap_remove(0);
-    all(&shelf.desk, DeliveryState::Delivered).await;
-    let own = deliveries(&shelf.desk).await.swap_remove(0);
+    all(&test_store.device, DeliveryState::Delivered).await;
+    let own = deliveries(&test_store.device).await.swap_remove(0);
     let delivery = own.delivery;
     assert_eq!(got.url, CALLBACK_URL);
     assert!(got.is_signed_by(&secret));
@@ -47,11 +47,11 @@ async fn what_arrives_is_signed_and_says_what_the_run_says() {
     assert_eq!((&body["type"], &body["data"]["sequence"]), (&"run.succeeded".into(), &3.into()));
     let run_id = delivery.run_id.expect("of a run");
     let seen = deskgate_gateway::domain::runs::visible_run(
-        shelf.store.run(shelf.desk.app.id, "anna", run_id).await.expect("read").expect("there"),
+        test_store.store.run(test_store.device.app.id, "anna", run_id).await.expect("read").expect("there"),
     );
     assert_eq!(body["data"]["run"], serde_json::to_value(&seen).expect("JSON"));
     assert_eq!((delivery.attempt, delivery.status_code, delivery.duration_ms), (1, Some(204), Some(7)));
-    let detail = shown(&shelf.desk, delivery.delivery_id).await;
+    let detail = shown(&test_store.device, delivery.delivery_id).await;
     assert_eq!(detail.attempts.len(), 1);
     assert_eq!(detail.attempts[0].answer.as_deref(), Some("thank\u{fffd}you"));
     assert_eq!(detail.attempts[0].url_host, CALLBACK_HOST);
@@ -59,15 +59,15 @@ async fn what_arrives_is_signed_and_says_what_the_run_says() {
 
 #[tokio::test]
 async fn what_is_taken_at_once_is_bounded_by_its_bytes_and_one_is_always_taken() {
-    let shelf = TestStore::new().await;
-    callback(&shelf.desk, &[]).await;
+    let test_store = TestStore::new().await;
+    callback(&test_store.device, &[]).await;
     for _ in 0..5 {
-        told(&shelf).await;
+        told(&test_store).await;
     }
     let large = r#"UPDATE runs SET input = json_build_object('text', repeat('x', 100000))"#;
-    shelf.database.execute(large).await;
+    test_store.database.execute(large).await;
     let taken = async |bytes| {
-        let claimed = shelf.store.claim_deliveries(100, bytes, &[], 100, LONG_LEASE).await.expect("taken");
+        let claimed = test_store.store.claim_deliveries(100, bytes, &[], 100, LONG_LEASE).await.expect("taken");
         claimed.into_iter().map(|claimed| claimed.delivery_id).collect::<Vec<_>>()
     };
     assert_eq!((taken(0).await.len(), taken(1).await.len()), (0, 1), "the first one, however large it is");
@@ -77,31 +77,33 @@ async fn what_is_taken_at_once_is_bounded_by_its_bytes_and_one_is_always_taken()
 
 #[tokio::test]
 async fn only_a_2xx_confirms_and_every_attempt_is_a_record_until_the_last() {
-    let shelf = TestStore::new().await;
-    callback(&shelf.desk, &[]).await;
-    told(&shelf).await;
+    let test_store = TestStore::new().await;
+    callback(&test_store.device, &[]).await;
+    told(&test_store).await;
     let receiver = FakeReceiver::that(|_, before| match before {
         0 => Err(DeliveryErrorCode::ConnectFailed),
         1 => Ok(answer(302)),
         2 => Ok(ReceiverResponse { retry_after: Some("7200".to_owned()), ..answer(503) }),
         _ => Ok(answer(500)),
     });
-    let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
+    let _rounds = delivery_worker(&test_store.store, &receiver, LONG_LEASE);
     for attempt in 1..=10 {
         receiver.gets(attempt).await;
-        let id = deliveries(&shelf.desk).await[0].delivery.delivery_id;
-        let known = async || shown(&shelf.desk, id).await.attempts.iter().filter(|a| a.duration_ms.is_some()).count();
+        let id = deliveries(&test_store.device).await[0].delivery.delivery_id;
+        let known =
+            async || shown(&test_store.device, id).await.attempts.iter().filter(|a| a.duration_ms.is_some()).count();
         until("the outcome is written", async || known().await == attempt).await;
-        let now = shelf.database.value("SELECT coalesce(extract(epoch FROM due_at - now()), 0) FROM deliveries").await;
+        let now =
+            test_store.database.value("SELECT coalesce(extract(epoch FROM due_at - now()), 0) FROM deliveries").await;
         if attempt == 3 {
             let wait: f64 = now.parse().expect("a number");
             assert!((7190.0..=7200.0).contains(&wait), "the receiver asked for two hours: {wait}");
         }
-        hurry(&shelf).await;
+        hurry(&test_store).await;
     }
-    all(&shelf.desk, DeliveryState::Exhausted).await;
-    let id = deliveries(&shelf.desk).await[0].delivery.delivery_id;
-    let attempts = shown(&shelf.desk, id).await.attempts;
+    all(&test_store.device, DeliveryState::Exhausted).await;
+    let id = deliveries(&test_store.device).await[0].delivery.delivery_id;
+    let attempts = shown(&test_store.device, id).await.attempts;
     assert_eq!(attempts.len(), 10);
     assert_eq!(attempts[0].error_code, Some(DeliveryErrorCode::ConnectFailed));
     assert_eq!(attempts[1].status_code, Some(302));
@@ -109,70 +111,71 @@ async fn only_a_2xx_confirms_and_every_attempt_is_a_record_until_the_last() {
     let ids: std::collections::BTreeSet<_> =
         receiver.got().iter().map(|got| got.header("webhook-id").to_owned()).collect();
     assert_eq!(ids.len(), 1, "one event");
-    let app_id = shelf.desk.app.id;
-    let callback = shelf.desk.desktop.callback(ShowCallback { app_id }).await.expect("shown").expect("there");
+    let app_id = test_store.device.app.id;
+    let callback = test_store.device.desktop.callback(ShowCallback { app_id }).await.expect("shown").expect("there");
     assert!(callback.failing_since.is_some() && callback.off.is_none());
 }
 
 #[tokio::test]
 async fn a_host_that_is_taken_off_the_list_is_not_sent_to_from_the_next_attempt_on() {
-    let shelf = TestStore::new().await;
-    callback(&shelf.desk, &[]).await;
-    told(&shelf).await;
+    let test_store = TestStore::new().await;
+    callback(&test_store.device, &[]).await;
+    told(&test_store).await;
     let receiver = FakeReceiver::answering(500);
-    let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
+    let _rounds = delivery_worker(&test_store.store, &receiver, LONG_LEASE);
     receiver.gets(1).await;
-    let shown = shelf.desk.desktop.set_allowlist(SetAllowlist { hosts: Vec::new() }).await.expect("set");
+    let shown = test_store.device.desktop.set_allowlist(SetAllowlist { hosts: Vec::new() }).await.expect("set");
     assert!(shown.hosts.is_empty() && shown.is_yours);
     let blocked = async || {
-        hurry(&shelf).await;
-        deliveries(&shelf.desk).await[0].delivery.error_code == Some(DeliveryErrorCode::HostNotAllowed)
+        hurry(&test_store).await;
+        deliveries(&test_store.device).await[0].delivery.error_code == Some(DeliveryErrorCode::HostNotAllowed)
     };
     until("it is blocked", blocked).await;
     assert_eq!(receiver.got().len(), 1);
-    let delivery = deliveries(&shelf.desk).await.swap_remove(0).delivery;
+    let delivery = deliveries(&test_store.device).await.swap_remove(0).delivery;
     assert_eq!(delivery.state, DeliveryState::Pending, "somebody may allow it again");
 }
 
 #[tokio::test]
 async fn a_receiver_that_is_gone_or_fails_for_five_days_is_sent_to_no_more_until_somebody_says_so() {
     for (status, why) in [(410, CallbackOff::Gone), (500, CallbackOff::Failing)] {
-        let shelf = TestStore::new().await;
-        callback(&shelf.desk, &[]).await;
-        told(&shelf).await;
-        shelf.database.execute("UPDATE destinations SET failing_since = now() - interval '121 hours'").await;
+        let test_store = TestStore::new().await;
+        callback(&test_store.device, &[]).await;
+        told(&test_store).await;
+        test_store.database.execute("UPDATE destinations SET failing_since = now() - interval '121 hours'").await;
         let receiver = FakeReceiver::that(move |_, before| Ok(answer(if before == 0 { status } else { 200 })));
-        let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
-        let app_id = shelf.desk.app.id;
-        let shown = async || shelf.desk.desktop.callback(ShowCallback { app_id }).await.expect("shown").expect("there");
+        let _rounds = delivery_worker(&test_store.store, &receiver, LONG_LEASE);
+        let app_id = test_store.device.app.id;
+        let shown =
+            async || test_store.device.desktop.callback(ShowCallback { app_id }).await.expect("shown").expect("there");
         until("it is off", async || shown().await.off == Some(why)).await;
         assert_eq!(shown().await.pending, 1, "what was queued waits");
-        hurry(&shelf).await;
-        told(&shelf).await;
-        assert_eq!(deliveries(&shelf.desk).await.len(), 1);
+        hurry(&test_store).await;
+        told(&test_store).await;
+        assert_eq!(deliveries(&test_store.device).await.len(), 1);
         assert_eq!(receiver.got().len(), 1, "nothing is sent to what is off");
-        let on = set(&shelf.desk, |set| set.enabled = Some(true)).await.callback;
+        let on = set(&test_store.device, |set| set.enabled = Some(true)).await.callback;
         assert_eq!((on.off, on.failing_since), (None, None));
-        all(&shelf.desk, DeliveryState::Delivered).await;
+        all(&test_store.device, DeliveryState::Delivered).await;
     }
 }
 
 #[tokio::test]
 async fn while_a_secret_rolls_both_sign_and_afterwards_only_the_new_one() {
-    let shelf = TestStore::new().await;
-    let old = callback(&shelf.desk, &[]).await.secret.expect("shown");
+    let test_store = TestStore::new().await;
+    let old = callback(&test_store.device, &[]).await.secret.expect("shown");
     let receiver = FakeReceiver::answering(200);
-    let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
-    let app_id = shelf.desk.app.id;
+    let _rounds = delivery_worker(&test_store.store, &receiver, LONG_LEASE);
+    let app_id = test_store.device.app.id;
     let roll = RollCallbackSecret { app_id, overlap_s: 3600 };
-    let rolled = shelf.desk.desktop.roll_callback_secret(roll).await.expect("rolled");
+    let rolled = test_store.device.desktop.roll_callback_secret(roll).await.expect("rolled");
     let new = rolled.secret.expect("shown");
     assert!(rolled.callback.old_secret_until.is_some());
-    told(&shelf).await;
+    told(&test_store).await;
     let got = receiver.gets(1).await.swap_remove(0);
     assert!(got.is_signed_by(&old) && got.is_signed_by(&new) && new != old);
-    shelf.database.execute("UPDATE destinations SET old_secret_until = now()").await;
-    told(&shelf).await;
+    test_store.database.execute("UPDATE destinations SET old_secret_until = now()").await;
+    told(&test_store).await;
     let got = receiver.gets(2).await.swap_remove(1);
     assert!(!got.is_signed_by(&old) && got.is_signed_by(&new));
 }
@@ -180,14 +183,14 @@ async fn while_a_secret_rolls_both_sign_and_afterwards_only_the_new_one() {
 #[tokio::test]
 async fn one_receiver_that_never_answers_delays_none_of_a_thousand_others() {
     const OTHER_DELIVERIES: usize = 1000;
-    let shelf = TestStore::new().await;
-    let desk = &shelf.desk;
-    callback(desk, &[]).await;
+    let test_store = TestStore::new().await;
+    let device = &test_store.device;
+    callback(device, &[]).await;
     let set_up = async |number: usize| {
-        let app = desk.application(&format!("other {number}")).await;
+        let app = device.application(&format!("other {number}")).await;
         let url = Some(format!("https://{CALLBACK_HOST}/{number}"));
         let set = SetCallback { app_id: app.id, url, types: None, enabled: None, keep_answers: None };
-        desk.desktop.set_callback(set).await.expect("set");
+        device.desktop.set_callback(set).await.expect("set");
     };
     futures_util::stream::iter(0..OTHER_DELIVERIES).for_each_concurrent(16, set_up).await;
     let queue = |which: &str, count: u32| {
@@ -202,17 +205,17 @@ async fn one_receiver_that_never_answers_delays_none_of_a_thousand_others() {
         FakeReceiver::that(
             |got, _| if got.url == CALLBACK_URL { Err(DeliveryErrorCode::Timeout) } else { Ok(answer(200)) },
         );
-    let _rounds = delivery_worker(&shelf.store, &receiver, LONG_LEASE);
+    let _rounds = delivery_worker(&test_store.store, &receiver, LONG_LEASE);
     let others = async || receiver.got().iter().filter(|got| got.url != CALLBACK_URL).count();
     let all_told = async |round: usize| {
         let began = Instant::now();
-        shelf.database.execute(&queue("NOT LIKE", 1)).await;
+        test_store.database.execute(&queue("NOT LIKE", 1)).await;
         until("the others are told", async || others().await == round * OTHER_DELIVERIES).await;
         println!("{OTHER_DELIVERIES} others are told in {:?}", began.elapsed());
     };
     all_told(1).await;
     // The receiver that never answers has the longest queue, and the oldest.
-    shelf.database.execute(&queue("LIKE", 500)).await;
+    test_store.database.execute(&queue("LIKE", 500)).await;
     until("the deaf one is sent to", async || receiver.got().len() == OTHER_DELIVERIES + 2).await;
     all_told(2).await;
     assert_eq!(receiver.got().len(), 2 * OTHER_DELIVERIES + 2, "one that never answers holds two places and no more");
@@ -220,18 +223,19 @@ async fn one_receiver_that_never_answers_delays_none_of_a_thousand_others() {
 
 #[tokio::test]
 async fn two_replicas_never_make_the_same_attempt_and_a_lost_one_is_followed_by_the_next() {
-    let shelf = TestStore::new().await;
-    callback(&shelf.desk, &[CallbackEvent::RunSucceeded]).await;
+    let test_store = TestStore::new().await;
+    callback(&test_store.device, &[CallbackEvent::RunSucceeded]).await;
     for _ in 0..30 {
-        told(&shelf).await;
+        told(&test_store).await;
     }
     // One of three gateways never gets an answer, as if it had died in each of its attempts.
     let (dying, living) = (FakeReceiver::that(|_, _| Err(DeliveryErrorCode::Timeout)), FakeReceiver::answering(200));
     let lease = Duration::from_millis(1500);
-    let died = delivery_worker(&shelf.store, &dying, lease);
+    let died = delivery_worker(&test_store.store, &dying, lease);
     dying.gets(2).await;
-    let _living = [delivery_worker(&shelf.store, &living, lease), delivery_worker(&shelf.store, &living, lease)];
-    all(&shelf.desk, DeliveryState::Delivered).await;
+    let _living =
+        [delivery_worker(&test_store.store, &living, lease), delivery_worker(&test_store.store, &living, lease)];
+    all(&test_store.device, DeliveryState::Delivered).await;
     drop(died);
     let mut made: Vec<_> = dying.got();
     made.extend(living.got());
@@ -245,7 +249,7 @@ async fn two_replicas_never_make_the_same_attempt_and_a_lost_one_is_followed_by_
     assert_eq!(attempts.len(), count, "no attempt was made twice");
     let lost = "SELECT count(*) FROM delivery_attempts a WHERE a.took_ms IS NULL AND EXISTS (
         SELECT FROM delivery_attempts b WHERE b.delivery_id = a.delivery_id AND b.attempt > a.attempt)";
-    assert!(shelf.database.value(lost).await.parse::<u32>().expect("a number") >= 2, "their records say nothing");
+    assert!(test_store.database.value(lost).await.parse::<u32>().expect("a number") >= 2, "their records say nothing");
     let events: std::collections::BTreeSet<_> =
         living.got().iter().map(|got| got.header("webhook-id").to_owned()).collect();
     assert_eq!(events.len(), 30);

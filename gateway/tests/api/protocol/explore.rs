@@ -20,10 +20,10 @@ pub(super) fn explore(first: ModelState, mistake: Mistake) -> ExplorationResult 
     let mut steps = Vec::new();
     let mut at = 0;
     while at < worlds.len() {
-        let world = worlds[at].clone();
-        world.steps(mistake, &mut steps);
+        let gateway = worlds[at].clone();
+        gateway.steps(mistake, &mut steps);
         for next in steps.drain(..) {
-            if let Err(wrong) = next.judge().and_then(|()| next.judge_step(&world)) {
+            if let Err(wrong) = next.judge().and_then(|()| next.judge_step(&gateway)) {
                 let mut way = way_to(at as u32, &worlds, &parents);
                 way.push(next);
                 return ExplorationResult { states: worlds.len(), wrong: Some((wrong, way)) };
@@ -53,8 +53,8 @@ pub(super) fn explore(first: ModelState, mistake: Mistake) -> ExplorationResult 
 fn stuck(worlds: &[ModelState], before: &[Vec<u32>]) -> Option<u32> {
     let mut ends = vec![false; worlds.len()];
     let mut open: Vec<u32> = Vec::new();
-    for (at, world) in worlds.iter().enumerate() {
-        if world.is_over() || world.agents[1].journal.iter().any(|entry| *entry != JournalEntry::None) {
+    for (at, gateway) in worlds.iter().enumerate() {
+        if gateway.is_over() || gateway.agents[1].journal.iter().any(|entry| *entry != JournalEntry::None) {
             ends[at] = true;
             open.push(at as u32);
         }

@@ -21,9 +21,9 @@ pub(super) fn explore(first: ModelState, mistake: Mistake) -> IndependenceResult
     let (number, first) = first.named();
     let mut known = HashSet::from([number]);
     let (mut edge, mut steps) = (vec![first], Vec::new());
-    while let Some(world) = edge.pop() {
-        if let Some(next) = world.stepped(mistake, &mut steps) {
-            return IndependenceResult { states: known.len(), wrong: Some(Box::new([world, next])) };
+    while let Some(gateway) = edge.pop() {
+        if let Some(next) = gateway.stepped(mistake, &mut steps) {
+            return IndependenceResult { states: known.len(), wrong: Some(Box::new([gateway, next])) };
         }
         for (number, next) in steps.drain(..).map(ModelState::named) {
             if known.insert(number) {
@@ -48,12 +48,12 @@ pub(super) fn walk(first: &ModelState, ways: usize) -> IndependenceResult {
         (chance >> 33) % most
     };
     for _ in 0..ways {
-        let mut world = first.clone();
+        let mut gateway = first.clone();
         for _ in 0..MAX_WALK_STEPS {
-            if let Some(next) = world.stepped(Mistake::None, &mut steps) {
-                return IndependenceResult { states: known.len(), wrong: Some(Box::new([world, next])) };
+            if let Some(next) = gateway.stepped(Mistake::None, &mut steps) {
+                return IndependenceResult { states: known.len(), wrong: Some(Box::new([gateway, next])) };
             }
-            let is_calm = |next: &ModelState| next.faults == world.faults;
+            let is_calm = |next: &ModelState| next.faults == gateway.faults;
             if below(STEPS_PER_FAULT) > 0 && steps.iter().any(is_calm) {
                 steps.retain(is_calm);
             }
@@ -63,7 +63,7 @@ pub(super) fn walk(first: &ModelState, ways: usize) -> IndependenceResult {
             let (number, next) = steps.swap_remove(below(steps.len() as u64) as usize).named();
             steps.clear();
             known.insert(number);
-            world = next;
+            gateway = next;
         }
     }
     IndependenceResult { states: known.len(), wrong: None }

@@ -91,10 +91,10 @@ fn further<'a>(
     let (mut new, mut steps) = (Vec::new(), Vec::new());
     loop {
         let Some(piece) = pieces.lock().unwrap_or_else(PoisonError::into_inner).next() else { return Ok(new) };
-        for (from, world) in piece {
-            world.steps(mistake, &mut steps);
+        for (from, gateway) in piece {
+            gateway.steps(mistake, &mut steps);
             for next in steps.drain(..) {
-                if let Err(wrong) = next.judge().and_then(|()| next.judge_step(world)) {
+                if let Err(wrong) = next.judge().and_then(|()| next.judge_step(gateway)) {
                     return Err((wrong, *from, next));
                 }
                 let (number, next) = next.named();

@@ -143,8 +143,8 @@ impl AgentMessage {
     }
 }
 
-fn fingerprint(world: &ModelState) -> u64 {
+fn fingerprint(gateway: &ModelState) -> u64 {
     let mut hasher = DefaultHasher::new();
-    world.hash(&mut hasher);
+    gateway.hash(&mut hasher);
     hasher.finish()
 }

@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::TestStore;
 
-fn submission(shelf: &TestStore, identity: &str, body: &str) -> Submission {
+fn submission(test_store: &TestStore, identity: &str, body: &str) -> Submission {
     Submission {
         run_id: RunId::new(),
-        app_id: shelf.desk.app.id,
+        app_id: test_store.device.app.id,
         subject: "anna".to_owned(),
-        endpoint_id: shelf.desk.endpoint,
+        endpoint_id: test_store.device.endpoint,
         identity: Sha256Digest::of(identity.as_bytes()),
         fingerprint: Sha256Digest::of(body.as_bytes()),
         input: r#"{"text":"hello"}"#.to_owned(),
@@ -29,9 +29,9 @@ fn submission(shelf: &TestStore, identity: &str, body: &str) -> Submission {
 }
 
 /// Admits all at once through one committer, so that waiting submissions share a commit.
-async fn admit(shelf: &TestStore, submissions: Vec<Submission>) -> Vec<Result<Admission, String>> {
+async fn admit(test_store: &TestStore, submissions: Vec<Submission>) -> Vec<Result<Admission, String>> {
     let tasks = Tasks::new(CancellationToken::new());
-    let admissions = Admissions::start(&shelf.store, &tasks, 1);
+    let admissions = Admissions::start(&test_store.store, &tasks, 1);
     let mut waiting = JoinSet::new();
     for (place, submission) in submissions.into_iter().enumerate() {
         let admissions = admissions.clone();
@@ -44,14 +44,14 @@ async fn admit(shelf: &TestStore, submissions: Vec<Submission>) -> Vec<Result<Ad
 
 #[tokio::test]
 async fn twins_inside_one_commit_make_one_run_and_strangers_beside_them_their_own() {
-    let shelf = TestStore::new().await;
+    let test_store = TestStore::new().await;
     let mut wanted = Vec::new();
     for number in 0..100 {
-        wanted.push(submission(&shelf, "twin", "body"));
-        wanted.push(submission(&shelf, &format!("single {number}"), "body"));
+        wanted.push(submission(&test_store, "twin", "body"));
+        wanted.push(submission(&test_store, &format!("single {number}"), "body"));
     }
-    wanted.push(submission(&shelf, "twin", "another body"));
-    let results = admit(&shelf, wanted).await;
+    wanted.push(submission(&test_store, "twin", "another body"));
+    let results = admit(&test_store, wanted).await;
     let accepted = |results: &[&Result<Admission, String>]| {
         results.iter().filter(|result| matches!(result, Ok(Admission::Accepted(_)))).count()
     };
@@ -67,34 +67,34 @@ async fn twins_inside_one_commit_make_one_run_and_strangers_beside_them_their_ow
         })
         .collect();
     assert_eq!(known.len(), 1, "all others are told of the same run");
-    assert_eq!(shelf.database.value("SELECT count(*) FROM runs").await, "101");
-    assert_eq!(shelf.database.value("SELECT count(*) FROM run_events WHERE sequence = 1").await, "101");
+    assert_eq!(test_store.database.value("SELECT count(*) FROM runs").await, "101");
+    assert_eq!(test_store.database.value("SELECT count(*) FROM run_events WHERE sequence = 1").await, "101");
 }
 
 #[tokio::test]
 async fn every_verdict_stands_beside_the_others_in_one_commit() {
-    let shelf = TestStore::new().await;
-    let first = submission(&shelf, "first", "body");
+    let test_store = TestStore::new().await;
+    let first = submission(&test_store, "first", "body");
     let first_id = first.run_id;
-    admit(&shelf, vec![first]).await;
-    let stranger = crate::support::gateway::DeviceFixture::pair(&shelf.store).await;
-    let paused = crate::support::gateway::DeviceFixture::pair(&shelf.store).await;
+    admit(&test_store, vec![first]).await;
+    let stranger = crate::support::gateway::DeviceFixture::pair(&test_store.store).await;
+    let paused = crate::support::gateway::DeviceFixture::pair(&test_store.store).await;
     paused.allow(false).await;
     let wanted = vec![
-        submission(&shelf, "fresh", "body"),
+        submission(&test_store, "fresh", "body"),
         // Known comes before everything else that is wrong with it.
-        Submission { queue_open: false, ..submission(&shelf, "first", "other") },
-        Submission { endpoint_id: stranger.endpoint, ..submission(&shelf, "a", "body") },
-        Submission { app_id: stranger.app.id, ..submission(&shelf, "b", "body") },
-        Submission { queue_open: false, ..submission(&shelf, "c", "body") },
+        Submission { queue_open: false, ..submission(&test_store, "first", "other") },
+        Submission { endpoint_id: stranger.endpoint, ..submission(&test_store, "a", "body") },
+        Submission { app_id: stranger.app.id, ..submission(&test_store, "b", "body") },
+        Submission { queue_open: false, ..submission(&test_store, "c", "body") },
         Submission {
             app_id: paused.app.id,
             endpoint_id: paused.endpoint,
             queue_open: false,
-            ..submission(&shelf, "d", "body")
+            ..submission(&test_store, "d", "body")
         },
     ];
-    let results = admit(&shelf, wanted).await;
+    let results = admit(&test_store, wanted).await;
     assert!(
         matches!(
             results.as_slice(),
@@ -109,19 +109,19 @@ async fn every_verdict_stands_beside_the_others_in_one_commit() {
         ),
         "{results:?}"
     );
-    assert_eq!(shelf.database.value("SELECT count(*) FROM runs").await, "2");
+    assert_eq!(test_store.database.value("SELECT count(*) FROM runs").await, "2");
 }
 
 #[tokio::test]
 async fn a_refused_twin_does_not_spoil_the_one_that_is_admitted() {
-    let shelf = TestStore::new().await;
+    let test_store = TestStore::new().await;
     // The same identity twice in one commit; only one of them found the queue open.
     let wanted = vec![
-        Submission { queue_open: false, ..submission(&shelf, "twin", "body") },
-        submission(&shelf, "twin", "body"),
+        Submission { queue_open: false, ..submission(&test_store, "twin", "body") },
+        submission(&test_store, "twin", "body"),
     ];
-    let results = admit(&shelf, wanted).await;
+    let results = admit(&test_store, wanted).await;
     let accepted = results.iter().filter(|result| matches!(result, Ok(Admission::Accepted(_)))).count();
     assert_eq!(accepted, 1, "{results:?}");
-    assert_eq!(shelf.database.value("SELECT count(*) FROM runs").await, "1");
+    assert_eq!(test_store.database.value("SELECT count(*) FROM runs").await, "1");
 }

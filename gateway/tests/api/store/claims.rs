@@ -14,10 +14,10 @@ use crate::support::gateway::{DeviceFixture, LONG_LEASE};
 
 #[tokio::test]
 async fn eight_claimers_at_once_take_every_run_once_and_oldest_first() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
     // All of one commit, so all of one moment: the identifiers decide.
-    shelf
+    test_store
         .database
         .execute(&format!(
             "INSERT INTO runs (run_id, app_id, subject, endpoint_id, endpoint_version, definition_sha256, device_id,
@@ -25,12 +25,12 @@ async fn eight_claimers_at_once_take_every_run_once_and_oldest_first() {
             SELECT lpad(to_hex(n * 7919 % 400), 32, '0')::uuid, app_id, 'anna', endpoint_id, 1, definition_sha256, device_id,
                 sha256(n::text::bytea), sha256(''), '{{\"text\":\"a\"}}', '{{}}', 60, now() + interval '1 hour'
             FROM endpoints, generate_series(1, 400) n WHERE endpoint_id = {}",
-            quoted(shelf.desk.endpoint.uuid())
+            quoted(test_store.device.endpoint.uuid())
         ))
         .await;
     let mut claimers = JoinSet::new();
     for _ in 0..8 {
-        let store = shelf.store.clone();
+        let store = test_store.store.clone();
         claimers.spawn(async move {
             let mut taken = Vec::new();
             loop {
@@ -53,42 +53,42 @@ async fn eight_claimers_at_once_take_every_run_once_and_oldest_first() {
 
 #[tokio::test]
 async fn only_the_newest_session_of_the_right_device_with_access_gets_work() {
-    let shelf = TestStore::new().await;
-    let (old, _) = shelf.desk.connect().await;
-    let (session, _) = shelf.desk.connect().await;
-    let run_id = shelf.queue().await;
-    let (foreign, _) = DeviceFixture::pair(&shelf.store).await.connect().await;
-    assert_eq!(shelf.desk.claim(old, 9).await, []);
-    assert_eq!(shelf.store.claim(foreign, 9, &[], LONG_LEASE).await.expect("claimed"), []);
-    assert_eq!(shelf.desk.claim(session, 0).await, []);
-    shelf.desk.allow(false).await;
-    assert_eq!(shelf.desk.claim(session, 9).await, []);
-    shelf.desk.allow(true).await;
-    shelf.database.execute("UPDATE runs SET queue_expires_at = now()").await;
-    assert_eq!(shelf.desk.claim(session, 9).await, [], "its time is up");
-    shelf.database.execute("UPDATE runs SET queue_expires_at = now() + interval '1 hour'").await;
-    assert_eq!(shelf.desk.claim(session, 9).await[0].run_id, run_id);
-    assert_eq!(shelf.desk.claim(session, 9).await, [], "it is offered to nobody twice");
-    let after = shelf.queue().await;
-    assert!(shelf.store.revoke_device(shelf.desk.device_id, LONG_LEASE).await.expect("stored"));
-    assert_eq!(shelf.desk.claim(session, 9).await, []);
-    assert_eq!(shelf.row(after).await.0, "cancelled");
+    let test_store = TestStore::new().await;
+    let (old, _) = test_store.device.connect().await;
+    let (session, _) = test_store.device.connect().await;
+    let run_id = test_store.queue().await;
+    let (foreign, _) = DeviceFixture::pair(&test_store.store).await.connect().await;
+    assert_eq!(test_store.device.claim(old, 9).await, []);
+    assert_eq!(test_store.store.claim(foreign, 9, &[], LONG_LEASE).await.expect("claimed"), []);
+    assert_eq!(test_store.device.claim(session, 0).await, []);
+    test_store.device.allow(false).await;
+    assert_eq!(test_store.device.claim(session, 9).await, []);
+    test_store.device.allow(true).await;
+    test_store.database.execute("UPDATE runs SET queue_expires_at = now()").await;
+    assert_eq!(test_store.device.claim(session, 9).await, [], "its time is up");
+    test_store.database.execute("UPDATE runs SET queue_expires_at = now() + interval '1 hour'").await;
+    assert_eq!(test_store.device.claim(session, 9).await[0].run_id, run_id);
+    assert_eq!(test_store.device.claim(session, 9).await, [], "it is offered to nobody twice");
+    let after = test_store.queue().await;
+    assert!(test_store.store.revoke_device(test_store.device.device_id, LONG_LEASE).await.expect("stored"));
+    assert_eq!(test_store.device.claim(session, 9).await, []);
+    assert_eq!(test_store.row(after).await.0, "cancelled");
 }
 
 #[tokio::test]
 async fn runs_of_a_full_service_stay_queued_while_those_of_others_pass_them() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let (full, other) = (shelf.desk.endpoint, shelf.desk.service(&shelf.desk.app, "other").await);
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let (full, other) = (test_store.device.endpoint, test_store.device.service(&test_store.device.app, "other").await);
     let mut queued = Vec::new();
     for endpoint in [full, full, other, full, other] {
-        let run_id = shelf.queue().await;
+        let run_id = test_store.queue().await;
         let (run, endpoint) = (quoted(run_id.uuid()), quoted(endpoint.uuid()));
-        shelf.database.execute(&format!("UPDATE runs SET endpoint_id = {endpoint} WHERE run_id = {run}")).await;
+        test_store.database.execute(&format!("UPDATE runs SET endpoint_id = {endpoint} WHERE run_id = {run}")).await;
         queued.push(run_id);
     }
     let claim = async |full: &[_]| -> Vec<(RunId, u32)> {
-        let offers = shelf.store.claim(session, 2, full, LONG_LEASE).await.expect("claimed");
+        let offers = test_store.store.claim(session, 2, full, LONG_LEASE).await.expect("claimed");
         offers.into_iter().map(|offer| (offer.run_id, offer.attempt)).collect()
     };
     assert_eq!(claim(&[full]).await, [(queued[2], 1), (queued[4], 1)]);
@@ -99,89 +99,93 @@ async fn runs_of_a_full_service_stay_queued_while_those_of_others_pass_them() {
 
 #[tokio::test]
 async fn an_offer_says_for_whom_it_was_submitted() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let run_id = shelf.queue().await;
-    assert_eq!(shelf.desk.claim(session, 1).await[0].subject.as_deref(), Some("anna"));
-    let again = shelf.store.offer(session, run_id).await.expect("read").expect("held");
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let run_id = test_store.queue().await;
+    assert_eq!(test_store.device.claim(session, 1).await[0].subject.as_deref(), Some("anna"));
+    let again = test_store.store.offer(session, run_id).await.expect("read").expect("held");
     assert_eq!(again.subject.as_deref(), Some("anna"), "also when it is offered again");
 }
 
 #[tokio::test]
 async fn a_returned_run_keeps_its_place_and_gets_a_fresh_attempt() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let (first, second) = (shelf.queue().await, shelf.queue().await);
-    let claimed = shelf.desk.claim(session, 1).await;
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let (first, second) = (test_store.queue().await, test_store.queue().await);
+    let claimed = test_store.device.claim(session, 1).await;
     assert_eq!((claimed[0].run_id, claimed[0].attempt), (first, 1));
-    shelf.one(session, first, 1, AttemptUpdate::Return).await;
+    test_store.one(session, first, 1, AttemptUpdate::Return).await;
     let claimed: Vec<(RunId, u32)> =
-        shelf.desk.claim(session, 2).await.into_iter().map(|offer| (offer.run_id, offer.attempt)).collect();
+        test_store.device.claim(session, 2).await.into_iter().map(|offer| (offer.run_id, offer.attempt)).collect();
     assert_eq!(claimed, [(first, 2), (second, 1)]);
 }
 
 #[tokio::test]
 async fn an_offer_nobody_took_is_queued_again_and_its_late_acceptance_refused() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let run_id = shelf.queue().await;
-    shelf.store.claim(session, 1, &[], Duration::ZERO).await.expect("claimed");
-    assert_eq!(shelf.store.return_unaccepted_offers().await.expect("done"), 1);
-    assert_eq!(shelf.store.return_unaccepted_offers().await.expect("done"), 0);
-    let late = shelf.one(session, run_id, 1, AttemptUpdate::Start).await;
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let run_id = test_store.queue().await;
+    test_store.store.claim(session, 1, &[], Duration::ZERO).await.expect("claimed");
+    assert_eq!(test_store.store.return_unaccepted_offers().await.expect("done"), 1);
+    assert_eq!(test_store.store.return_unaccepted_offers().await.expect("done"), 0);
+    let late = test_store.one(session, run_id, 1, AttemptUpdate::Start).await;
     assert_eq!(
         late,
         deskgate_gateway::store::attempts::RecordOutcome::Revoked(deskgate_protocol::control::RevokeCode::StaleAttempt)
     );
-    assert_eq!(shelf.desk.claim(session, 1).await[0].attempt, 2);
+    assert_eq!(test_store.device.claim(session, 1).await[0].attempt, 2);
 }
 
 /// The effect of a database crash on a claim, which is not durable before its start is.
-async fn lose_the_claim(shelf: &TestStore, run_id: RunId) {
+async fn lose_the_claim(test_store: &TestStore, run_id: RunId) {
     let sql = "UPDATE runs SET attempt = 0, epoch = 0, offered_until = NULL WHERE run_id = ";
-    shelf.database.execute(&format!("{sql}'{}'", run_id.uuid())).await;
+    test_store.database.execute(&format!("{sql}'{}'", run_id.uuid())).await;
 }
 
 #[tokio::test]
 async fn the_number_of_an_attempt_whose_claim_was_lost_is_not_given_to_another_one() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let (in_session, in_journal) = (shelf.queue().await, shelf.queue().await);
-    assert_eq!(shelf.desk.claim(session, 2).await.iter().map(|offer| offer.attempt).collect::<Vec<_>>(), [1, 1]);
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let (in_session, in_journal) = (test_store.queue().await, test_store.queue().await);
+    assert_eq!(test_store.device.claim(session, 2).await.iter().map(|offer| offer.attempt).collect::<Vec<_>>(), [1, 1]);
     for run_id in [in_session, in_journal] {
-        lose_the_claim(&shelf, run_id).await;
+        lose_the_claim(&test_store, run_id).await;
     }
     // The device accepts what it was offered, or comes back with it.
     let stale = RecordOutcome::Revoked(RevokeCode::StaleAttempt);
-    assert_eq!(shelf.one(session, in_session, 1, AttemptUpdate::Start).await, stale);
-    let (session, held) = shelf.desk.connect().await;
+    assert_eq!(test_store.one(session, in_session, 1, AttemptUpdate::Start).await, stale);
+    let (session, held) = test_store.device.connect().await;
     assert_eq!(held, []);
-    shelf.store.pass_over_lost_claims(session, &[(in_journal, 1), (RunId::new(), 1)]).await.expect("written");
-    assert_eq!(shelf.desk.claim(session, 2).await.iter().map(|offer| offer.attempt).collect::<Vec<_>>(), [2, 2]);
+    test_store.store.pass_over_lost_claims(session, &[(in_journal, 1), (RunId::new(), 1)]).await.expect("written");
+    assert_eq!(test_store.device.claim(session, 2).await.iter().map(|offer| offer.attempt).collect::<Vec<_>>(), [2, 2]);
     for run_id in [in_session, in_journal] {
-        assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::Start).await, stale, "what is revoked is not started");
-        assert_eq!(shelf.one(session, run_id, 2, AttemptUpdate::Start).await, RecordOutcome::Done);
+        assert_eq!(
+            test_store.one(session, run_id, 1, AttemptUpdate::Start).await,
+            stale,
+            "what is revoked is not started"
+        );
+        assert_eq!(test_store.one(session, run_id, 2, AttemptUpdate::Start).await, RecordOutcome::Done);
     }
 }
 
 #[tokio::test]
 async fn a_claim_anew_before_the_lost_one_is_accepted_is_what_the_device_holds() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let run_id = shelf.queue().await;
-    shelf.desk.claim(session, 1).await;
-    lose_the_claim(&shelf, run_id).await;
-    assert_eq!(shelf.desk.claim(session, 1).await[0].attempt, 1);
-    assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::Start).await, RecordOutcome::Done);
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let run_id = test_store.queue().await;
+    test_store.device.claim(session, 1).await;
+    lose_the_claim(&test_store, run_id).await;
+    assert_eq!(test_store.device.claim(session, 1).await[0].attempt, 1);
+    assert_eq!(test_store.one(session, run_id, 1, AttemptUpdate::Start).await, RecordOutcome::Done);
 }
 
 #[tokio::test]
 async fn no_device_uses_up_the_numbers_of_attempts_or_passes_over_those_of_others() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let started = shelf.started(session).await;
-    let queued = shelf.queue().await;
-    let stranger = DeviceFixture::pair(&shelf.store).await;
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let started = test_store.started(session).await;
+    let queued = test_store.queue().await;
+    let stranger = DeviceFixture::pair(&test_store.store).await;
     let (foreign, _) = stranger.connect().await;
     let older = SessionKey { epoch: session.epoch - 1, ..session };
     for (session, run_id, attempt) in [
@@ -191,7 +195,7 @@ async fn no_device_uses_up_the_numbers_of_attempts_or_passes_over_those_of_other
         (foreign, queued, 7),
         (older, queued, 7),
     ] {
-        shelf.store.pass_over_lost_claims(session, &[(run_id, attempt)]).await.expect("written");
+        test_store.store.pass_over_lost_claims(session, &[(run_id, attempt)]).await.expect("written");
     }
-    assert_eq!((shelf.row(queued).await.1, shelf.row(started).await.1), (0, 1));
+    assert_eq!((test_store.row(queued).await.1, test_store.row(started).await.1), (0, 1));
 }

@@ -36,18 +36,18 @@ fn everything() -> Vec<AttemptUpdate> {
 
 #[tokio::test]
 async fn a_stale_attempt_a_stale_epoch_and_a_foreign_device_change_nothing() {
-    let shelf = TestStore::new().await;
-    let (old, _) = shelf.desk.connect().await;
-    let offered = shelf.queue().await;
-    shelf.desk.claim(old, 1).await;
-    let started = shelf.started(old).await;
-    let (new, held) = shelf.desk.connect().await;
+    let test_store = TestStore::new().await;
+    let (old, _) = test_store.device.connect().await;
+    let offered = test_store.queue().await;
+    test_store.device.claim(old, 1).await;
+    let started = test_store.started(old).await;
+    let (new, held) = test_store.device.connect().await;
     assert_eq!(held.len(), 2, "the new session takes both over");
-    let stranger = DeviceFixture::pair(&shelf.store).await;
+    let stranger = DeviceFixture::pair(&test_store.store).await;
     let (foreign, _) = stranger.connect().await;
     let future = SessionKey { epoch: new.epoch + 1, ..new };
     for run_id in [offered, started] {
-        let before = (shelf.row(run_id).await, shelf.events(run_id).await);
+        let before = (test_store.row(run_id).await, test_store.events(run_id).await);
         for what in everything() {
             for (session, attempt, expected) in [
                 (old, 1, RecordOutcome::Replaced),
@@ -57,107 +57,111 @@ async fn a_stale_attempt_a_stale_epoch_and_a_foreign_device_change_nothing() {
                 (new, u32::MAX, STALE_ATTEMPT),
                 (foreign, 1, UNKNOWN_RUN),
             ] {
-                assert_eq!(shelf.one(session, run_id, attempt, what.clone()).await, expected, "{what:?}");
+                assert_eq!(test_store.one(session, run_id, attempt, what.clone()).await, expected, "{what:?}");
             }
-            assert_eq!((shelf.row(run_id).await, shelf.events(run_id).await), before, "{what:?}");
+            assert_eq!((test_store.row(run_id).await, test_store.events(run_id).await), before, "{what:?}");
         }
     }
-    assert_eq!(shelf.one(new, RunId::new(), 1, AttemptUpdate::Start).await, UNKNOWN_RUN);
-    assert_eq!(shelf.one(new, offered, 1, AttemptUpdate::Start).await, RecordOutcome::Done, "the newest session may");
-    assert_eq!(shelf.one(new, started, 1, succeeded(1)).await, RecordOutcome::Done);
+    assert_eq!(test_store.one(new, RunId::new(), 1, AttemptUpdate::Start).await, UNKNOWN_RUN);
+    assert_eq!(
+        test_store.one(new, offered, 1, AttemptUpdate::Start).await,
+        RecordOutcome::Done,
+        "the newest session may"
+    );
+    assert_eq!(test_store.one(new, started, 1, succeeded(1)).await, RecordOutcome::Done);
 }
 
 #[tokio::test]
 async fn events_sent_again_wholly_or_partly_are_stored_once() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let run_id = shelf.started(session).await;
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let run_id = test_store.started(session).await;
     for what in [events(1, 3), events(1, 3), events(1, 1), events(2, 2), events(2, 4), events(1, 5), events(6, 1)] {
-        assert_eq!(shelf.one(session, run_id, 1, what.clone()).await, RecordOutcome::Done, "{what:?}");
+        assert_eq!(test_store.one(session, run_id, 1, what.clone()).await, RecordOutcome::Done, "{what:?}");
     }
-    assert_eq!(shelf.events(run_id).await, [vec![RunAccepted, RunStarted], vec![MessageCompleted; 6]].concat());
-    let stored = shelf.store.events_after(run_id, 2, 10).await.expect("read");
+    assert_eq!(test_store.events(run_id).await, [vec![RunAccepted, RunStarted], vec![MessageCompleted; 6]].concat());
+    let stored = test_store.store.events_after(run_id, 2, 10).await.expect("read");
     let numbers: Vec<_> = stored.iter().map(|event| event.data["number"].as_u64()).collect();
     assert_eq!(numbers, (1..=6).map(Some).collect::<Vec<_>>(), "each in its own place");
 }
 
 #[tokio::test]
 async fn a_gap_is_said_and_stores_nothing() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let run_id = shelf.started(session).await;
-    assert_eq!(shelf.one(session, run_id, 1, events(2, 1)).await, RecordOutcome::Gap);
-    assert_eq!(shelf.one(session, run_id, 1, succeeded(2)).await, RecordOutcome::Gap);
-    assert_eq!(shelf.one(session, run_id, 1, events(1, 2)).await, RecordOutcome::Done);
-    assert_eq!(shelf.one(session, run_id, 1, events(4, 2)).await, RecordOutcome::Gap);
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let run_id = test_store.started(session).await;
+    assert_eq!(test_store.one(session, run_id, 1, events(2, 1)).await, RecordOutcome::Gap);
+    assert_eq!(test_store.one(session, run_id, 1, succeeded(2)).await, RecordOutcome::Gap);
+    assert_eq!(test_store.one(session, run_id, 1, events(1, 2)).await, RecordOutcome::Done);
+    assert_eq!(test_store.one(session, run_id, 1, events(4, 2)).await, RecordOutcome::Gap);
     for last in [u64::MAX, u64::MAX - 1, i64::MAX as u64, i64::MAX as u64 + 1] {
-        assert_eq!(shelf.one(session, run_id, 1, events(last, 1)).await, RecordOutcome::Gap);
-        assert_eq!(shelf.one(session, run_id, 1, succeeded(last)).await, RecordOutcome::Gap);
+        assert_eq!(test_store.one(session, run_id, 1, events(last, 1)).await, RecordOutcome::Gap);
+        assert_eq!(test_store.one(session, run_id, 1, succeeded(last)).await, RecordOutcome::Gap);
     }
-    assert_eq!(shelf.events(run_id).await, [RunAccepted, RunStarted, MessageCompleted, MessageCompleted]);
+    assert_eq!(test_store.events(run_id).await, [RunAccepted, RunStarted, MessageCompleted, MessageCompleted]);
 }
 
 #[tokio::test]
 async fn a_finish_sent_again_is_done_and_another_outcome_changes_nothing() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let run_id = shelf.started(session).await;
-    shelf.one(session, run_id, 1, events(1, 2)).await;
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let run_id = test_store.started(session).await;
+    test_store.one(session, run_id, 1, events(1, 2)).await;
     for what in [succeeded(3), succeeded(3), failed(3)] {
-        assert_eq!(shelf.one(session, run_id, 1, what).await, RecordOutcome::Done);
+        assert_eq!(test_store.one(session, run_id, 1, what).await, RecordOutcome::Done);
     }
-    let finished = (shelf.row(run_id).await, shelf.events(run_id).await);
+    let finished = (test_store.row(run_id).await, test_store.events(run_id).await);
     assert_eq!(finished.0, ("succeeded".to_owned(), 1, 5));
     assert_eq!(finished.1.last(), Some(&RunSucceeded));
     // A newer session of the same device repeats what was never acknowledged.
-    let (newer, held) = shelf.desk.connect().await;
+    let (newer, held) = test_store.device.connect().await;
     assert_eq!(held, [], "a final run is nobody's");
-    assert_eq!(shelf.one(newer, run_id, 1, succeeded(3)).await, RecordOutcome::Done);
+    assert_eq!(test_store.one(newer, run_id, 1, succeeded(3)).await, RecordOutcome::Done);
     for what in [AttemptUpdate::Start, AttemptUpdate::Restart] {
-        assert_eq!(shelf.one(newer, run_id, 1, what).await, ALREADY_FINAL);
+        assert_eq!(test_store.one(newer, run_id, 1, what).await, ALREADY_FINAL);
     }
     for what in everything().into_iter().chain([events(3, 1), events(4, 1), succeeded(4)]) {
         for (session, attempt) in [(session, 1), (newer, 1), (newer, 2)] {
-            shelf.one(session, run_id, attempt, what.clone()).await;
+            test_store.one(session, run_id, attempt, what.clone()).await;
         }
-        assert_eq!((shelf.row(run_id).await, shelf.events(run_id).await), finished, "{what:?}");
+        assert_eq!((test_store.row(run_id).await, test_store.events(run_id).await), finished, "{what:?}");
     }
 }
 
 #[tokio::test]
 async fn a_run_ends_without_a_start_only_when_its_definition_is_missing() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let run_id = shelf.queue().await;
-    shelf.desk.claim(session, 1).await;
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let run_id = test_store.queue().await;
+    test_store.device.claim(session, 1).await;
     for what in [succeeded(1), failed(1), events(1, 1), AttemptUpdate::Restart] {
-        assert_ne!(shelf.one(session, run_id, 1, what.clone()).await, RecordOutcome::Done, "{what:?}");
+        assert_ne!(test_store.one(session, run_id, 1, what.clone()).await, RecordOutcome::Done, "{what:?}");
     }
-    assert_eq!(shelf.row(run_id).await.0, "queued");
+    assert_eq!(test_store.row(run_id).await.0, "queued");
     let missing = AttemptUpdate::Mismatch;
-    assert_eq!(shelf.one(session, run_id, 1, missing.clone()).await, RecordOutcome::Done);
-    assert_eq!(shelf.one(session, run_id, 1, missing).await, RecordOutcome::Done, "repeated");
-    assert_eq!(shelf.events(run_id).await, [RunAccepted, RunFailed]);
+    assert_eq!(test_store.one(session, run_id, 1, missing.clone()).await, RecordOutcome::Done);
+    assert_eq!(test_store.one(session, run_id, 1, missing).await, RecordOutcome::Done, "repeated");
+    assert_eq!(test_store.events(run_id).await, [RunAccepted, RunFailed]);
 }
 
 #[tokio::test]
 async fn a_restart_begins_a_new_attempt_and_the_old_one_is_over() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let run_id = shelf.started(session).await;
-    shelf.one(session, run_id, 1, events(1, 2)).await;
-    assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::Lose).await, RecordOutcome::Done);
-    assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::Restart).await, RecordOutcome::Done);
-    assert_eq!(shelf.row(run_id).await, ("running".to_owned(), 2, 7));
-    let offer = shelf.store.offer(session, run_id).await.expect("read").expect("held");
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let run_id = test_store.started(session).await;
+    test_store.one(session, run_id, 1, events(1, 2)).await;
+    assert_eq!(test_store.one(session, run_id, 1, AttemptUpdate::Lose).await, RecordOutcome::Done);
+    assert_eq!(test_store.one(session, run_id, 1, AttemptUpdate::Restart).await, RecordOutcome::Done);
+    assert_eq!(test_store.row(run_id).await, ("running".to_owned(), 2, 7));
+    let offer = test_store.store.offer(session, run_id).await.expect("read").expect("held");
     assert_eq!(offer.attempt, 2);
     for what in [events(3, 1), succeeded(3), AttemptUpdate::Lose] {
-        assert_eq!(shelf.one(session, run_id, 1, what.clone()).await, STALE_ATTEMPT, "{what:?}");
+        assert_eq!(test_store.one(session, run_id, 1, what.clone()).await, STALE_ATTEMPT, "{what:?}");
     }
-    assert_eq!(shelf.one(session, run_id, 2, events(1, 1)).await, RecordOutcome::Done, "numbered from 1 again");
-    assert_eq!(shelf.one(session, run_id, 2, succeeded(2)).await, RecordOutcome::Done);
+    assert_eq!(test_store.one(session, run_id, 2, events(1, 1)).await, RecordOutcome::Done, "numbered from 1 again");
+    assert_eq!(test_store.one(session, run_id, 2, succeeded(2)).await, RecordOutcome::Done);
     assert_eq!(
-        shelf.events(run_id).await,
+        test_store.events(run_id).await,
         [
             RunAccepted,
             RunStarted,
@@ -174,58 +178,58 @@ async fn a_restart_begins_a_new_attempt_and_the_old_one_is_over() {
 
 #[tokio::test]
 async fn a_restart_whose_offer_was_lost_is_the_newer_sessions_and_is_not_made_twice() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let run_id = shelf.started(session).await;
-    assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::Restart).await, RecordOutcome::Done);
-    let (newer, held) = shelf.desk.connect().await;
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let run_id = test_store.started(session).await;
+    assert_eq!(test_store.one(session, run_id, 1, AttemptUpdate::Restart).await, RecordOutcome::Done);
+    let (newer, held) = test_store.device.connect().await;
     assert_eq!(held.iter().map(|run| (run.run_id, run.attempt)).collect::<Vec<_>>(), [(run_id, 2)]);
     for older in [session, newer] {
-        assert_eq!(shelf.one(older, run_id, 1, AttemptUpdate::Restart).await, STALE_ATTEMPT);
+        assert_eq!(test_store.one(older, run_id, 1, AttemptUpdate::Restart).await, STALE_ATTEMPT);
     }
-    let offer = shelf.store.offer(newer, run_id).await.expect("readable").expect("held");
+    let offer = test_store.store.offer(newer, run_id).await.expect("readable").expect("held");
     assert_eq!(offer.attempt, 2);
     assert!(held[0].is_reoffered, "nobody has accepted it");
-    assert_eq!(shelf.one(newer, run_id, 2, AttemptUpdate::Start).await, RecordOutcome::Done);
-    assert_eq!(shelf.one(newer, run_id, 2, events(1, 1)).await, RecordOutcome::Done);
-    assert_eq!(shelf.events(run_id).await, [RunAccepted, RunStarted, RunRestarted, MessageCompleted]);
-    let (_, held) = shelf.desk.connect().await;
+    assert_eq!(test_store.one(newer, run_id, 2, AttemptUpdate::Start).await, RecordOutcome::Done);
+    assert_eq!(test_store.one(newer, run_id, 2, events(1, 1)).await, RecordOutcome::Done);
+    assert_eq!(test_store.events(run_id).await, [RunAccepted, RunStarted, RunRestarted, MessageCompleted]);
+    let (_, held) = test_store.device.connect().await;
     assert!(!held[0].is_reoffered, "it may have been executed since");
 }
 
 #[tokio::test]
 async fn a_restart_that_the_device_has_no_definition_for_any_more_fails() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let run_id = shelf.started(session).await;
-    shelf.one(session, run_id, 1, events(1, 2)).await;
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let run_id = test_store.started(session).await;
+    test_store.one(session, run_id, 1, events(1, 2)).await;
     let missing = AttemptUpdate::Mismatch;
-    assert_eq!(shelf.one(session, run_id, 1, missing.clone()).await, RecordOutcome::Gap, "it has begun");
-    shelf.one(session, run_id, 1, AttemptUpdate::Restart).await;
-    assert_eq!(shelf.one(session, run_id, 2, missing.clone()).await, RecordOutcome::Done);
-    assert_eq!(shelf.one(session, run_id, 2, missing).await, RecordOutcome::Done, "repeated");
-    assert_eq!(shelf.row(run_id).await.0, "failed");
+    assert_eq!(test_store.one(session, run_id, 1, missing.clone()).await, RecordOutcome::Gap, "it has begun");
+    test_store.one(session, run_id, 1, AttemptUpdate::Restart).await;
+    assert_eq!(test_store.one(session, run_id, 2, missing.clone()).await, RecordOutcome::Done);
+    assert_eq!(test_store.one(session, run_id, 2, missing).await, RecordOutcome::Done, "repeated");
+    assert_eq!(test_store.row(run_id).await.0, "failed");
 }
 
 #[tokio::test]
 async fn a_finish_that_is_not_stored_is_never_acknowledged() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let run_id = shelf.started(session).await;
-    shelf.one(session, run_id, 1, events(1, 3)).await;
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let run_id = test_store.started(session).await;
+    test_store.one(session, run_id, 1, events(1, 3)).await;
     for seq in 0..4 {
-        assert_eq!(shelf.one(session, run_id, 1, succeeded(seq)).await, RecordOutcome::Gap);
+        assert_eq!(test_store.one(session, run_id, 1, succeeded(seq)).await, RecordOutcome::Gap);
     }
-    assert_eq!(shelf.row(run_id).await.0, "running");
-    assert_eq!(shelf.one(session, run_id, 1, succeeded(4)).await, RecordOutcome::Done);
+    assert_eq!(test_store.row(run_id).await.0, "running");
+    assert_eq!(test_store.one(session, run_id, 1, succeeded(4)).await, RecordOutcome::Done);
 }
 
 #[tokio::test]
 async fn a_batch_is_one_commit_in_its_order_and_each_record_is_judged_for_itself() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let (one, other) = (shelf.queue().await, shelf.queue().await);
-    shelf.desk.claim(session, 2).await;
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let (one, other) = (test_store.queue().await, test_store.queue().await);
+    test_store.device.claim(session, 2).await;
     let record = |run_id, what| AttemptRecord { run_id, attempt: 1, what };
     let records = [
         record(one, AttemptUpdate::Start),
@@ -238,31 +242,31 @@ async fn a_batch_is_one_commit_in_its_order_and_each_record_is_judged_for_itself
         record(other, AttemptUpdate::Start),
         record(other, events(1, 1)),
     ];
-    let results = shelf.store.record(session, &records, LONG_LEASE).await.expect("written");
+    let results = test_store.store.record(session, &records, LONG_LEASE).await.expect("written");
     let done = RecordOutcome::Done;
     // What came too early for its run is explained by how things stand after the commit.
     assert_eq!(results, [done, done, done, UNKNOWN_RUN, done, done, done, done, done]);
     assert_eq!(
-        shelf.events(one).await,
+        test_store.events(one).await,
         [RunAccepted, RunStarted, MessageCompleted, MessageCompleted, MessageCompleted, RunSucceeded]
     );
-    assert_eq!(shelf.events(other).await, [RunAccepted, RunStarted, MessageCompleted]);
+    assert_eq!(test_store.events(other).await, [RunAccepted, RunStarted, MessageCompleted]);
 }
 
 #[tokio::test]
 async fn a_lost_and_found_run_goes_on_where_it_was() {
-    let shelf = TestStore::new().await;
-    let (session, _) = shelf.desk.connect().await;
-    let run_id = shelf.started(session).await;
-    shelf.one(session, run_id, 1, events(1, 1)).await;
-    shelf.one(session, run_id, 1, AttemptUpdate::Lose).await;
-    assert_eq!(shelf.row(run_id).await.0, RunState::AwaitingReconciliation.as_str());
+    let test_store = TestStore::new().await;
+    let (session, _) = test_store.device.connect().await;
+    let run_id = test_store.started(session).await;
+    test_store.one(session, run_id, 1, events(1, 1)).await;
+    test_store.one(session, run_id, 1, AttemptUpdate::Lose).await;
+    assert_eq!(test_store.row(run_id).await.0, RunState::AwaitingReconciliation.as_str());
     // A device that is back may report before and after it is reconciled.
-    assert_eq!(shelf.one(session, run_id, 1, events(2, 1)).await, RecordOutcome::Done);
-    assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::Reconcile).await, RecordOutcome::Done);
-    assert_eq!(shelf.one(session, run_id, 1, AttemptUpdate::Reconcile).await, RecordOutcome::Done, "repeated");
-    assert_eq!(shelf.one(session, run_id, 1, events(3, 1)).await, RecordOutcome::Done);
-    assert_eq!(shelf.one(session, run_id, 1, failed(4)).await, RecordOutcome::Done);
-    let types = shelf.events(run_id).await;
+    assert_eq!(test_store.one(session, run_id, 1, events(2, 1)).await, RecordOutcome::Done);
+    assert_eq!(test_store.one(session, run_id, 1, AttemptUpdate::Reconcile).await, RecordOutcome::Done);
+    assert_eq!(test_store.one(session, run_id, 1, AttemptUpdate::Reconcile).await, RecordOutcome::Done, "repeated");
+    assert_eq!(test_store.one(session, run_id, 1, events(3, 1)).await, RecordOutcome::Done);
+    assert_eq!(test_store.one(session, run_id, 1, failed(4)).await, RecordOutcome::Done);
+    let types = test_store.events(run_id).await;
     assert_eq!(types[3..], [RunAwaitingReconciliation, MessageCompleted, RunReconciled, MessageCompleted, RunFailed]);
 }

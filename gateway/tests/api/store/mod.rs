@@ -27,7 +27,7 @@ use crate::support::gateway::{DeviceFixture, LONG_LEASE};
 pub(crate) struct TestStore {
     pub(crate) database: TestDatabase,
     pub(crate) store: Store,
-    pub(crate) desk: DeviceFixture,
+    pub(crate) device: DeviceFixture,
 }
 
 impl TestStore {
@@ -37,13 +37,13 @@ impl TestStore {
         let (wake, _outgoing) = ChangeNotifier::new();
         let opened = store::Database::new(&database.url(), None, None).expect("a URL");
         let store = opened.open(true, wake).await.expect("opened");
-        let desk = DeviceFixture::pair(&store).await;
-        Self { database, store, desk }
+        let device = DeviceFixture::pair(&store).await;
+        Self { database, store, device }
     }
 
     /// A queued run, a moment older than every later one.
     pub(crate) async fn queue(&self) -> RunId {
-        self.queue_for(self.desk.endpoint).await
+        self.queue_for(self.device.endpoint).await
     }
 
     /// The same for another service.
@@ -73,7 +73,7 @@ impl TestStore {
     /// A run that the session started, with attempt 1.
     pub(crate) async fn started(&self, session: SessionKey) -> RunId {
         let run_id = self.queue().await;
-        let offers = self.desk.claim(session, 1).await;
+        let offers = self.device.claim(session, 1).await;
         assert_eq!((offers[0].run_id, offers[0].attempt), (run_id, 1));
         assert_eq!(self.one(session, run_id, 1, AttemptUpdate::Start).await, RecordOutcome::Done);
         run_id
@@ -92,7 +92,7 @@ impl TestStore {
 
     /// The run's row: state, attempt, last sequence, and how many final events it has.
     pub(crate) async fn row(&self, run_id: RunId) -> (String, u32, u64) {
-        let stored = self.store.run_of_device(self.desk.device_id, run_id).await.expect("read").expect("there");
+        let stored = self.store.run_of_device(self.device.device_id, run_id).await.expect("read").expect("there");
         (stored.run.state.to_string(), stored.run.attempt, stored.run.last_sequence)
     }
 

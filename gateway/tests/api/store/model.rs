@@ -239,7 +239,7 @@ fn step() -> impl Strategy<Value = ModelStep> {
 
 /// A device, its sessions, and the model's view of its runs.
 struct ModelHistory<'a> {
-    shelf: &'a TestStore,
+    test_store: &'a TestStore,
     sessions: Vec<SessionKey>,
     runs: Vec<ExpectedRun>,
     requests: [ApprovalId; 2],
@@ -251,7 +251,7 @@ impl ModelHistory<'_> {
         match step {
             ModelStep::Submit if self.revoked => {}
             ModelStep::Submit => {
-                let id = self.shelf.queue().await;
+                let id = self.test_store.queue().await;
                 let state = RunState::Queued;
                 self.runs.push(ExpectedRun {
                     id,
@@ -267,7 +267,8 @@ impl ModelHistory<'_> {
                 });
             }
             ModelStep::Connect => {
-                match self.shelf.store.begin_session(&self.shelf.desk.key, None, "0.1.0", LONG_LEASE).await {
+                match self.test_store.store.begin_session(&self.test_store.device.key, None, "0.1.0", LONG_LEASE).await
+                {
                     Ok(Some((session, held))) => self.connected(session, held.iter().map(|run| run.run_id).collect()),
                     begun => assert!(self.revoked && matches!(begun, Ok(None))),
                 }
@@ -279,13 +280,13 @@ impl ModelHistory<'_> {
             ModelStep::OffersEnd => {
                 let expected = self.runs.iter().filter(|run| run.offered).count();
                 self.execute("UPDATE runs SET offered_until = now() WHERE offered_until IS NOT NULL").await;
-                assert_eq!(self.shelf.store.return_unaccepted_offers().await.expect("done"), expected);
+                assert_eq!(self.test_store.store.return_unaccepted_offers().await.expect("done"), expected);
                 self.runs.iter_mut().for_each(|run| run.offered = false);
             }
             ModelStep::LeaseEnds => {
                 self.execute("UPDATE devices SET lease_expires_at = now()").await;
                 // Runs of earlier histories may be among those it counts.
-                self.shelf.store.suspend_lost_runs().await.expect("done");
+                self.test_store.store.suspend_lost_runs().await.expect("done");
                 let lost = |run: &&mut ExpectedRun| {
                     run.state.phase() == Phase::Started && run.state != RunState::AwaitingReconciliation
                 };
@@ -295,9 +296,9 @@ impl ModelHistory<'_> {
                 let Some(place) = self.place(run) else { return };
                 let run = &mut self.runs[place];
                 let sql = format!("UPDATE runs SET queue_expires_at = now() WHERE run_id = '{}'", run.id.uuid());
-                self.shelf.database.execute(&sql).await;
+                self.test_store.database.execute(&sql).await;
                 let expires = run.state == RunState::Queued;
-                assert_eq!(self.shelf.store.expire_queued(LONG_LEASE).await.expect("done"), usize::from(expires));
+                assert_eq!(self.test_store.store.expire_queued(LONG_LEASE).await.expect("done"), usize::from(expires));
                 if expires {
                     run.moved(RunState::Expired);
                 }
@@ -305,7 +306,7 @@ impl ModelHistory<'_> {
             ModelStep::Stop { run } => {
                 let Some(place) = self.place(run) else { return };
                 let run = &mut self.runs[place];
-                let asked = self.shelf.desk.desktop.stop_run(StopRun { run_id: run.id }).await.expect("asked");
+                let asked = self.test_store.device.desktop.stop_run(StopRun { run_id: run.id }).await.expect("asked");
                 if run.state.phase() != Phase::Final && run.stop.is_none() {
                     run.stop(asked.operation_id);
                 }
@@ -314,7 +315,7 @@ impl ModelHistory<'_> {
                 let (Some(place), Some(session)) = (self.place(run), self.sessions.last()) else { return };
                 let run = &mut self.runs[place];
                 let Some(stop) = run.stop else { return };
-                let store = &self.shelf.store;
+                let store = &self.test_store.store;
                 store.operation_done(*session, stop, OutcomeCode::OutcomeUnknown, LONG_LEASE).await.expect("written");
                 if run.state.phase() == Phase::Started {
                     run.settled();
@@ -322,7 +323,13 @@ impl ModelHistory<'_> {
                 }
             }
             ModelStep::Revoke => {
-                assert!(self.shelf.store.revoke_device(self.shelf.desk.device_id, LONG_LEASE).await.expect("done"));
+                assert!(
+                    self.test_store
+                        .store
+                        .revoke_device(self.test_store.device.device_id, LONG_LEASE)
+                        .await
+                        .expect("done")
+                );
                 self.revoked = true;
                 for run in self.runs.iter_mut().filter(|run| run.state.phase() != Phase::Final) {
                     run.withdraw();
@@ -348,7 +355,7 @@ impl ModelHistory<'_> {
 
     async fn claim(&mut self, limit: u32) {
         let Some(session) = self.sessions.last().copied() else { return };
-        let offers = self.shelf.desk.claim(session, limit).await;
+        let offers = self.test_store.device.claim(session, limit).await;
         let taken: Vec<_> = offers.iter().map(|offer| (offer.run_id, offer.attempt)).collect();
         let limit = if self.revoked { 0 } else { limit as usize };
         let waiting = self.runs.iter_mut().filter(|run| run.state == RunState::Queued && !run.offered);
@@ -392,7 +399,7 @@ impl ModelHistory<'_> {
             // What the device accepted was claimed once, and the claim was lost: its number is not given again.
             run.attempt = attempt.max(run.attempt);
         }
-        let answer = self.shelf.one(session, run.id, attempt, what.clone()).await;
+        let answer = self.test_store.one(session, run.id, attempt, what.clone()).await;
         if changes {
             assert_eq!(answer, RecordOutcome::Done, "{what:?}");
         } else if matches!(what, AttemptUpdate::End { .. }) && answer == RecordOutcome::Done {
@@ -415,13 +422,13 @@ impl ModelHistory<'_> {
 
     async fn execute(&self, sql: &str) {
         let own = if sql.contains(" WHERE ") { "AND" } else { "WHERE" };
-        let device = self.shelf.desk.device_id.uuid();
-        self.shelf.database.execute(&format!("{sql} {own} device_id = '{device}'")).await;
+        let device = self.test_store.device.device_id.uuid();
+        self.test_store.database.execute(&format!("{sql} {own} device_id = '{device}'")).await;
     }
 
     async fn follow(&self, run: &ExpectedRun) {
         let (mut state, mut open) = (RunState::Queued, None);
-        for event in self.shelf.store.events_after(run.id, 0, 1000).await.expect("read") {
+        for event in self.test_store.store.events_after(run.id, 0, 1000).await.expect("read") {
             let next = after(state, &mut open, &event);
             assert!(state == next || state.may_become(next), "{state} to {next} by {event:?}");
             state = next;
@@ -431,8 +438,9 @@ impl ModelHistory<'_> {
     }
 
     async fn compare(&self) {
-        let (store, all) = (&self.shelf.store, DeviceRunQuery::default());
-        let mut stored = store.runs_of_device(self.shelf.desk.device_id, &all, 1000).await.expect("read").entries;
+        let (store, all) = (&self.test_store.store, DeviceRunQuery::default());
+        let mut stored =
+            store.runs_of_device(self.test_store.device.device_id, &all, 1000).await.expect("read").entries;
         stored.sort_by_key(|stored| stored.run.run_id);
         let stored: Vec<_> = stored
             .into_iter()
@@ -440,7 +448,7 @@ impl ModelHistory<'_> {
             .collect();
         let expected: Vec<_> = self.runs.iter().map(|run| (run.id, run.state, run.attempt, run.last)).collect();
         assert_eq!(stored, expected);
-        let numbers = store.numbers(self.shelf.desk.device_id).await.expect("counted");
+        let numbers = store.numbers(self.test_store.device.device_id).await.expect("counted");
         let count = |phase| self.runs.iter().filter(|run| run.state.phase() == phase).count();
         let counted = (numbers.waiting as usize, numbers.in_progress as usize);
         assert_eq!(counted, (count(Phase::Accepted), count(Phase::Started)));
@@ -451,7 +459,7 @@ impl ModelHistory<'_> {
     async fn close(&self) {
         for run in &self.runs {
             self.follow(run).await;
-            let types = self.shelf.events(run.id).await;
+            let types = self.test_store.events(run.id).await;
             let finals: Vec<_> = RunState::ALL.iter().filter_map(|state| EventType::ending(*state)).collect();
             let ends: Vec<_> = types.iter().enumerate().filter(|(_, kind)| finals.contains(kind)).collect();
             match EventType::ending(run.state) {
@@ -483,10 +491,10 @@ fn after(state: RunState, open: &mut Option<Value>, event: &RunEvent) -> RunStat
 }
 
 /// One history from its first step to its last.
-async fn live(shelf: &mut TestStore, steps: Vec<ModelStep>) {
-    shelf.desk = DeviceFixture::pair(&shelf.store).await;
+async fn live(test_store: &mut TestStore, steps: Vec<ModelStep>) {
+    test_store.device = DeviceFixture::pair(&test_store.store).await;
     let mut history = ModelHistory {
-        shelf,
+        test_store,
         sessions: Vec::new(),
         runs: Vec::new(),
         requests: [ApprovalId::new(), ApprovalId::new()],
@@ -502,12 +510,12 @@ async fn live(shelf: &mut TestStore, steps: Vec<ModelStep>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_history_leaves_a_final_state_or_makes_a_gap_or_a_second_end() {
-    let shelf = Mutex::new(TestStore::new().await);
+    let test_store = Mutex::new(TestStore::new().await);
     let runtime = tokio::runtime::Handle::current();
     let mut runner = TestRunner::new(Config { cases: 50, failure_persistence: None, ..Config::default() });
     tokio::task::block_in_place(|| {
         let outcome = runner.run(&prop::collection::vec(step(), 10..60), |steps| {
-            runtime.block_on(live(&mut shelf.lock().unwrap_or_else(PoisonError::into_inner), steps));
+            runtime.block_on(live(&mut test_store.lock().unwrap_or_else(PoisonError::into_inner), steps));
             Ok(())
         });
         outcome.unwrap_or_else(|error| panic!("{error}"));

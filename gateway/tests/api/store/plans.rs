@@ -10,14 +10,14 @@ use crate::support::until;
 
 #[tokio::test]
 async fn a_devices_conversations_and_their_messages_are_found_without_reading_those_of_others() {
-    let shelf = TestStore::new().await;
-    let others = DeviceFixture::pair(&shelf.store).await;
+    let test_store = TestStore::new().await;
+    let others = DeviceFixture::pair(&test_store.store).await;
     let mut messages = Vec::new();
     for _ in 0..3 {
-        messages.insert(0, shelf.queue().await);
+        messages.insert(0, test_store.queue().await);
     }
-    let TestStore { database, store, desk } = shelf;
-    for (of, count) in [(&desk, 2), (&others, 1000)] {
+    let TestStore { database, store, device } = test_store;
+    for (of, count) in [(&device, 2), (&others, 1000)] {
         let endpoint = quoted(of.endpoint.uuid());
         let rows = format!(
             "INSERT INTO conversations (conversation_id, app_id, subject, endpoint_id, device_id, conversation_key)
@@ -27,7 +27,7 @@ async fn a_devices_conversations_and_their_messages_are_found_without_reading_th
         database.execute(&rows).await;
     }
     let page = store
-        .conversations_of_device(desk.device_id, &DeviceConversationQuery::default(), 10)
+        .conversations_of_device(device.device_id, &DeviceConversationQuery::default(), 10)
         .await
         .expect("read")
         .entries;
@@ -44,7 +44,7 @@ async fn a_devices_conversations_and_their_messages_are_found_without_reading_th
     assert!(found.iter().all(|stored| stored.run.input.is_none()));
 
     // Closed connections have reported everything to the server.
-    drop((store, desk, others));
+    drop((store, device, others));
     for index in ["conversations_by_device", "runs_by_conversation"] {
         let read = format!("SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE indexrelname = '{index}'");
         until(index, async || database.value(&read).await == "2").await;
@@ -56,11 +56,11 @@ async fn a_devices_conversations_and_their_messages_are_found_without_reading_th
 
 #[tokio::test]
 async fn a_devices_deliveries_are_found_without_reading_those_of_others() {
-    let shelf = TestStore::new().await;
-    let others = DeviceFixture::pair(&shelf.store).await;
-    let TestStore { database, store, desk } = shelf;
+    let test_store = TestStore::new().await;
+    let others = DeviceFixture::pair(&test_store.store).await;
+    let TestStore { database, store, device } = test_store;
     // Those of others are newer.
-    for (of, count, newer) in [(&desk, 3, 1), (&others, 2000, 2)] {
+    for (of, count, newer) in [(&device, 3, 1), (&others, 2000, 2)] {
         let (app, to) = (quoted(of.app.id.uuid()), quoted(uuid::Uuid::from_u128(newer)));
         let rows = format!(
             "WITH there AS (
@@ -78,16 +78,16 @@ async fn a_devices_deliveries_are_found_without_reading_those_of_others() {
     let looks = async || database.value(read).await.parse::<u64>().expect("a number");
     let before = looks().await;
     let sought = ListDeliveries { limit: 2, ..ListDeliveries::default() };
-    let page = store.own_deliveries(Some(desk.device_id), &sought).await.expect("read");
+    let page = store.own_deliveries(Some(device.device_id), &sought).await.expect("read");
     assert_eq!(page.deliveries.len(), 2);
     let rest = ListDeliveries { before: page.next, ..sought };
-    let rest = store.own_deliveries(Some(desk.device_id), &rest).await.expect("read");
+    let rest = store.own_deliveries(Some(device.device_id), &rest).await.expect("read");
     assert_eq!((rest.deliveries.len(), rest.next), (1, None));
     let anybodys = store.own_deliveries(None, &sought).await.expect("read");
     assert!(anybodys.deliveries.iter().all(|own| own.app_id == others.app.id) && anybodys.next.is_some());
 
     // Closed connections have reported everything to the server.
-    drop((store, desk, others));
+    drop((store, device, others));
     until("the reads to be told", async || looks().await >= before + 8).await;
     assert!(looks().await < before + 40, "three pages read {} entries", looks().await - before);
 }

@@ -49,13 +49,13 @@ fn a_key() -> PublicKey {
 }
 
 /// The life of a webhook.
-async fn webhooks(shelf: &TestStore, owner: Owner) {
-    let (store, desk, hook_id) = (&shelf.store, &shelf.desk, HookId::new());
-    let settings = crate::webhooks::settings(desk);
+async fn webhooks(test_store: &TestStore, owner: Owner) {
+    let (store, device, hook_id) = (&test_store.store, &test_store.device, HookId::new());
+    let settings = crate::webhooks::settings(device);
     let created =
-        store.create_webhook(owner, desk.app.id, hook_id, &settings, b"sealed").await.expect("create_webhook");
+        store.create_webhook(owner, device.app.id, hook_id, &settings, b"sealed").await.expect("create_webhook");
     assert!(matches!(created, WebhookCreation::Created(_)));
-    assert_eq!(store.webhooks(desk.device_id, Some(desk.app.id)).await.expect("webhooks").len(), 1);
+    assert_eq!(store.webhooks(device.device_id, Some(device.app.id)).await.expect("webhooks").len(), 1);
     store.change_webhook(owner, hook_id, &settings).await.expect("change_webhook").expect("there");
     assert!(!store.enable_webhook(owner, hook_id, false).await.expect("enable_webhook").expect("there").enabled);
     store.roll_webhook(owner, hook_id, 60, b"new").await.expect("roll_webhook").expect("there");
@@ -74,17 +74,17 @@ async fn webhooks(shelf: &TestStore, owner: Owner) {
         body: None,
     };
     store.note_receipts(&[receipt]).await.expect("note_receipts");
-    assert_eq!(store.receipts(desk.device_id, hook_id).await.expect("receipts").len(), 1);
+    assert_eq!(store.receipts(device.device_id, hook_id).await.expect("receipts").len(), 1);
     assert_eq!(store.forget_receipts(Duration::ZERO).await.expect("forget_receipts"), 1);
     store.remove_webhook(owner, hook_id).await.expect("remove_webhook").expect("there");
-    assert!(store.webhook(desk.device_id, hook_id).await.expect("webhook").is_none());
+    assert!(store.webhook(device.device_id, hook_id).await.expect("webhook").is_none());
 }
 
 #[tokio::test]
 async fn every_statement_is_understood_by_the_database() {
-    let shelf = TestStore::new().await;
-    let (store, desk, digest) = (&shelf.store, &shelf.desk, Sha256Digest::of(b"x"));
-    let owner = Owner { device_id: desk.device_id, by: AskedBy::Cli.into() };
+    let test_store = TestStore::new().await;
+    let (store, device, digest) = (&test_store.store, &test_store.device, Sha256Digest::of(b"x"));
+    let owner = Owner { device_id: device.device_id, by: AskedBy::Cli.into() };
     let mut executed = BTreeSet::new();
     let mut done = |names: &[&str]| executed.extend(names.iter().map(|name| (*name).to_owned()));
 
@@ -99,10 +99,10 @@ async fn every_statement_is_understood_by_the_database() {
 
     // Paired by the shelf.
     done(&["devices::pair_device", "applications::create", "endpoints::publish", "devices::set_access"]);
-    store.device_by_key(&desk.key).await.expect("device_by_key").expect("there");
+    store.device_by_key(&device.key).await.expect("device_by_key").expect("there");
     store.devices().await.expect("devices");
-    store.device(desk.device_id).await.expect("device").expect("there");
-    assert!(store.rename_device(desk.device_id, "another name").await.expect("rename_device"));
+    store.device(device.device_id).await.expect("device").expect("there");
+    assert!(store.rename_device(device.device_id, "another name").await.expect("rename_device"));
     let refusal = SessionRefusal {
         code: RefusedCode::VersionMismatch,
         message: "Upgrade.".to_owned(),
@@ -112,23 +112,23 @@ async fn every_statement_is_understood_by_the_database() {
         device_version: None,
         upgrade: None,
     };
-    store.note_refusal(&desk.key, "9.9.9", &refusal).await.expect("note_refusal");
-    let refused = store.device(desk.device_id).await.expect("device").expect("there");
+    store.note_refusal(&device.key, "9.9.9", &refusal).await.expect("note_refusal");
+    let refused = store.device(device.device_id).await.expect("device").expect("there");
     assert_eq!((refused.refusal, refused.device_version.as_deref()), (Some(refusal), Some("9.9.9")));
     let told = async |key: &str| store.devices_by_host_key(key).await.expect("told_of_host_key");
     let name = || vec!["another name".to_owned()];
     assert_eq!(told("SHA256:new").await, (vec![], name()));
-    store.note_host_key(desk.device_id, Some("SHA256:new")).await.expect("note_host_key");
+    store.note_host_key(device.device_id, Some("SHA256:new")).await.expect("note_host_key");
     assert_eq!(told("SHA256:new").await, (name(), vec![]));
     assert_eq!(told("SHA256:newer").await, (vec![], name()));
-    store.note_host_key(desk.device_id, None).await.expect("note_host_key");
+    store.note_host_key(device.device_id, None).await.expect("note_host_key");
     assert_eq!(told("SHA256:newer").await, (vec![], vec![]), "it goes by the key of a server's sshd");
     // Executed by the tests of backups.
     done(&["backup::moment", "backup::tables", "backup::in_use", "backup::fence_sessions"]);
     // Executed by the tests of upgrades.
     done(&["devices::met"]);
     assert_eq!(store.devices_before(None, 5).await.expect("devices_before").len(), 1);
-    assert!(store.devices_before(Some(desk.device_id), 5).await.expect("devices_before").is_empty());
+    assert!(store.devices_before(Some(device.device_id), 5).await.expect("devices_before").is_empty());
     done(&[
         "devices::before",
         "devices::by_key",
@@ -148,7 +148,7 @@ async fn every_statement_is_understood_by_the_database() {
     assert_eq!(store.devices().await.expect("devices").len(), 2, "the account has as many as it may");
     done(&["accounts::one_at_a_time", "accounts::pair"]);
 
-    let (session, _) = desk.connect().await;
+    let (session, _) = device.connect().await;
     assert!(store.renew_session(session, LONG_LEASE).await.expect("renew_session"));
     assert!(store.session_is_current(session).await.expect("session_is_current"));
     done(&["devices::take_over_started", "devices::take_over_offered"]);
@@ -157,21 +157,21 @@ async fn every_statement_is_understood_by_the_database() {
     store.awake(session, LONG_LEASE).await.expect("awake");
     done(&["devices::fall_asleep", "devices::awake"]);
 
-    store.applications(desk.device_id).await.expect("applications");
+    store.applications(device.device_id).await.expect("applications");
     let key = NewKey {
         key_id: KeyId::new(),
         name: "a key",
         last4: "abcd",
         digest,
         scopes: &Scope::ALL,
-        endpoints: &[desk.endpoint],
+        endpoints: &[device.endpoint],
         fixed_subject: Some("anna"),
         expires_at: Some(deskgate_protocol::Timestamp::now()),
         allowed_cidrs: &["10.0.0.0/8".to_owned()],
     };
     assert!(store.create_key(owner, ApplicationId::new(), &key).await.expect("create_key").is_none());
-    store.create_key(owner, desk.app.id, &key).await.expect("create_key").expect("created");
-    assert_eq!(store.keys(desk.device_id, desk.app.id).await.expect("keys").len(), 2);
+    store.create_key(owner, device.app.id, &key).await.expect("create_key").expect("created");
+    assert_eq!(store.keys(device.device_id, device.app.id).await.expect("keys").len(), 2);
     store.key(key.key_id).await.expect("key").expect("there");
     assert!(store.live_keys(&[key.key_id]).await.expect("live_keys").is_empty(), "it has expired");
     done(&["applications::live_keys"]);
@@ -180,7 +180,7 @@ async fn every_statement_is_understood_by_the_database() {
     let new = NewSecret { key_id: KeyId::new(), last4: "efgh", digest };
     assert!(store.roll_key(owner, key.key_id, 60, &new).await.expect("roll_key").is_none());
     store.note_key_use(key.key_id, Some([192, 0, 2, 7].into())).await.expect("note_key_use");
-    store.application(desk.device_id, desk.app.id).await.expect("application").expect("there");
+    store.application(device.device_id, device.app.id).await.expect("application").expect("there");
     done(&["applications::revoke_key", "applications::roll_key", "applications::note_key_use", "applications::one"]);
 
     let unknown = PublishEndpoint {
@@ -192,11 +192,11 @@ async fn every_statement_is_understood_by_the_database() {
         definition_sha256: digest,
     };
     store.publish(owner, &unknown).await.expect("publish");
-    store.published_by(desk.device_id).await.expect("published_by");
-    store.enabled_endpoints(desk.app.id).await.expect("enabled_endpoints");
+    store.published_by(device.device_id).await.expect("published_by");
+    store.enabled_endpoints(device.app.id).await.expect("enabled_endpoints");
     done(&["endpoints::why_not_published", "endpoints::published_by", "endpoints::enabled"]);
 
-    let run_id = shelf.started(session).await;
+    let run_id = test_store.started(session).await;
     for what in [
         events(1, 2),
         AttemptUpdate::Lose,
@@ -206,15 +206,15 @@ async fn every_statement_is_understood_by_the_database() {
         failed(2),
         AttemptUpdate::Return,
     ] {
-        shelf.one(session, run_id, if matches!(what, AttemptUpdate::Restart) { 1 } else { 2 }, what.clone()).await;
-        shelf.one(session, run_id, 1, what).await;
+        test_store.one(session, run_id, if matches!(what, AttemptUpdate::Restart) { 1 } else { 2 }, what.clone()).await;
+        test_store.one(session, run_id, 1, what).await;
     }
-    let run_id = shelf.queue().await;
-    desk.claim(session, 1).await;
+    let run_id = test_store.queue().await;
+    device.claim(session, 1).await;
     store.offer(session, run_id).await.expect("offer").expect("held");
-    shelf.one(session, run_id, 1, AttemptUpdate::Mismatch).await;
-    shelf.one(session, RunId::new(), 1, succeeded(1)).await;
-    store.claim(session, 1, &[desk.endpoint], LONG_LEASE).await.expect("claim_but");
+    test_store.one(session, run_id, 1, AttemptUpdate::Mismatch).await;
+    test_store.one(session, RunId::new(), 1, succeeded(1)).await;
+    store.claim(session, 1, &[device.endpoint], LONG_LEASE).await.expect("claim_but");
     store.pass_over_lost_claims(session, &[(run_id, 1)]).await.expect("pass_over_lost_claims");
     done(&[
         "attempts::pass_over_lost_claims",
@@ -231,17 +231,17 @@ async fn every_statement_is_understood_by_the_database() {
     // Executed by the tests of approvals and of what is unknown.
     done(&["attempts::approval", "attempts::end_unsettled", "attempts::unknown", "attempts::was_unknown"]);
 
-    store.run(desk.app.id, "anna", run_id).await.expect("run").expect("there");
-    store.run_of_device(desk.device_id, run_id).await.expect("run_of_device").expect("there");
-    assert_eq!(store.whole_runs(desk.device_id, &[run_id, RunId::new()]).await.expect("whole_runs").len(), 1);
+    store.run(device.app.id, "anna", run_id).await.expect("run").expect("there");
+    store.run_of_device(device.device_id, run_id).await.expect("run_of_device").expect("there");
+    assert_eq!(store.whole_runs(device.device_id, &[run_id, RunId::new()]).await.expect("whole_runs").len(), 1);
     done(&["runs::whole_runs"]);
     // Executed by the tests of the desktop's lists and overview.
     let all = store.placed_runs(None, &DeviceRunQuery::default(), 10).await.expect("placed_runs");
-    assert!(all.entries.iter().all(|placed| placed.device_id == desk.device_id && placed.app_id == desk.app.id));
+    assert!(all.entries.iter().all(|placed| placed.device_id == device.device_id && placed.app_id == device.app.id));
     let sought = ApplicationQuery::default();
     assert_eq!(store.placed_applications(&sought, 10).await.expect("placed_applications").len(), 1);
-    let placed = store.placed_application(desk.app.id).await.expect("placed_application").expect("there");
-    assert_eq!(placed.device_id, desk.device_id);
+    let placed = store.placed_application(device.app.id).await.expect("placed_application").expect("there");
+    assert_eq!(placed.device_id, device.device_id);
     assert_eq!(store.device_of_run(RunId::new()).await.expect("device_of_run"), None);
     done(&["applications::placed", "applications::placed_one", "runs::device_of_run"]);
     done(&["own_lists::runs", "own_lists::conversations", "counts::moment", "counts::counted", "counts::started"]);
@@ -250,11 +250,11 @@ async fn every_statement_is_understood_by_the_database() {
     store.fold_counts().await.expect("fold_counts");
     done(&["counts::forget", "counts::fold"]);
     let sought = |key| RunQuery {
-        app_id: desk.app.id,
+        app_id: device.app.id,
         subject: "anna",
         before: None,
         not_before: None,
-        endpoints: vec![desk.endpoint],
+        endpoints: vec![device.endpoint],
         conversation: None,
         states: None,
         waiting: WaitCause::ForDevice,
@@ -263,7 +263,7 @@ async fn every_statement_is_understood_by_the_database() {
     store.runs_of_caller(&sought(None), 10).await.expect("runs_of_caller");
     store.runs_of_caller(&sought(Some([0; 16])), 10).await.expect("runs_of_caller");
     done(&["run_list::by_place", "run_list::under_key"]);
-    store.waiting_runs(desk.app.id, 10).await.expect("waiting_runs");
+    store.waiting_runs(device.app.id, 10).await.expect("waiting_runs");
     store.events_after(run_id, 0, 10).await.expect("events_after");
     assert_eq!(store.progress(&[(run_id, 0), (RunId::new(), 0)], 10).await.expect("progress").len(), 1);
     store.run_mark(run_id).await.expect("run_mark").expect("stored");
@@ -285,7 +285,7 @@ async fn every_statement_is_understood_by_the_database() {
     done(&["confirmations::stop_forgotten"]);
     done(&["attempts::reconcile", "attempts::cancel", "upkeep::fail_resets_of_revoked_devices"]);
 
-    assert!(!store.activity(desk.device_id, Some(desk.app.id), None, 10).await.expect("activity").is_empty());
+    assert!(!store.activity(device.device_id, Some(device.app.id), None, 10).await.expect("activity").is_empty());
     store.forget_activity().await.expect("forget_activity");
     done(&["activity::note", "activity::list", "activity::forget"]);
     // Executed by the tests of stops.
@@ -304,7 +304,7 @@ async fn every_statement_is_understood_by_the_database() {
     store.expire_queued(LONG_LEASE).await.expect("expire_queued");
     store.suspend_lost_runs().await.expect("suspend_lost_runs");
     store.end_session(session).await.expect("end_session");
-    store.revoke_device(desk.device_id, Duration::from_secs(1)).await.expect("revoke_device");
+    store.revoke_device(device.device_id, Duration::from_secs(1)).await.expect("revoke_device");
     done(&["upkeep::return_unaccepted_offers", "upkeep::expire_queued", "upkeep::suspend_lost_runs"]);
     done(&["devices::end_session", "upkeep::revoke_device", "upkeep::end_runs_of_revoked_devices"]);
 
@@ -315,7 +315,7 @@ async fn every_statement_is_understood_by_the_database() {
     store.forget_purged_runs().await.expect("forget_purged_runs");
     store.forget_resets(LONG_LEASE).await.expect("forget_resets");
     store.forget_openings(LONG_LEASE).await.expect("forget_openings");
-    assert_eq!(store.purged_run(desk.app.id, "anna", run_id).await.expect("purged_run"), None);
+    assert_eq!(store.purged_run(device.app.id, "anna", run_id).await.expect("purged_run"), None);
     done(&["retention::purge_runs", "retention::forget_purged_runs", "retention::purged_run"]);
     done(&["retention::forget_resets", "retention::forget_openings"]);
 
@@ -369,7 +369,7 @@ async fn every_statement_is_understood_by_the_database() {
     ]);
     done(&["deliveries::attempts", "runs::told", "conversations::told", "deliveries::discard"]);
     done(&["disabling::close_destinations", "allowlist::hosts", "allowlist::take_away", "allowlist::add"]);
-    store.callbacks(desk.device_id).await.expect("callbacks");
+    store.callbacks(device.device_id).await.expect("callbacks");
     store.purge_deliveries().await.expect("purge_deliveries");
     store.forget_listeners().await.expect("forget_listeners");
     store.pending_deliveries().await.expect("pending_deliveries");
@@ -378,7 +378,7 @@ async fn every_statement_is_understood_by_the_database() {
     assert!(store.disallow_host("hooks.example.com").await.expect("disallow_host"));
     done(&["destinations::callbacks", "deliveries::purge", "destinations::forget_listeners", "census::deliveries"]);
     done(&["allowlist::allow", "allowlist::disallow"]);
-    webhooks(&shelf, owner).await;
+    webhooks(&test_store, owner).await;
     done(&["webhooks::create", "webhooks::of_device", "webhooks::one", "webhooks::change", "webhooks::enable"]);
     done(&["webhooks::roll", "webhooks::remove", "webhooks::receiving", "webhooks::run_of_event"]);
     done(&["webhook_receipts::note", "webhook_receipts::push_out", "webhook_receipts::of_hook"]);
@@ -392,11 +392,13 @@ async fn every_statement_is_understood_by_the_database() {
 
 #[tokio::test]
 async fn what_was_prepared_before_a_newer_program_added_columns_is_read_after_it() {
-    let shelf = TestStore::new().await;
-    let run_id = shelf.queue().await;
-    let read = async || shelf.store.run(shelf.desk.app.id, "anna", run_id).await.expect("read").map(|read| read.run);
+    let test_store = TestStore::new().await;
+    let run_id = test_store.queue().await;
+    let read = async || {
+        test_store.store.run(test_store.device.app.id, "anna", run_id).await.expect("read").map(|read| read.run)
+    };
     let before = read().await;
     assert!(before.is_some());
-    shelf.database.execute("ALTER TABLE runs ADD COLUMN of_a_newer_program text").await;
+    test_store.database.execute("ALTER TABLE runs ADD COLUMN of_a_newer_program text").await;
     assert_eq!(read().await, before);
 }

@@ -59,14 +59,14 @@ impl DeviceFixture {
             AdmissionService::new(store.clone(), Admissions::start(store, &tasks, 1), &CallerLimits::default());
         let url = "http://gateway".to_owned();
         let callbacks =
-            CallbackContext { scribe: PayloadBuilder::new(store.clone(), seal()), allowlist_is_yours: true };
+            CallbackContext { scribe: PayloadBuilder::new(store.clone(), cipher()), allowlist_is_yours: true };
         let kept = Duration::from_secs(3600);
-        let desktop = Desktop::new(store.clone(), device_id, admission, seal(), url, kept, callbacks);
+        let desktop = Desktop::new(store.clone(), device_id, admission, cipher(), url, kept, callbacks);
         let app = new_application(&desktop, "billing").await;
         let endpoint = publish(&desktop, &app, "invoices", 1, EndpointId::new()).await;
-        let desk = Self { store: store.clone(), key, device_id, desktop, app, endpoint };
-        desk.allow(true).await;
-        desk
+        let device = Self { store: store.clone(), key, device_id, desktop, app, endpoint };
+        device.allow(true).await;
+        device
     }
 
     pub(crate) async fn application(&self, name: &str) -> TestApplication {
@@ -135,7 +135,7 @@ async fn publish(
 /// A gateway with a device. Stopped by `TestGateway::stop`.
 pub(crate) struct TestGateway {
     pub(crate) gateway: Gateway,
-    pub(crate) desk: DeviceFixture,
+    pub(crate) device: DeviceFixture,
     pub(crate) database: TestDatabase,
     _dir: TempDir,
 }
@@ -149,8 +149,8 @@ impl TestGateway {
         let database = TestDatabase::new().await;
         let dir = tempfile::tempdir().expect("a temporary directory");
         let gateway = start(&dir, database.url(), limits).await;
-        let desk = DeviceFixture::pair(gateway.store()).await;
-        Self { gateway, desk, database, _dir: dir }
+        let device = DeviceFixture::pair(gateway.store()).await;
+        Self { gateway, device, database, _dir: dir }
     }
 
     /// One more gateway on the same database.
@@ -170,7 +170,7 @@ impl TestGateway {
 
     /// A call of the desk's application for `anna`.
     pub(crate) fn ask(&self, method: &str, path: &str) -> TestRequest {
-        self.call(method, path).key(&self.desk.app.key).subject("anna")
+        self.call(method, path).key(&self.device.app.key).subject("anna")
     }
 
     pub(crate) fn runs_of(&self, endpoint: EndpointId) -> String {
@@ -179,7 +179,7 @@ impl TestGateway {
 
     /// A submission to the desk's service, with everything that belongs to one.
     pub(crate) fn submission(&self, idempotency_key: &str) -> TestRequest {
-        let path = self.runs_of(self.desk.endpoint);
+        let path = self.runs_of(self.device.endpoint);
         self.ask("POST", &path).header("Idempotency-Key", idempotency_key).json(&work("hello"))
     }
 
@@ -210,7 +210,7 @@ pub(crate) fn work(text: &str) -> Value {
 }
 
 /// One encryption key for every gateway of a test.
-pub(crate) fn seal() -> DataCipher {
+pub(crate) fn cipher() -> DataCipher {
     static CIPHER: LazyLock<DataCipher> =
         LazyLock::new(|| DataCipher::load_or_create(&CIPHER_DIR.path().join("seal")).expect("made"));
     CIPHER.clone()
@@ -222,7 +222,7 @@ async fn start(dir: &TempDir, url: String, limits: CallerLimits) -> Gateway {
     let mut settings = Settings::built_in(dir.path().to_owned(), ([127, 0, 0, 1], 0).into());
     settings.database = Some(DatabaseSettings { url, listen_url: None, ca_file: None, migrate: true });
     settings.limits = limits;
-    seal();
+    cipher();
     settings.seal_file = CIPHER_DIR.path().join("seal");
     settings.ops_listen = Some(([127, 0, 0, 1], 0).into());
     Gateway::start(settings).await.expect("the gateway starts")

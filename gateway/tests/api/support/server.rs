@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::gateway::{patient, seal};
+use super::gateway::{cipher, patient};
 
 /// A server that is closed when it is dropped.
 pub(crate) struct TestServer {
@@ -65,17 +65,17 @@ pub(crate) fn api(
     let access = Access::new(store.clone(), &domain::CallerLimits { rate: patient().rate, ..callers });
     let (streams, streaming) = EventStreams::new(store.clone(), &callers, draining.clone(), tasks.stopping());
     tasks.spawn("streams", streaming);
-    let desk = AdmissionService::new(store.clone(), admissions, &Default::default());
-    let (reception, noting) = Reception::new(store.clone(), seal(), desk.clone());
+    let admission = AdmissionService::new(store.clone(), admissions, &Default::default());
+    let (reception, noting) = Reception::new(store.clone(), cipher(), admission.clone());
     tasks.spawn("receipts", noting);
     Api {
         store: store.clone(),
         access,
         bodies: BodyQuota::new(&callers),
         reception,
-        trials: TrialTickets::new(seal()),
+        trials: TrialTickets::new(cipher()),
         streams,
-        desk,
+        admission,
         draining,
         limits: callers,
         listener: limits,

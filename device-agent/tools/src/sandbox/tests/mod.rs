@@ -39,8 +39,8 @@ impl SandboxSite {
 
     fn open(&self, directory: &Path, network: Network, limits: CommandLimits) -> Result<Sandbox, SandboxError> {
         let own = self.path("own");
-        let ground = WorkspaceOptions { directory, own_folder: &own, protected: &["guarded".to_owned()], network };
-        Sandbox::open(Arc::new(Workspace::open(ground).expect("opens")), &own, network, limits)
+        let options = WorkspaceOptions { directory, own_folder: &own, protected: &["guarded".to_owned()], network };
+        Sandbox::open(Arc::new(Workspace::open(options).expect("opens")), &own, network, limits)
     }
 
     fn sandbox(&self, network: Network, limits: CommandLimits) -> Sandbox {
@@ -117,8 +117,8 @@ fn the_working_directory_is_the_one_that_was_opened_whatever_bears_its_name_now(
 fn the_agents_folder_and_a_working_directory_around_it_do_not_go_together() {
     let site = SandboxSite::new();
     let (directory, own) = (site.folder.path(), site.path("own"));
-    let ground = WorkspaceOptions { directory, own_folder: &own, protected: &[], network: Network::None };
-    let workspace = Arc::new(Workspace::open(ground).expect("opens"));
+    let options = WorkspaceOptions { directory, own_folder: &own, protected: &[], network: Network::None };
+    let workspace = Arc::new(Workspace::open(options).expect("opens"));
     let refused = Sandbox::open(workspace, &own, Network::None, CommandLimits::default());
     assert!(matches!(refused, Err(SandboxError::OwnFolder)));
 }

@@ -106,8 +106,8 @@ fn quoted(text: &str, quote: char) -> Result<(TokenKind, &str), &'static str> {
                 'n' => said.push('\n'),
                 'r' => said.push('\r'),
                 't' => said.push('\t'),
-                letter @ ('u' | 'U' | 'x') => {
-                    let length = match letter {
+                signed @ ('u' | 'U' | 'x') => {
+                    let length = match signed {
                         'x' => 2,
                         'u' => 4,
                         _ => 8,

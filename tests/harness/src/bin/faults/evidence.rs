@@ -59,7 +59,7 @@ pub(crate) struct Execution {
 #[derive(Clone)]
 struct Job {
     key: String,
-    desk: usize,
+    desktop: usize,
     run_id: Option<String>,
     /// False for an event: its run cannot be found by a key.
     has_key: bool,
@@ -80,20 +80,20 @@ pub(crate) async fn gather(business: &Arc<CallerContext>, logs: &[(String, Strin
         evidence.found.extend(found);
     }
     let mut auditor = business.caller("auditor");
-    for (conversation, desk) in conversations {
+    for (conversation, desktop) in conversations {
         for replica in 0..REPLICA_COUNT {
             let operation = auditor.next_operation();
-            auditor.ask(operation, &converser::looks(desk, &conversation), replica).await;
+            auditor.ask(operation, &converser::looks(desktop, &conversation), replica).await;
         }
     }
-    for desk in 0..business.scene.desks.len() {
-        let listed = listed(&mut auditor, desk).await;
-        evidence.listed.insert(desk, listed);
+    for desktop in 0..business.testbed.desktops.len() {
+        let listed = listed(&mut auditor, desktop).await;
+        evidence.listed.insert(desktop, listed);
     }
-    evidence.impostor = business.scene.impostor.let_in();
-    let postgres = &business.scene.postgres;
+    evidence.impostor = business.testbed.impostor.let_in();
+    let postgres = &business.testbed.postgres;
     // The runs of the raw device are judged by its caller.
-    let stray = bare(&business.scene.stray.endpoint_id.to_string());
+    let stray = bare(&business.testbed.stray.endpoint_id.to_string());
     let rows = format!("SELECT run_id AS id FROM runs WHERE endpoint_id <> '{stray}'");
     evidence.rows = column(&postgres.rows(&rows).await);
     evidence.delivered =
@@ -101,9 +101,9 @@ pub(crate) async fn gather(business: &Arc<CallerContext>, logs: &[(String, Strin
     evidence.database = database::flaws(postgres).await;
     evidence.logged = logs.iter().flat_map(|(name, text)| flaws(name, text)).collect();
     evidence.executions = logs.iter().flat_map(|(_, text)| text.lines().filter_map(execution)).collect();
-    evidence.queued = resource_usage::queued(&business.scene).await;
+    evidence.queued = resource_usage::queued(&business.testbed).await;
     evidence.points = crash_points::folder().map(|folder| crash_points::gather(&folder)).unwrap_or_default();
-    let secrets = &business.scene.secrets;
+    let secrets = &business.testbed.secrets;
     for (name, text) in logs {
         secrets.look(LeakSource::Log, &format!("the log of {name}"), text);
     }
@@ -141,28 +141,28 @@ fn flaws(name: &str, log: &str) -> Vec<String> {
 /// Reads the runs of some jobs from every replica, with everything else that can be read of them.
 async fn audit(mut auditor: Caller, jobs: Vec<Job>) -> Evidence {
     let mut evidence = Evidence::default();
-    for Job { key, desk, run_id, has_key } in jobs {
+    for Job { key, desktop, run_id, has_key } in jobs {
         if let Some(run_id) = run_id {
             for replica in 0..REPLICA_COUNT {
                 let operation = auditor.next_operation();
-                auditor.ask(operation, &read(desk, &run_id, 0), replica).await;
+                auditor.ask(operation, &read(desktop, &run_id, 0), replica).await;
             }
-            let events = events(&mut auditor, desk, &run_id).await;
+            let events = events(&mut auditor, desktop, &run_id).await;
             evidence.events.insert(run_id, events);
         }
         if has_key {
-            let found = found(&mut auditor, desk, &key).await;
+            let found = found(&mut auditor, desktop, &key).await;
             evidence.found.insert(key, found);
         }
     }
     evidence
 }
 
-fn get(name: &'static str, desk: usize, path: String) -> ApiRequest {
+fn get(name: &'static str, desktop: usize, path: String) -> ApiRequest {
     ApiRequest {
         name,
         asked: CallAction::Nothing,
-        desk,
+        desktop,
         method: Method::GET,
         path,
         key: None,
@@ -172,11 +172,11 @@ fn get(name: &'static str, desk: usize, path: String) -> ApiRequest {
 }
 
 /// All stored events of a run, page by page.
-async fn events(auditor: &mut Caller, desk: usize, run_id: &str) -> Vec<StoredEvent> {
+async fn events(auditor: &mut Caller, desktop: usize, run_id: &str) -> Vec<StoredEvent> {
     let mut events: Vec<StoredEvent> = Vec::new();
     loop {
         let after = events.last().map_or(0, |event| event.sequence);
-        let request = get("events", desk, format!("/runs/{run_id}/events?limit=7&after={after}"));
+        let request = get("events", desktop, format!("/runs/{run_id}/events?limit=7&after={after}"));
         let Some(reply) = auditor.retry(&request).await else { return events };
         let page: Vec<_> = reply.body["data"].as_array().into_iter().flatten().filter_map(StoredEvent::read).collect();
         if page.is_empty() {
@@ -187,10 +187,10 @@ async fn events(auditor: &mut Caller, desk: usize, run_id: &str) -> Vec<StoredEv
 }
 
 /// The runs of a desktop as its caller lists them, page by page and each at some replica.
-async fn listed(auditor: &mut Caller, desk: usize) -> Vec<String> {
+async fn listed(auditor: &mut Caller, desktop: usize) -> Vec<String> {
     let (mut listed, mut cursor) = (Vec::new(), String::new());
     loop {
-        let request = get("list", desk, format!("/runs?limit=13{cursor}"));
+        let request = get("list", desktop, format!("/runs?limit=13{cursor}"));
         let Some(reply) = auditor.retry(&request).await else { return listed };
         let page = reply.body["data"].as_array().into_iter().flatten();
         listed.extend(page.filter_map(|run| run["run_id"].as_str()).map(str::to_owned));
@@ -202,8 +202,8 @@ async fn listed(auditor: &mut Caller, desk: usize) -> Vec<String> {
 }
 
 /// The runs that a key finds.
-async fn found(auditor: &mut Caller, desk: usize, key: &str) -> Vec<String> {
-    let request = get("find", desk, format!("/runs?idempotency_key={key}"));
+async fn found(auditor: &mut Caller, desktop: usize, key: &str) -> Vec<String> {
+    let request = get("find", desktop, format!("/runs?idempotency_key={key}"));
     let Some(reply) = auditor.retry(&request).await else { return Vec::new() };
     let runs = reply.body["data"].as_array().into_iter().flatten();
     runs.filter_map(|run| run["run_id"].as_str()).map(str::to_owned).collect()
@@ -215,7 +215,8 @@ fn jobs(records: &[HistoryRecord]) -> Vec<Job> {
     for call in calls(records) {
         let Some(job) = call.asked.job() else { continue };
         let has_key = !matches!(call.asked, CallAction::Event { .. });
-        let known = jobs.entry(job).or_insert(Job { key: job.to_owned(), desk: call.desk, run_id: None, has_key });
+        let known =
+            jobs.entry(job).or_insert(Job { key: job.to_owned(), desktop: call.desktop, run_id: None, has_key });
         if let AnswerContent::Run { run_id, .. } | AnswerContent::Became { run_id } = &call.seen {
             known.run_id = Some(run_id.clone());
         }
@@ -226,7 +227,7 @@ fn jobs(records: &[HistoryRecord]) -> Vec<Job> {
 /// Every conversation that was seen, with its desktop.
 fn conversations(records: &[HistoryRecord]) -> BTreeMap<String, usize> {
     let seen = calls(records).filter_map(|call| match &call.seen {
-        AnswerContent::Conversation { conversation, .. } => Some((conversation.clone(), call.desk)),
+        AnswerContent::Conversation { conversation, .. } => Some((conversation.clone(), call.desktop)),
         _ => None,
     });
     seen.collect()

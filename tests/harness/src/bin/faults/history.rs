@@ -61,7 +61,7 @@ pub(crate) struct CallRecord {
     pub(crate) operation: u64,
     pub(crate) asked: CallAction,
     /// The desktop whose service it concerns.
-    pub(crate) desk: usize,
+    pub(crate) desktop: usize,
     pub(crate) replica: usize,
     pub(crate) begun: u64,
     pub(crate) ended: u64,
@@ -247,7 +247,7 @@ pub(crate) struct DecisionRecord {
 /// A version of a desktop's service, and the release that its instructions name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PublicationRecord {
-    pub(crate) desk: usize,
+    pub(crate) desktop: usize,
     pub(crate) version: u64,
     pub(crate) release: u64,
 }

@@ -49,16 +49,16 @@ const CALLBACK_TIMEOUT: Duration = Duration::from_secs(60);
 /// Runs a pass, with histories and logs in a folder. It goes on until at least this many runs have ended.
 pub(crate) async fn run(seed: u64, plan: &[PlannedFault], runs: usize, folder: &Path) -> Observations {
     let clock = Clock::start();
-    let scene = Arc::new(Testbed::open(clock).await);
+    let testbed = Arc::new(Testbed::open(clock).await);
     println!("faults: the scene stands after {:.1} s", seconds(clock));
     let histories = Histories::within(folder.to_owned());
     let (stage, told) = watch::channel(PassStage::Open);
-    let business = Arc::new(CallerContext::new(scene.clone(), seed, histories.clone(), told));
+    let business = Arc::new(CallerContext::new(testbed.clone(), seed, histories.clone(), told));
     let (mut callers, mut owners) = employ(&business);
     let levels = Arc::<Mutex<Vec<UsageSample>>>::default();
     let watching = AbortOnDropHandle::new(tokio::spawn({
-        let (scene, levels) = (scene.clone(), levels.clone());
-        async move { resource_usage::watch(&scene, &levels).await }
+        let (testbed, levels) = (testbed.clone(), levels.clone());
+        async move { resource_usage::watch(&testbed, &levels).await }
     }));
     let warm = Instant::now() + MISSING_RUNS_TIMEOUT;
     sleep(WARM_UP_DURATION).await;
@@ -84,17 +84,17 @@ pub(crate) async fn run(seed: u64, plan: &[PlannedFault], runs: usize, folder: &
     stage.send_replace(PassStage::Closed);
     join(&mut callers).await;
     join(&mut owners).await;
-    tell(&scene).await;
+    tell(&testbed).await;
 
     println!("faults: {:.0} s: asking the witnesses", seconds(clock));
-    let logs = scene.keep_logs(folder).await;
+    let logs = testbed.keep_logs(folder).await;
     let evidence = evidence::gather(&business, &logs).await;
     Observations {
-        turns: scene.model.journal(),
-        effects: scene.effects(),
-        notes: scene.book.journal(),
-        written: scene.written(),
-        receipts: scene.office.journal(),
+        turns: testbed.model.journal(),
+        effects: testbed.effects(),
+        notes: testbed.book.journal(),
+        written: testbed.written(),
+        receipts: testbed.receiver.journal(),
         strikes,
         evidence,
         levels: std::mem::take(&mut *levels.lock().unwrap_or_else(PoisonError::into_inner)),
@@ -110,22 +110,22 @@ fn seconds(clock: Clock) -> f64 {
 /// Starts all tasks: the callers, and the owners of the devices.
 fn employ(business: &Arc<CallerContext>) -> (JoinSet<()>, JoinSet<()>) {
     let (mut callers, mut owners) = (JoinSet::new(), JoinSet::new());
-    for desk in 0..business.scene.desks.len() {
+    for desktop in 0..business.testbed.desktops.len() {
         for number in 0..SUBMITTERS_PER_DESK {
-            callers.spawn(submitter::work(business.clone(), format!("shop-{desk}-{number}"), desk));
+            callers.spawn(submitter::work(business.clone(), format!("shop-{desktop}-{number}"), desktop));
         }
         for talk in 0..CONVERSATIONS_PER_DESK {
             for number in 0..CALLERS_PER_CONVERSATION {
-                let (name, key) = (format!("talk-{desk}-{talk}-{number}"), format!("case {talk}"));
-                callers.spawn(converser::work(business.clone(), name, desk, key));
+                let (name, key) = (format!("talk-{desktop}-{talk}-{number}"), format!("case {talk}"));
+                callers.spawn(converser::work(business.clone(), name, desktop, key));
             }
         }
-        callers.spawn(reset_racer::work(business.clone(), format!("racer-{desk}"), desk));
-        callers.spawn(prober::work(business.clone(), format!("prober-{desk}"), desk));
-        callers.spawn(tool_caller::work(business.clone(), format!("clerk-{desk}"), desk));
-        callers.spawn(event_sender::work(business.clone(), format!("sender-{desk}"), desk));
-        owners.spawn(owner::work(business.clone(), desk));
-        owners.spawn(publisher::work(business.clone(), desk));
+        callers.spawn(reset_racer::work(business.clone(), format!("racer-{desktop}"), desktop));
+        callers.spawn(prober::work(business.clone(), format!("prober-{desktop}"), desktop));
+        callers.spawn(tool_caller::work(business.clone(), format!("clerk-{desktop}"), desktop));
+        callers.spawn(event_sender::work(business.clone(), format!("sender-{desktop}"), desktop));
+        owners.spawn(owner::work(business.clone(), desktop));
+        owners.spawn(publisher::work(business.clone(), desktop));
     }
     (callers, owners)
 }
@@ -140,7 +140,7 @@ async fn join(workers: &mut JoinSet<()>) {
 /// series, and the pass then does not count.
 async fn strike_all(business: &Arc<CallerContext>, plan: &[PlannedFault]) -> (Vec<InjectedFault>, Vec<(u64, u64)>) {
     let (mut caller, mut struck, mut calm) = (business.caller("cut"), Vec::new(), Vec::new());
-    let clock = business.scene.clock;
+    let clock = business.testbed.clock;
     let striking = async {
         for planned in plan {
             let strike = injection::inject(&mut caller, planned).await;
@@ -168,13 +168,13 @@ async fn strike_all(business: &Arc<CallerContext>, plan: &[PlannedFault]) -> (Ve
 /// Waits until no delivery is pending. The schedule's later steps take minutes and hours; they are brought forward in
 /// the table, as if that time had passed. Claimed deliveries are left alone: their lease is shorter than any of those
 /// steps.
-async fn tell(scene: &Testbed) {
+async fn tell(testbed: &Testbed) {
     let deadline = Instant::now() + CALLBACK_TIMEOUT;
     let later =
         "UPDATE deliveries SET due_at = now() WHERE state = 'pending' AND due_at > now() + interval '31 seconds'";
     let pending = "SELECT delivery_id FROM deliveries WHERE state = 'pending'";
-    while Instant::now() < deadline && !scene.postgres.rows(pending).await.is_empty() {
-        scene.postgres.change(later).await;
+    while Instant::now() < deadline && !testbed.postgres.rows(pending).await.is_empty() {
+        testbed.postgres.change(later).await;
         sleep(Duration::from_millis(300)).await;
     }
 }

@@ -39,7 +39,7 @@ type RunEndTimes = Arc<Mutex<HashMap<String, Vec<Instant>>>>;
 pub(crate) struct LoadEnvironment {
     pub(crate) postgres: Postgres,
     pub(crate) replicas: Vec<GatewayProcess>,
-    pub(crate) desks: Vec<LoadDesktop>,
+    pub(crate) desktops: Vec<LoadDesktop>,
     /// The sleeping device, whose agent does not run.
     pub(crate) sleeper: LoadDesktop,
     told: RunEndTimes,
@@ -65,11 +65,11 @@ impl LoadEnvironment {
         }
         replicas[0].admin(&["allowlist", "add", RECEIVER_HOST]).await.ok();
         let opened = (0..=devices).map(|number| LoadDesktop::open(number, &replicas, number < devices));
-        let mut desks: Vec<_> = futures_util::stream::iter(opened).buffered(MAX_CONCURRENT_SETUPS).collect().await;
-        let mut sleeper = desks.pop().expect("one more than devices");
+        let mut desktops: Vec<_> = futures_util::stream::iter(opened).buffered(MAX_CONCURRENT_SETUPS).collect().await;
+        let mut sleeper = desktops.pop().expect("one more than devices");
         sleeper.device.stop(Signal::TERM).await;
         println!("load: {devices} devices stand after {:.0} s", began.elapsed().as_secs_f64());
-        Self { postgres, replicas, desks, sleeper, told, _receiver: receiver, _names: names }
+        Self { postgres, replicas, desktops, sleeper, told, _receiver: receiver, _names: names }
     }
 
     /// A caller of a service, at the replica whose turn it is.
@@ -81,7 +81,7 @@ impl LoadEnvironment {
     pub(crate) fn processes(&self) -> Vec<(String, u32)> {
         let gateways = self.replicas.iter().enumerate();
         let mut all: Vec<_> = gateways.map(|(n, replica)| (format!("gateway {n}"), replica.process().id())).collect();
-        all.extend(self.desks.first().map(|desk| ("a device".to_owned(), desk.device.process().id())));
+        all.extend(self.desktops.first().map(|desktop| ("a device".to_owned(), desktop.device.process().id())));
         all
     }
 
@@ -111,8 +111,8 @@ impl LoadEnvironment {
     /// How often the devices began to execute each run, by their logs.
     pub(crate) fn executions(&self) -> BTreeMap<String, usize> {
         let mut executions = BTreeMap::new();
-        for desk in self.desks.iter().chain([&self.sleeper]) {
-            let log = Log::of(&desk.device.folder().join("agent.log")).all();
+        for desktop in self.desktops.iter().chain([&self.sleeper]) {
+            let log = Log::of(&desktop.device.folder().join("agent.log")).all();
             for line in log.lines().filter(|line| line.contains("execution began")) {
                 let run = line.split("run_id=").nth(1).and_then(|rest| rest.split_whitespace().next());
                 *executions.entry(run.expect("it names the run").to_owned()).or_default() += 1;

@@ -76,22 +76,23 @@ fn submission(caller: Backend, key: &str, text: &str) -> (Backend, RequestBuilde
 }
 
 async fn one_key(site: &LoadEnvironment, racers: usize, report: &mut LoadReport) {
-    let (desk, key) = (&site.desks[0], fresh_key());
-    let answers = at_once((0..racers).map(|n| submission(site.caller(&desk.backend, n), &key, "once")).collect()).await;
+    let (desktop, key) = (&site.desktops[0], fresh_key());
+    let answers =
+        at_once((0..racers).map(|n| submission(site.caller(&desktop.backend, n), &key, "once")).collect()).await;
     let (statuses, runs) = (statuses(&answers), values(&answers, "run_id"));
     let is_right = statuses.keys().all(|status| *status == 202) && runs.len() == 1;
     report.must(is_right, || format!("one key: {statuses:?}, {} runs", runs.len()));
     for run_id in runs.keys() {
-        desk.backend.wait_for_end(run_id).await;
-        let executions = desk.device.executions(run_id);
+        desktop.backend.wait_for_end(run_id).await;
+        let executions = desktop.device.executions(run_id);
         report.must(executions == 1, || format!("one key: executed {executions} times"));
     }
     report.figure("racers for one key: runs", runs.len() as f64);
 }
 
 async fn one_key_for_other_bodies(site: &LoadEnvironment, racers: usize, report: &mut LoadReport) {
-    let (desk, key) = (&site.desks[0], fresh_key());
-    let one = |n: usize| submission(site.caller(&desk.backend, n), &key, &format!("body {n}"));
+    let (desktop, key) = (&site.desktops[0], fresh_key());
+    let one = |n: usize| submission(site.caller(&desktop.backend, n), &key, &format!("body {n}"));
     let answers = at_once((0..racers).map(one).collect()).await;
     let (statuses, runs) = (statuses(&answers), values(&answers, "run_id"));
     let expected = BTreeMap::from([(202, 1), (409, racers - 1)]);
@@ -100,17 +101,17 @@ async fn one_key_for_other_bodies(site: &LoadEnvironment, racers: usize, report:
 }
 
 async fn one_event(site: &LoadEnvironment, racers: usize, report: &mut LoadReport) {
-    let desk = &site.desks[0];
-    let create = ["hook", "create", "race", "--app", "app-0", "--service", desk.backend.endpoint_id()];
+    let desktop = &site.desktops[0];
+    let create = ["hook", "create", "race", "--app", "app-0", "--service", desktop.backend.endpoint_id()];
     let mapping = ["--scheme", "standard", "--text", "{{ $.text }}", "--subject", "customer-1", "--rate", "1000"];
-    let hook: Value = desk.device.cli(&[&create[..], &mapping].concat()).await.ok();
+    let hook: Value = desktop.device.cli(&[&create[..], &mapping].concat()).await.ok();
     let hook_id = hook["webhook"]["hook_id"].as_str().expect("made");
     let secret = bytes(hook["secret"].as_str().expect("it is shown once"));
     let at = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs().to_string();
     let (id, body) = (fresh_key(), json!({ "type": "order.placed", "text": "once" }).to_string());
     let signed = signature(&secret, &id, &at, body.as_bytes());
     let event = |n: usize| {
-        let caller = site.caller(&desk.backend, n);
+        let caller = site.caller(&desktop.backend, n);
         let address = site.replicas[n % site.replicas.len()].http().get();
         let request = client().build().expect("a client").post(format!("http://{address}/api/v1/webhooks/{hook_id}"));
         let request = request
@@ -128,10 +129,10 @@ async fn one_event(site: &LoadEnvironment, racers: usize, report: &mut LoadRepor
 }
 
 async fn one_reset(site: &LoadEnvironment, racers: usize, report: &mut LoadReport) {
-    let desk = &site.desks[0];
-    let conversation = desk.backend.conversation("race").await;
+    let desktop = &site.desktops[0];
+    let conversation = desktop.backend.conversation("race").await;
     let reset = |n: usize| {
-        let caller = site.caller(&desk.backend, n);
+        let caller = site.caller(&desktop.backend, n);
         let request = caller.request(Method::POST, &format!("/conversations/{conversation}/reset"));
         let request = request.header("Idempotency-Key", fresh_key()).json(&json!({ "expected_generation": 1 }));
         (caller, request)
@@ -142,18 +143,18 @@ async fn one_reset(site: &LoadEnvironment, racers: usize, report: &mut LoadRepor
     let right = statuses.get(&202).unwrap_or(&0) + statuses.get(&409).unwrap_or(&0) + count_waits(&answers);
     report.must(right == racers && operations.len() == 1, || format!("one reset: {statuses:?} {operations:?}"));
     for operation in operations.keys() {
-        desk.backend.outcome(&json!({ "operation_id": operation })).await;
+        desktop.backend.outcome(&json!({ "operation_id": operation })).await;
     }
-    let now = desk.backend.get(&format!("/conversations/{conversation}")).await["generation"].clone();
+    let now = desktop.backend.get(&format!("/conversations/{conversation}")).await["generation"].clone();
     report.must(now == 2, || format!("one reset: the generation is {now}"));
     report.figure("racers for one reset: generation", now.as_f64().unwrap_or(f64::NAN));
 }
 
 async fn one_stop(site: &LoadEnvironment, racers: usize, report: &mut LoadReport) {
-    let desk = &site.desks[0];
-    let model = desk.folder.slow_answer(600_000, "never");
-    let endpoint = desk.device.add_service("app-0", "slow", &desk.folder, &["--model", &model]).await;
-    let backend = Backend::new(site.replicas[0].http(), desk.backend.key(), &endpoint);
+    let desktop = &site.desktops[0];
+    let model = desktop.folder.slow_answer(600_000, "never");
+    let endpoint = desktop.device.add_service("app-0", "slow", &desktop.folder, &["--model", &model]).await;
+    let backend = Backend::new(site.replicas[0].http(), desktop.backend.key(), &endpoint);
     let run_id = backend.submit("Take your time.").await;
     backend.wait_for_state(&run_id, "running").await;
     let stop = |n: usize| {
@@ -181,16 +182,16 @@ async fn one_stop(site: &LoadEnvironment, racers: usize, report: &mut LoadReport
 
 /// Approval and denial at the same moment, by desktop commands.
 async fn one_decision(site: &LoadEnvironment, report: &mut LoadReport) {
-    let desk = &site.desks[0];
+    let desktop = &site.desktops[0];
     let write = json!({ "tool": "Write", "arguments": { "file_path": "decided.txt", "content": "yes\n" } });
-    let model = desk.folder.script("asks", json!([write, { "text": "done" }]));
+    let model = desktop.folder.script("asks", json!([write, { "text": "done" }]));
     let arguments = ["--model", model.as_str(), "--tools", "Read,Write"];
-    let endpoint = desk.device.add_service("app-0", "asks", &desk.folder, &arguments).await;
-    let backend = Backend::new(site.replicas[0].http(), desk.backend.key(), &endpoint);
+    let endpoint = desktop.device.add_service("app-0", "asks", &desktop.folder, &arguments).await;
+    let backend = Backend::new(site.replicas[0].http(), desktop.backend.key(), &endpoint);
     let run_id = backend.submit("Ask first.").await;
     backend.wait_for_state(&run_id, "awaiting_approval").await;
     let listed = until("the question", async || {
-        let listed = desk.device.cli(&["approvals", "list"]).await.ok();
+        let listed = desktop.device.cli(&["approvals", "list"]).await.ok();
         let waits = listed["approvals"].as_array().is_some_and(|all| all.len() == 1);
         if waits { Ok(listed) } else { Err(listed.to_string()) }
     })
@@ -198,7 +199,7 @@ async fn one_decision(site: &LoadEnvironment, report: &mut LoadReport) {
     let approval = listed["approvals"][0]["approval_id"].as_str().expect("it has one").to_owned();
     let decide = |n: usize| {
         let words = ["approvals", if n.is_multiple_of(2) { "approve" } else { "deny" }, approval.as_str()];
-        async move { desk.device.cli(&words).await.exit }
+        async move { desktop.device.cli(&words).await.exit }
     };
     let exits = futures_util::future::join_all((0..MAX_CONCURRENT_COMMANDS).map(decide)).await;
     let taken = exits.iter().filter(|exit| **exit == 0).count();
@@ -208,7 +209,7 @@ async fn one_decision(site: &LoadEnvironment, report: &mut LoadReport) {
 }
 
 async fn one_sign_in(site: &LoadEnvironment, racers: usize, report: &mut LoadReport) {
-    let LoadDesktop { device, .. } = &site.desks[0];
+    let LoadDesktop { device, .. } = &site.desktops[0];
     let link = device.page_link().await;
     let (page, code) = link.split_once("?code=").expect("the link holds a code");
     let origin = page.trim_end_matches("/sign-in");
@@ -216,7 +217,7 @@ async fn one_sign_in(site: &LoadEnvironment, racers: usize, report: &mut LoadRep
     let enter = |_| {
         let form = http.post(page).header("origin", origin);
         let form = form.header("content-type", "application/x-www-form-urlencoded").body(format!("code={code}"));
-        (site.desks[0].backend.clone(), form)
+        (site.desktops[0].backend.clone(), form)
     };
     let answers = at_once((0..racers).map(enter).collect()).await;
     let entered = answers.iter().filter(|answer| answer.headers.contains_key("set-cookie")).count();

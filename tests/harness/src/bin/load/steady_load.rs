@@ -84,7 +84,7 @@ async fn at_rate(site: &LoadEnvironment, rate: u32, lasts: Duration, report: &mu
 async fn is_well(site: &LoadEnvironment, report: &mut LoadReport) {
     let began = Instant::now();
     for number in 0..RECOVERY_RUNS {
-        let caller = site.caller(&site.desks[number % site.desks.len()].backend, number);
+        let caller = site.caller(&site.desktops[number % site.desktops.len()].backend, number);
         match submissions::submit(&caller).await {
             SubmissionResult::Accepted(run_id) => drop(caller.wait_for_end(&run_id).await),
             other => report.wrong(format!("after the load a submission was answered so: {other:?}")),
@@ -107,7 +107,7 @@ async fn ended_once(site: &LoadEnvironment, offered: &[Submission], report: &mut
         if reading.len() >= MAX_CONCURRENT_READS {
             judge_state(reading.join_next().await.expect("some are reading").expect("it does not panic"), report);
         }
-        let caller = site.caller(&site.desks[one.desk].backend, number);
+        let caller = site.caller(&site.desktops[one.desktop].backend, number);
         let run_id = run_id.to_owned();
         reading.spawn(async move { (caller.run(&run_id).await["state"].to_string(), run_id) });
     }

@@ -27,7 +27,7 @@ pub(crate) enum SubmissionResult {
 #[derive(Clone, Debug)]
 pub(crate) struct Submission {
     /// The index of its desktop.
-    pub(crate) desk: usize,
+    pub(crate) desktop: usize,
     /// When it was due.
     pub(crate) due: Instant,
     pub(crate) took: Duration,
@@ -40,12 +40,12 @@ pub(crate) async fn offer(site: &LoadEnvironment, rate: u32, lasts: Duration) ->
     let schedule = Schedule::per_second(f64::from(rate));
     for number in 0..schedule.count(lasts) as usize {
         let due = begin + schedule.due(number as u64);
-        let desk = number % site.desks.len();
-        let caller = site.caller(&site.desks[desk].backend, number);
+        let desktop = number % site.desktops.len();
+        let caller = site.caller(&site.desktops[desktop].backend, number);
         sleep_until(due).await;
         under_way.spawn(async move {
             let answered = submit(&caller).await;
-            Submission { desk, due, took: due.elapsed(), answered }
+            Submission { desktop, due, took: due.elapsed(), answered }
         });
     }
     under_way.join_all().await

@@ -12,17 +12,17 @@ use super::{ApiReply, ApiRequest, Caller, CallerContext, submitter};
 use crate::history::{AnswerContent, CallAction};
 
 /// Works in the conversation with this key while the pass is open.
-pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize, conversation_key: String) {
+pub(crate) async fn work(business: Arc<CallerContext>, name: String, desktop: usize, conversation_key: String) {
     let mut caller = business.caller(&name);
-    let Some(conversation) = open(&mut caller, desk, &conversation_key).await else { return };
+    let Some(conversation) = open(&mut caller, desktop, &conversation_key).await else { return };
     let mut generation = 1;
     while business.is_open() {
         let heard = match caller.dice.below(10) {
             // As a caller does that does not know whether the conversation exists.
-            0 => open(&mut caller, desk, &conversation_key).await.map(|_| AnswerContent::Nothing),
-            1..=2 => look(&mut caller, desk, &conversation).await,
-            3 => reset(&mut caller, desk, &conversation, generation).await,
-            _ => say(&mut caller, desk, &conversation, generation).await,
+            0 => open(&mut caller, desktop, &conversation_key).await.map(|_| AnswerContent::Nothing),
+            1..=2 => look(&mut caller, desktop, &conversation).await,
+            3 => reset(&mut caller, desktop, &conversation, generation).await,
+            _ => say(&mut caller, desktop, &conversation, generation).await,
         };
         match heard {
             Some(
@@ -38,16 +38,16 @@ pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize
 }
 
 /// Opens the conversation with a key, or finds it.
-pub(crate) async fn open(caller: &mut Caller, desk: usize, conversation_key: &str) -> Option<String> {
+pub(crate) async fn open(caller: &mut Caller, desktop: usize, conversation_key: &str) -> Option<String> {
     let request = ApiRequest {
         name: "open",
         asked: CallAction::Open { conversation_key: conversation_key.to_owned() },
-        desk,
+        desktop,
         method: Method::POST,
         path: "/conversations".to_owned(),
         key: Some(caller.business.fresh_job()),
         body: Some(json!({
-            "endpoint_id": caller.service(desk).endpoint_id, "conversation_key": conversation_key,
+            "endpoint_id": caller.service(desktop).endpoint_id, "conversation_key": conversation_key,
         })),
         signed: None,
     };
@@ -58,11 +58,11 @@ pub(crate) async fn open(caller: &mut Caller, desk: usize, conversation_key: &st
 }
 
 /// A read of a conversation.
-pub(crate) fn looks(desk: usize, conversation: &str) -> ApiRequest {
+pub(crate) fn looks(desktop: usize, conversation: &str) -> ApiRequest {
     ApiRequest {
         name: "look",
         asked: CallAction::Look { conversation: conversation.to_owned() },
-        desk,
+        desktop,
         method: Method::GET,
         path: format!("/conversations/{conversation}"),
         key: None,
@@ -71,16 +71,16 @@ pub(crate) fn looks(desk: usize, conversation: &str) -> ApiRequest {
     }
 }
 
-async fn look(caller: &mut Caller, desk: usize, conversation: &str) -> Option<AnswerContent> {
-    caller.retry(&looks(desk, conversation)).await.map(|reply| reply.seen)
+async fn look(caller: &mut Caller, desktop: usize, conversation: &str) -> Option<AnswerContent> {
+    caller.retry(&looks(desktop, conversation)).await.map(|reply| reply.seen)
 }
 
 /// A reset of a conversation, under a fresh key.
-pub(crate) fn resets(caller: &Caller, desk: usize, conversation: &str, generation: u64) -> ApiRequest {
+pub(crate) fn resets(caller: &Caller, desktop: usize, conversation: &str, generation: u64) -> ApiRequest {
     ApiRequest {
         name: "reset",
         asked: CallAction::Reset { conversation: conversation.to_owned(), generation },
-        desk,
+        desktop,
         method: Method::POST,
         path: format!("/conversations/{conversation}/reset"),
         key: Some(caller.business.fresh_job()),
@@ -90,18 +90,18 @@ pub(crate) fn resets(caller: &Caller, desk: usize, conversation: &str, generatio
 }
 
 /// Resets the conversation, and waits until the reset is completed.
-async fn reset(caller: &mut Caller, desk: usize, conversation: &str, generation: u64) -> Option<AnswerContent> {
-    let request = resets(caller, desk, conversation, generation);
+async fn reset(caller: &mut Caller, desktop: usize, conversation: &str, generation: u64) -> Option<AnswerContent> {
+    let request = resets(caller, desktop, conversation, generation);
     match caller.retry(&request).await?.seen {
         AnswerContent::Operation { operation_id, .. } => {
-            caller.completed(desk, &operation_id).await.map(|reply| reply.seen)
+            caller.completed(desktop, &operation_id).await.map(|reply| reply.seen)
         }
         seen => Some(seen),
     }
 }
 
 /// Sends a message, and waits for the answer or stops it.
-async fn say(caller: &mut Caller, desk: usize, conversation: &str, generation: u64) -> Option<AnswerContent> {
+async fn say(caller: &mut Caller, desktop: usize, conversation: &str, generation: u64) -> Option<AnswerContent> {
     let job = caller.business.fresh_job();
     let plan = if caller.dice.percent(25) { "write" } else { "say" };
     let delay = caller.dice.within(0, 500);
@@ -109,7 +109,7 @@ async fn say(caller: &mut Caller, desk: usize, conversation: &str, generation: u
     let request = ApiRequest {
         name: "say",
         asked: CallAction::Say { job: job.clone(), conversation: conversation.to_owned(), generation },
-        desk,
+        desktop,
         method: Method::POST,
         path: format!("/conversations/{conversation}/messages"),
         key: Some(job),
@@ -120,9 +120,9 @@ async fn say(caller: &mut Caller, desk: usize, conversation: &str, generation: u
     if let Some(run_id) = ApiReply::run_id(&reply).filter(|_| reply.is_good()) {
         let is_stopped = caller.dice.percent(12);
         if is_stopped {
-            submitter::stop(&mut caller.fork("stop"), desk, &run_id).await;
+            submitter::stop(&mut caller.fork("stop"), desktop, &run_id).await;
         }
-        submitter::ends(&mut caller.fork("wait"), desk, &run_id, is_stopped).await;
+        submitter::ends(&mut caller.fork("wait"), desktop, &run_id, is_stopped).await;
     }
     Some(reply.seen)
 }

@@ -13,17 +13,22 @@ use crate::testbed::REPLICA_COUNT;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Submits a job over a connection that is cut after `target` bytes, and again over a good one. Returns what was cut.
-pub(crate) async fn submit(caller: &mut Caller, desk: usize, in_answer: bool, target: u64) -> anyhow::Result<String> {
+pub(crate) async fn submit(
+    caller: &mut Caller,
+    desktop: usize,
+    in_answer: bool,
+    target: u64,
+) -> anyhow::Result<String> {
     let job = caller.business.fresh_job();
     let text = format!("job={job} plan=write delay=0");
-    let request = submission(caller, desk, &job, &text, false);
-    let address = caller.business.scene.address(caller.dice.below(REPLICA_COUNT));
+    let request = submission(caller, desktop, &job, &text, false);
+    let address = caller.business.testbed.address(caller.dice.below(REPLICA_COUNT));
     let body = serde_json::json!({ "input": { "text": text } }).to_string();
     let bytes = format!(
         "POST /api/v1{} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\nX-Gateway-Subject: {SUBJECT}\r\n\
          Idempotency-Key: {job}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         request.path,
-        caller.service(desk).key,
+        caller.service(desktop).key,
         body.len()
     );
     let mut line = TcpStream::connect(address).await?;

@@ -13,36 +13,36 @@ use crate::history::CallAction;
 use crate::testbed::REPLICA_COUNT;
 
 /// Sends one event after the other while the pass is open.
-pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize) {
+pub(crate) async fn work(business: Arc<CallerContext>, name: String, desktop: usize) {
     let mut caller = business.caller(&name);
     while business.is_open() {
         let job = business.fresh_job();
         let text = submitter::text(&mut caller, &job);
         if caller.dice.percent(10) {
             let is_stale = caller.dice.percent(50);
-            let forged = event(&caller, desk, &job, &text, Some(is_stale));
+            let forged = event(&caller, desktop, &job, &text, Some(is_stale));
             caller.retry(&forged).await;
             continue;
         }
-        let request = event(&caller, desk, &job, &text, None);
+        let request = event(&caller, desktop, &job, &text, None);
         if caller.dice.percent(20) {
             let operation = caller.next_operation();
             let (one, other) = (caller.dice.below(REPLICA_COUNT), caller.dice.below(REPLICA_COUNT));
             tokio::join!(caller.ask(operation, &request, one), caller.ask(operation, &request, other));
         }
         let Some(run_id) = caller.retry(&request).await.as_ref().and_then(ApiReply::run_id) else { continue };
-        submitter::ends(&mut caller.fork("wait"), desk, &run_id, false).await;
+        submitter::ends(&mut caller.fork("wait"), desktop, &run_id, false).await;
         if caller.dice.percent(20) {
             // A late repetition: the same event with a new signature.
-            caller.retry(&event(&caller, desk, &job, &text, None)).await;
+            caller.retry(&event(&caller, desktop, &job, &text, None)).await;
         }
         sleep(Duration::from_millis(caller.dice.within(20, 300))).await;
     }
 }
 
 /// An event that becomes a job. With `stale`, it must not count: it was signed too long ago, or with another secret.
-pub(crate) fn event(caller: &Caller, desk: usize, job: &str, text: &str, stale: Option<bool>) -> ApiRequest {
-    let service = caller.service(desk);
+pub(crate) fn event(caller: &Caller, desktop: usize, job: &str, text: &str, stale: Option<bool>) -> ApiRequest {
+    let service = caller.service(desktop);
     let body = json!({ "type": "order.placed", "text": text });
     let mut secret = bytes(&service.hook_secret);
     let mut at = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
@@ -56,7 +56,7 @@ pub(crate) fn event(caller: &Caller, desk: usize, job: &str, text: &str, stale: 
     ApiRequest {
         name: "event",
         asked: CallAction::Event { job: job.to_owned(), forged: stale.is_some() },
-        desk,
+        desktop,
         method: Method::POST,
         path: format!("/webhooks/{}", service.hook_id),
         key: None,

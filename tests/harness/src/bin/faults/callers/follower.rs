@@ -14,9 +14,9 @@ use crate::testbed::leak_scan::LeakSource;
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Follows a run to its end, as one operation.
-pub(crate) async fn follow(caller: &mut Caller, desk: usize, run_id: &str) {
+pub(crate) async fn follow(caller: &mut Caller, desktop: usize, run_id: &str) {
     let operation = caller.next_operation();
-    let begun = caller.business.scene.clock.now();
+    let begun = caller.business.testbed.clock.now();
     let mut followed =
         FollowRecord { caller: caller.name.clone(), run_id: run_id.to_owned(), ..FollowRecord::default() };
     let (mut after, mut tries, mut is_over) = (0, 0, false);
@@ -25,13 +25,13 @@ pub(crate) async fn follow(caller: &mut Caller, desk: usize, run_id: &str) {
         let mut connection = StreamConnection { after, ..StreamConnection::default() };
         let mut stage = caller.business.stage.clone();
         let was_closed = tokio::select! {
-            ended = once(caller, desk, run_id, &mut connection) => ended.is_ok(),
+            ended = once(caller, desktop, run_id, &mut connection) => ended.is_ok(),
             _ = stage.wait_for(|stage| *stage == PassStage::Closed) => false,
         };
         if let Some(last) = connection.events.last() {
             (after, is_over) = (last.sequence, last.is_final());
         }
-        connection.ended = caller.business.scene.clock.now();
+        connection.ended = caller.business.testbed.clock.now();
         followed.is_whole = was_closed && is_over;
         followed.connections.push(connection);
         if !followed.is_whole {
@@ -43,11 +43,16 @@ pub(crate) async fn follow(caller: &mut Caller, desk: usize, run_id: &str) {
 }
 
 /// One connection, until the gateway closes it; a break is an error. The caller leaves some connections itself.
-async fn once(caller: &mut Caller, desk: usize, run_id: &str, connection: &mut StreamConnection) -> anyhow::Result<()> {
+async fn once(
+    caller: &mut Caller,
+    desktop: usize,
+    run_id: &str,
+    connection: &mut StreamConnection,
+) -> anyhow::Result<()> {
     let leaves_behind = caller.dice.percent(20).then(|| caller.dice.below(3) + 1);
-    let address = caller.business.scene.address(caller.dice.below(REPLICA_COUNT));
+    let address = caller.business.testbed.address(caller.dice.below(REPLICA_COUNT));
     let url = format!("http://{address}/api/v1/runs/{run_id}/events");
-    let request = caller.business.http.get(url).bearer_auth(&caller.service(desk).key);
+    let request = caller.business.http.get(url).bearer_auth(&caller.service(desktop).key);
     let request = request.header("X-Gateway-Subject", SUBJECT).header("Accept", "text/event-stream");
     // A stream has no known end, so it gets no total timeout.
     let request = request.header("Last-Event-ID", connection.after.to_string()).timeout(SILENCE_TIMEOUT * 30);
@@ -57,7 +62,7 @@ async fn once(caller: &mut Caller, desk: usize, run_id: &str, connection: &mut S
     while let Some(piece) = timeout(SILENCE_TIMEOUT, response.chunk()).await?? {
         text.push_str(std::str::from_utf8(&piece)?);
         while let Some((block, rest)) = text.split_once("\n\n") {
-            caller.business.scene.secrets.look(LeakSource::Answer, "a stream", block);
+            caller.business.testbed.secrets.look(LeakSource::Answer, "a stream", block);
             connection.was_told |= block.contains("event: stream.closing");
             connection.events.extend(stored(block));
             text = rest.to_owned();

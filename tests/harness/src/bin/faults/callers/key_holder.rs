@@ -29,7 +29,7 @@ impl KeyHolder {
         let request = ApiRequest {
             name: "guest",
             asked: CallAction::Guest { name: self.name.clone() },
-            desk: 0,
+            desktop: 0,
             method: Method::GET,
             path: "/runs?limit=1".to_owned(),
             key: None,
@@ -46,7 +46,7 @@ impl KeyHolder {
 
     /// Opens the stream of a run at some gateway.
     pub(crate) async fn follow(&self, caller: &mut Caller, run_id: &str) -> reqwest::Result<reqwest::Response> {
-        let address = caller.business.scene.address(caller.dice.below(REPLICA_COUNT));
+        let address = caller.business.testbed.address(caller.dice.below(REPLICA_COUNT));
         let mut request = caller.business.http.get(format!("http://{address}/api/v1/runs/{run_id}/events"));
         for (name, value) in self.headers() {
             request = request.header(name, value);

@@ -53,7 +53,7 @@ pub(crate) enum PassStage {
 
 /// The state that all callers share.
 pub(crate) struct CallerContext {
-    pub(crate) scene: Arc<Testbed>,
+    pub(crate) testbed: Arc<Testbed>,
     pub(crate) seed: u64,
     pub(crate) histories: Histories,
     pub(crate) stage: watch::Receiver<PassStage>,
@@ -62,10 +62,15 @@ pub(crate) struct CallerContext {
 }
 
 impl CallerContext {
-    pub(crate) fn new(scene: Arc<Testbed>, seed: u64, histories: Histories, stage: watch::Receiver<PassStage>) -> Self {
+    pub(crate) fn new(
+        testbed: Arc<Testbed>,
+        seed: u64,
+        histories: Histories,
+        stage: watch::Receiver<PassStage>,
+    ) -> Self {
         let http = deskgate_tests::backend::client().timeout(REQUEST_TIMEOUT).pool_idle_timeout(POOL_IDLE_TIMEOUT);
         let http = http.build().expect("a client without TLS");
-        Self { scene, seed, histories, stage, http, jobs: AtomicU64::new(1) }
+        Self { testbed, seed, histories, stage, http, jobs: AtomicU64::new(1) }
     }
 
     /// Whether new operations may begin.
@@ -103,7 +108,7 @@ pub(crate) struct Caller {
 pub(crate) struct ApiRequest {
     pub(crate) name: &'static str,
     pub(crate) asked: CallAction,
-    pub(crate) desk: usize,
+    pub(crate) desktop: usize,
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) key: Option<String>,
@@ -147,13 +152,13 @@ impl Caller {
     }
 
     /// The service of a desktop.
-    pub(crate) fn service(&self, desk: usize) -> &ServiceAccess {
-        self.business.scene.desks[desk].service()
+    pub(crate) fn service(&self, desktop: usize) -> &ServiceAccess {
+        self.business.testbed.desktops[desktop].service()
     }
 
     fn build(&self, request: &ApiRequest, replica: usize) -> RequestBuilder {
-        let url = format!("http://{}/api/v1{}", self.business.scene.address(replica), request.path);
-        let service = self.service(request.desk);
+        let url = format!("http://{}/api/v1{}", self.business.testbed.address(replica), request.path);
+        let service = self.service(request.desktop);
         let mut built = self.business.http.request(request.method.clone(), url);
         // Without this header, events would come as a stream.
         built = built.header("Accept", "application/json");
@@ -172,7 +177,7 @@ impl Caller {
 
     /// Sends a request to one replica once, and records it. `None` if no complete answer arrived.
     pub(crate) async fn ask(&self, operation: u64, request: &ApiRequest, replica: usize) -> Option<ApiReply> {
-        let clock = self.business.scene.clock;
+        let clock = self.business.testbed.clock;
         let begun = clock.now();
         let answered = async {
             let response = self.build(request, replica).send().await?;
@@ -184,14 +189,14 @@ impl Caller {
             caller: self.name.clone(),
             operation,
             asked: request.asked.clone(),
-            desk: request.desk,
+            desktop: request.desktop,
             replica,
             begun,
             ended: clock.now(),
             ..CallRecord::default()
         };
         let reply = answered.map(|(status, retry_after, body)| {
-            let secrets = &self.business.scene.secrets;
+            let secrets = &self.business.testbed.secrets;
             secrets.look(
                 LeakSource::Answer,
                 &format!("an answer to {}", request.name),
@@ -218,7 +223,7 @@ impl Caller {
     /// was no such answer.
     pub(crate) async fn retry(&mut self, request: &ApiRequest) -> Option<ApiReply> {
         let operation = self.next_operation();
-        let clock = self.business.scene.clock;
+        let clock = self.business.testbed.clock;
         let (begun, deadline, mut tries) = (clock.now(), Instant::now() + OPERATION_TIMEOUT, 0);
         let mut replica = self.dice.below(REPLICA_COUNT);
         let reply = loop {
@@ -251,24 +256,24 @@ impl Caller {
         succeeded: bool,
         run_id: Option<String>,
     ) {
-        let ended = self.business.scene.clock.now();
+        let ended = self.business.testbed.clock.now();
         let (caller, name) = (self.name.clone(), name.to_owned());
         let done = OperationRecord { caller, operation, name, begun, ended, tries, succeeded, run_id };
         self.business.histories.note(&self.name, HistoryRecord::Done(done));
     }
 
     /// Reads a run once at some replica; with `wait`, waits until something changed.
-    pub(crate) async fn read(&mut self, operation: u64, desk: usize, run_id: &str, wait: u32) -> Option<ApiReply> {
+    pub(crate) async fn read(&mut self, operation: u64, desktop: usize, run_id: &str, wait: u32) -> Option<ApiReply> {
         let replica = self.dice.below(REPLICA_COUNT);
-        self.ask(operation, &read(desk, run_id, wait), replica).await
+        self.ask(operation, &read(desktop, run_id, wait), replica).await
     }
 
     /// Requests a run's stop.
-    pub(crate) async fn stop(&mut self, desk: usize, run_id: &str) -> Option<ApiReply> {
+    pub(crate) async fn stop(&mut self, desktop: usize, run_id: &str) -> Option<ApiReply> {
         let request = ApiRequest {
             name: "stop",
             asked: CallAction::Stop { run_id: run_id.to_owned() },
-            desk,
+            desktop,
             method: Method::POST,
             path: format!("/runs/{run_id}/stop"),
             key: Some(self.business.fresh_job()),
@@ -279,14 +284,14 @@ impl Caller {
     }
 
     /// Waits until an operation is completed or failed, as an operation of its own.
-    pub(crate) async fn completed(&mut self, desk: usize, operation_id: &str) -> Option<ApiReply> {
+    pub(crate) async fn completed(&mut self, desktop: usize, operation_id: &str) -> Option<ApiReply> {
         let number = self.next_operation();
-        let clock = self.business.scene.clock;
+        let clock = self.business.testbed.clock;
         let (begun, mut tries) = (clock.now(), 0);
         let request = ApiRequest {
             name: "complete",
             asked: CallAction::Operation { operation_id: operation_id.to_owned() },
-            desk,
+            desktop,
             method: Method::GET,
             path: format!("/control-operations/{operation_id}"),
             key: None,
@@ -310,11 +315,11 @@ impl Caller {
 }
 
 /// A read of a run.
-pub(crate) fn read(desk: usize, run_id: &str, wait: u32) -> ApiRequest {
+pub(crate) fn read(desktop: usize, run_id: &str, wait: u32) -> ApiRequest {
     ApiRequest {
         name: "read",
         asked: CallAction::Read { run_id: run_id.to_owned() },
-        desk,
+        desktop,
         method: Method::GET,
         path: format!("/runs/{run_id}?wait={wait}"),
         key: None,
@@ -324,16 +329,16 @@ pub(crate) fn read(desk: usize, run_id: &str, wait: u32) -> ApiRequest {
 }
 
 /// A submission of a job to the service of a desktop.
-pub(crate) fn submission(caller: &Caller, desk: usize, job: &str, text: &str, changed: bool) -> ApiRequest {
-    submission_to(&caller.service(desk).endpoint_id, desk, job, text, changed)
+pub(crate) fn submission(caller: &Caller, desktop: usize, job: &str, text: &str, changed: bool) -> ApiRequest {
+    submission_to(&caller.service(desktop).endpoint_id, desktop, job, text, changed)
 }
 
 /// A submission of a job to an endpoint.
-fn submission_to(endpoint_id: &str, desk: usize, job: &str, text: &str, changed: bool) -> ApiRequest {
+fn submission_to(endpoint_id: &str, desktop: usize, job: &str, text: &str, changed: bool) -> ApiRequest {
     ApiRequest {
         name: "submit",
         asked: CallAction::Submit { job: job.to_owned(), changed },
-        desk,
+        desktop,
         method: Method::POST,
         path: format!("/agent-endpoints/{endpoint_id}/runs"),
         key: Some(job.to_owned()),

@@ -14,8 +14,8 @@ use crate::seed::SeededRandom;
 const DECISION_INTERVAL: Duration = Duration::from_millis(1500);
 
 /// Decides until the pass is closed.
-pub(crate) async fn work(business: Arc<CallerContext>, desk: usize) {
-    let name = format!("owner-{desk}");
+pub(crate) async fn work(business: Arc<CallerContext>, desktop: usize) {
+    let name = format!("owner-{desktop}");
     let mut dice = SeededRandom::of(business.seed, &name);
     let mut stage = business.stage.clone();
     loop {
@@ -23,11 +23,11 @@ pub(crate) async fn work(business: Arc<CallerContext>, desk: usize) {
             _ = stage.wait_for(|stage| *stage == PassStage::Closed) => return,
             () = sleep(DECISION_INTERVAL) => {}
         }
-        let device = business.scene.desks[desk].device.read().await;
+        let device = business.testbed.desktops[desktop].device.read().await;
         let mut decide = async |run_id: &str, matter: DecisionTopic, share: u64, yes: &[&str], no: &[&str]| {
             let is_yes = dice.percent(share);
             let said = device.cli(if is_yes { yes } else { no }).await;
-            let at = business.scene.clock.now();
+            let at = business.testbed.clock.now();
             let decided = DecisionRecord { run_id: run_id.to_owned(), at, matter, is_yes, is_taken: said.exit == 0 };
             business.histories.note(&name, HistoryRecord::Decided(decided));
         };

@@ -16,7 +16,7 @@ const OTHER_SUBJECT: &str = "customer-2";
 
 /// The resources of another subject.
 struct ProbeTarget {
-    desk: usize,
+    desktop: usize,
     job: String,
     run_id: String,
     conversation: String,
@@ -34,25 +34,25 @@ struct ProbeRequest {
 }
 
 /// Submits its own jobs, and requests them under other identities, while the pass is open.
-pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize) {
+pub(crate) async fn work(business: Arc<CallerContext>, name: String, desktop: usize) {
     let mut caller = business.caller(&name);
-    let Some(conversation) = converser::open(&mut caller, desk, "nobody else's").await else { return };
-    let [near, far] = business.scene.desks[desk].ways_beside();
+    let Some(conversation) = converser::open(&mut caller, desktop, "nobody else's").await else { return };
+    let [near, far] = business.testbed.desktops[desktop].ways_beside();
     while business.is_open() {
         let job = business.fresh_job();
         let text = format!("job={job} plan=peek delay=0 near={near} far={far}");
-        let request = submission(&caller, desk, &job, &text, false);
+        let request = submission(&caller, desktop, &job, &text, false);
         let Some(run_id) = caller.retry(&request).await.as_ref().and_then(ApiReply::run_id) else { continue };
-        let operation = if caller.dice.percent(30) { caller.stop(desk, &run_id).await } else { None };
+        let operation = if caller.dice.percent(30) { caller.stop(desktop, &run_id).await } else { None };
         let operation_id = operation.and_then(|reply| match reply.seen {
             AnswerContent::Operation { operation_id, .. } => Some(operation_id),
             _ => None,
         });
-        let theirs = ProbeTarget { desk, job, run_id, conversation: conversation.clone(), operation_id };
+        let theirs = ProbeTarget { desktop, job, run_id, conversation: conversation.clone(), operation_id };
         probe(&mut caller, &theirs).await;
-        submitter::ends(&mut caller.fork("wait"), desk, &theirs.run_id, theirs.operation_id.is_some()).await;
+        submitter::ends(&mut caller.fork("wait"), desktop, &theirs.run_id, theirs.operation_id.is_some()).await;
         if let Some(operation_id) = &theirs.operation_id {
-            caller.completed(desk, operation_id).await;
+            caller.completed(desktop, operation_id).await;
         }
         sleep(Duration::from_millis(caller.dice.within(50, 400))).await;
     }
@@ -60,7 +60,7 @@ pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize
 
 /// Sends each request once as another subject, and once as another application.
 async fn probe(caller: &mut Caller, theirs: &ProbeTarget) {
-    let service = caller.service(theirs.desk).clone();
+    let service = caller.service(theirs.desktop).clone();
     for (by, key, subject) in
         [("another subject", &service.key, OTHER_SUBJECT), ("another application", &service.strangers_key, SUBJECT)]
     {
@@ -82,7 +82,7 @@ async fn probe(caller: &mut Caller, theirs: &ProbeTarget) {
             };
             let probed = ProbeRecord {
                 caller: caller.name.clone(),
-                at: caller.business.scene.clock.now(),
+                at: caller.business.testbed.clock.now(),
                 by: by.to_owned(),
                 asked: format!("{} {}", question.method, path(&question, question.id.as_deref())),
                 is_list: question.id.is_none(),
@@ -138,7 +138,7 @@ async fn ask(
     question: &ProbeRequest,
     id: Option<&str>,
 ) -> Option<(u16, String)> {
-    let url = format!("http://{}/api/v1{}", caller.business.scene.address(replica), path(question, id));
+    let url = format!("http://{}/api/v1{}", caller.business.testbed.address(replica), path(question, id));
     let request = caller.business.http.request(question.method.clone(), url).bearer_auth(key);
     let mut request = request.header("X-Gateway-Subject", subject).header("Accept", "application/json");
     if let Some(body) = &question.body {
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn an_answer_that_names_what_was_not_asked_for_shows_it() {
         let theirs = ProbeTarget {
-            desk: 0,
+            desktop: 0,
             job: "job-1".to_owned(),
             run_id: "run_1".to_owned(),
             conversation: "conv_1".to_owned(),

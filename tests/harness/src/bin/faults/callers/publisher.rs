@@ -10,8 +10,8 @@ use crate::history::{HistoryRecord, PublicationRecord};
 use crate::seed::SeededRandom;
 
 /// Publishes until no new operations may begin.
-pub(crate) async fn work(business: Arc<CallerContext>, desk: usize) {
-    let name = format!("publisher-{desk}");
+pub(crate) async fn work(business: Arc<CallerContext>, desktop: usize) {
+    let name = format!("publisher-{desktop}");
     let mut dice = SeededRandom::of(business.seed, &name);
     let mut stage = business.stage.clone();
     for release in 1.. {
@@ -19,7 +19,7 @@ pub(crate) async fn work(business: Arc<CallerContext>, desk: usize) {
             _ = stage.wait_for(|stage| *stage != PassStage::Open) => return,
             () = sleep(Duration::from_millis(dice.within(5000, 12_000))) => {}
         }
-        let desk_of = &business.scene.desks[desk];
+        let desk_of = &business.testbed.desktops[desktop];
         let device = desk_of.device.read().await;
         let instructions = format!("Do what you are told. release={release}");
         let mut version = None;
@@ -37,7 +37,7 @@ pub(crate) async fn work(business: Arc<CallerContext>, desk: usize) {
         }
         // A publication with an unknown result is not judged.
         if let Some(version) = version {
-            business.histories.note(&name, HistoryRecord::Published(PublicationRecord { desk, version, release }));
+            business.histories.note(&name, HistoryRecord::Published(PublicationRecord { desktop, version, release }));
         }
     }
 }

@@ -41,9 +41,9 @@ pub(crate) async fn work(business: &Arc<CallerContext>) {
 }
 
 async fn once(business: &Arc<CallerContext>, replica: usize, over: StaleScope) -> Option<StaleFinishRecord> {
-    let scene = &business.scene;
-    let [one, other] = [replica, (replica + 1) % REPLICA_COUNT].map(|number| &scene.replicas[number]);
-    let persona = &scene.stray.persona;
+    let testbed = &business.testbed;
+    let [one, other] = [replica, (replica + 1) % REPLICA_COUNT].map(|number| &testbed.replicas[number]);
+    let persona = &testbed.stray.persona;
     let (mut older, _) = persona.connect(&*one.read().await, Vec::new()).await;
     let text = submit(business, replica).await?;
     let run_id: RunId = text.parse().ok()?;
@@ -75,7 +75,7 @@ async fn once(business: &Arc<CallerContext>, replica: usize, over: StaleScope) -
     };
     Some(StaleFinishRecord {
         run_id: text,
-        at: scene.clock.now(),
+        at: testbed.clock.now(),
         over: over.to_owned(),
         wanted: CURRENT_TEXT.to_owned(),
         ended: run["result"]["text"].as_str().unwrap_or("nothing").to_owned(),
@@ -119,9 +119,9 @@ async fn answered(line: &mut RawConnection, run_id: RunId, attempt: u32) {
 }
 
 async fn submit(business: &CallerContext, replica: usize) -> Option<String> {
-    let stray = &business.scene.stray;
+    let stray = &business.testbed.stray;
     let path = format!("agent-endpoints/{}/runs", stray.endpoint_id);
-    let url = format!("http://{}/api/v1/{path}", business.scene.address(replica));
+    let url = format!("http://{}/api/v1/{path}", business.testbed.address(replica));
     let request = business.http.post(url).bearer_auth(&stray.key).header("X-Gateway-Subject", SUBJECT);
     let request = request.header("Idempotency-Key", business.fresh_job());
     let reply = request.json(&json!({ "input": { "text": "anything" } })).send().await.ok()?;
@@ -129,7 +129,7 @@ async fn submit(business: &CallerContext, replica: usize) -> Option<String> {
 }
 
 async fn read(business: &CallerContext, replica: usize, run_id: &str) -> Option<Value> {
-    let url = format!("http://{}/api/v1/runs/{run_id}", business.scene.address(replica));
-    let request = business.http.get(url).bearer_auth(&business.scene.stray.key).header("X-Gateway-Subject", SUBJECT);
+    let url = format!("http://{}/api/v1/runs/{run_id}", business.testbed.address(replica));
+    let request = business.http.get(url).bearer_auth(&business.testbed.stray.key).header("X-Gateway-Subject", SUBJECT);
     request.send().await.ok()?.json().await.ok()
 }

@@ -17,7 +17,7 @@ use crate::testbed::{CALLER_INPUT, REPLICA_COUNT};
 const MAX_RUNS_IN_FLIGHT: usize = 6;
 
 /// Submits while the pass is open, and returns when all its operations are over.
-pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize) {
+pub(crate) async fn work(business: Arc<CallerContext>, name: String, desktop: usize) {
     let mut caller = business.caller(&name);
     let room = Arc::new(Semaphore::new(MAX_RUNS_IN_FLIGHT));
     let mut runs = JoinSet::new();
@@ -28,7 +28,7 @@ pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize
         }
         let job = business.fresh_job();
         let text = text(&mut caller, &job);
-        let Some(run_id) = submit(&mut caller, desk, &job, &text).await else { continue };
+        let Some(run_id) = submit(&mut caller, desktop, &job, &text).await else { continue };
         let is_stopped = caller.dice.percent(8);
         let is_followed = caller.dice.percent(35);
         let (mut stream, mut stopping, mut wait) = (caller.fork("stream"), caller.fork("stop"), caller.fork("wait"));
@@ -36,15 +36,15 @@ pub(crate) async fn work(business: Arc<CallerContext>, name: String, desk: usize
             tokio::join!(
                 async {
                     if is_followed {
-                        follower::follow(&mut stream, desk, &run_id).await;
+                        follower::follow(&mut stream, desktop, &run_id).await;
                     }
                 },
                 async {
                     if is_stopped {
-                        stop(&mut stopping, desk, &run_id).await;
+                        stop(&mut stopping, desktop, &run_id).await;
                     }
                 },
-                ends(&mut wait, desk, &run_id, is_stopped),
+                ends(&mut wait, desktop, &run_id, is_stopped),
             );
             drop(permit);
         });
@@ -67,8 +67,8 @@ pub(crate) fn text(caller: &mut Caller, job: &str) -> String {
 }
 
 /// Submits one job until it is accepted. Returns its run.
-async fn submit(caller: &mut Caller, desk: usize, job: &str, text: &str) -> Option<String> {
-    let request = submission(caller, desk, job, text, false);
+async fn submit(caller: &mut Caller, desktop: usize, job: &str, text: &str) -> Option<String> {
+    let request = submission(caller, desktop, job, text, false);
     if caller.dice.percent(15) {
         // All at once under one key, like a backend with impatient callers of its own.
         let operation = caller.next_operation();
@@ -76,19 +76,19 @@ async fn submit(caller: &mut Caller, desk: usize, job: &str, text: &str) -> Opti
     }
     let run_id = caller.retry(&request).await.as_ref().and_then(ApiReply::run_id);
     if run_id.is_some() && caller.dice.percent(8) {
-        let other = submission(caller, desk, job, &format!("{text} and more"), true);
+        let other = submission(caller, desktop, job, &format!("{text} and more"), true);
         caller.retry(&other).await;
     }
     run_id
 }
 
 /// Waits for the end of a run, as an operation of its own. A stopped run may end in any state.
-pub(crate) async fn ends(caller: &mut Caller, desk: usize, run_id: &str, is_stopped: bool) {
+pub(crate) async fn ends(caller: &mut Caller, desktop: usize, run_id: &str, is_stopped: bool) {
     let operation = caller.next_operation();
-    let (begun, mut tries) = (caller.business.scene.clock.now(), 0);
+    let (begun, mut tries) = (caller.business.testbed.clock.now(), 0);
     let state = loop {
         tries += 1;
-        let reply = caller.read(operation, desk, run_id, READ_WAIT_SECONDS).await;
+        let reply = caller.read(operation, desktop, run_id, READ_WAIT_SECONDS).await;
         match reply.map(|reply| reply.seen) {
             Some(AnswerContent::Run { phase, state, .. }) if phase == "final" => break Some(state),
             _ if caller.business.is_closed() => break None,
@@ -101,12 +101,12 @@ pub(crate) async fn ends(caller: &mut Caller, desk: usize, run_id: &str, is_stop
 }
 
 /// Stops a run after a moment, and waits until the stop is completed.
-pub(crate) async fn stop(caller: &mut Caller, desk: usize, run_id: &str) {
+pub(crate) async fn stop(caller: &mut Caller, desktop: usize, run_id: &str) {
     // Some before the run begins, some while it works.
     let most = if caller.dice.percent(40) { 600 } else { 7000 };
     sleep(Duration::from_millis(caller.dice.within(0, most))).await;
-    let asked = caller.stop(desk, run_id).await;
+    let asked = caller.stop(desktop, run_id).await;
     if let Some(AnswerContent::Operation { operation_id, .. }) = asked.map(|reply| reply.seen) {
-        caller.completed(desk, &operation_id).await;
+        caller.completed(desktop, &operation_id).await;
     }
 }

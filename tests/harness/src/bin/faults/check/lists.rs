@@ -7,15 +7,15 @@ use super::{Observations, Violation};
 pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
     let mut violations = Vec::new();
     let accepted: BTreeSet<_> = witnesses.jobs_of_runs().into_keys().collect();
-    let desks = witnesses.desks_of_runs();
-    for (desk, listed) in &witnesses.evidence.listed {
+    let desktops = witnesses.desks_of_runs();
+    for (desktop, listed) in &witnesses.evidence.listed {
         let mut shown = BTreeSet::new();
         for run_id in listed.iter().filter(|run_id| !shown.insert(run_id.as_str())) {
-            violations.push(Violation::of("I1", None, format!("the list of desk {desk} shows {run_id} twice")));
+            violations.push(Violation::of("I1", None, format!("the list of desk {desktop} shows {run_id} twice")));
         }
-        let own = accepted.iter().filter(|run_id| desks.get(*run_id) == Some(desk));
+        let own = accepted.iter().filter(|run_id| desktops.get(*run_id) == Some(desktop));
         for run_id in own.filter(|run_id| !shown.contains(*run_id)) {
-            violations.push(Violation::of("I1", None, format!("the list of desk {desk} leaves {run_id} out")));
+            violations.push(Violation::of("I1", None, format!("the list of desk {desktop} leaves {run_id} out")));
         }
     }
     violations

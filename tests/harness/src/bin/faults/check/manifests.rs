@@ -6,13 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Observations, Violation};
 
 pub(super) fn check(witnesses: &Observations) -> Vec<Violation> {
-    let releases: BTreeMap<_, _> =
-        witnesses.published.iter().map(|published| ((published.desk, published.version), published.release)).collect();
+    let releases: BTreeMap<_, _> = witnesses
+        .published
+        .iter()
+        .map(|published| ((published.desktop, published.version), published.release))
+        .collect();
     let mut accepted: BTreeMap<&str, BTreeSet<(usize, u64)>> = BTreeMap::new();
     let jobs = witnesses.jobs_of_runs();
     for (run_id, sights) in witnesses.seen_of_runs() {
         let Some(job) = jobs.get(run_id) else { continue };
-        let versions = sights.iter().map(|sight| (sight.call.desk, sight.call.version));
+        let versions = sights.iter().map(|sight| (sight.call.desktop, sight.call.version));
         accepted.entry(job).or_default().extend(versions.filter(|(_, version)| *version > 0));
     }
     let mut violations = Vec::new();
@@ -50,7 +53,7 @@ mod tests {
             call.version = *version;
             call
         });
-        let published = [(1, 10), (2, 20)].map(|(version, release)| PublicationRecord { desk: 0, version, release });
+        let published = [(1, 10), (2, 20)].map(|(version, release)| PublicationRecord { desktop: 0, version, release });
         let turn = ModelTurn { job: "j".to_owned(), release: Some(release), ..ModelTurn::default() };
         let shown: Vec<_> = shown.collect();
         Observations { published: published.to_vec(), turns: vec![turn], ..calls(&shown) }

@@ -182,13 +182,13 @@ impl Observations {
 
     /// The desktop of each run.
     fn desks_of_runs(&self) -> BTreeMap<&str, usize> {
-        let mut desks = BTreeMap::new();
+        let mut desktops = BTreeMap::new();
         for call in &self.calls {
             if let AnswerContent::Run { run_id, .. } = &call.seen {
-                desks.insert(run_id.as_str(), call.desk);
+                desktops.insert(run_id.as_str(), call.desktop);
             }
         }
-        desks
+        desktops
     }
 
     /// The job of each accepted run.

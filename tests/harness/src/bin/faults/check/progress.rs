@@ -36,13 +36,13 @@ fn calm(witnesses: &Observations, (from, to): (u64, u64)) -> Vec<Violation> {
         let text = format!("{} of {} submissions were not accepted at the first try", late.len(), submitted.len());
         violations.push(Violation::of("I18", late[0].begun, text));
     }
-    let desks = witnesses.desks_of_runs();
+    let desktops = witnesses.desks_of_runs();
     let ended = witnesses.done.iter().filter(|done| done.name == "run" && (from..to).contains(&done.ended));
-    let at_work: BTreeSet<_> = ended.filter_map(|done| desks.get(done.run_id.as_deref()?).copied()).collect();
-    let known: BTreeSet<_> = desks.into_values().collect();
-    for desk in known.difference(&at_work) {
+    let at_work: BTreeSet<_> = ended.filter_map(|done| desktops.get(done.run_id.as_deref()?).copied()).collect();
+    let known: BTreeSet<_> = desktops.into_values().collect();
+    for desktop in known.difference(&at_work) {
         let text =
-            format!("no run of device {desk} ended for {} s in which nothing was broken", (to - from) / 1_000_000);
+            format!("no run of device {desktop} ended for {} s in which nothing was broken", (to - from) / 1_000_000);
         violations.push(Violation::of("I18", from, text));
     }
     violations
@@ -82,7 +82,7 @@ mod tests {
     fn a_device_that_stays_away_in_a_calm_span_is_found() {
         let mut away = told(100);
         let mut other = call("a", 0, read("r2"), run("r2", "queued"));
-        other.desk = 1;
+        other.desktop = 1;
         away.calls.push(other);
         assert!(texts(&check(&away)).contains("no run of device 1 ended"));
         away.done.push(done("run", 200, "r2"));

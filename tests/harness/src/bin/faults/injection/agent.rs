@@ -14,9 +14,9 @@ use crate::plan::PlannedFault;
 use crate::testbed::Testbed;
 
 /// Kills it, leaves it dead for a while, and starts it in the same home.
-pub(crate) async fn kill(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.desks.len());
-    let mut device = scene.desks[number].device.write().await;
+pub(crate) async fn kill(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let number = one_of(planned.target, testbed.desktops.len());
+    let mut device = testbed.desktops[number].device.write().await;
     let pid = device.process().id();
     let ended = device.kill_9();
     sleep(Duration::from_millis(planned.lasts_ms)).await;
@@ -26,9 +26,9 @@ pub(crate) async fn kill(scene: &Testbed, planned: &PlannedFault) -> anyhow::Res
 }
 
 /// Suspends it, and resumes it. Its command line is unused meanwhile.
-pub(crate) async fn suspend(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.desks.len());
-    let device = scene.desks[number].device.write().await;
+pub(crate) async fn suspend(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let number = one_of(planned.target, testbed.desktops.len());
+    let device = testbed.desktops[number].device.write().await;
     let pid = device.process().id();
     device.process().signal(Signal::STOP);
     sleep(Duration::from_millis(planned.lasts_ms)).await;
@@ -39,15 +39,15 @@ pub(crate) async fn suspend(scene: &Testbed, planned: &PlannedFault) -> anyhow::
 }
 
 /// Starts a second agent with only the same key, and kills it after a while.
-pub(crate) async fn twin(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.desks.len());
-    let desk = &scene.desks[number];
-    let first = scene.replicas[0].read().await;
-    let device = desk.device.read().await;
+pub(crate) async fn twin(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let number = one_of(planned.target, testbed.desktops.len());
+    let desktop = &testbed.desktops[number];
+    let first = testbed.replicas[0].read().await;
+    let device = desktop.device.read().await;
     device.wait_until_connected().await;
     let mut twin = device.with_the_same_key().await;
     let invitation = twin.pair(&first, &[]).await;
-    twin.connect_to_one_of(scene.ways(), &invitation, &first.control_token_file()).await.ok();
+    twin.connect_to_one_of(testbed.ways(), &invitation, &first.control_token_file()).await.ok();
     twin.wait_until_connected().await;
     sleep(Duration::from_millis(planned.lasts_ms)).await;
     twin.kill_9();

@@ -12,8 +12,8 @@ use crate::testbed::REPLICA_COUNT;
 
 /// Cuts one submission, which is then repeated under the same key.
 pub(crate) async fn cut_off(caller: &mut Caller, planned: &PlannedFault) -> anyhow::Result<String> {
-    let desk = one_of(planned.target, caller.business.scene.desks.len());
-    cut_off::submit(caller, desk, planned.manner.is_multiple_of(2), planned.target / 2).await
+    let desktop = one_of(planned.target, caller.business.testbed.desktops.len());
+    cut_off::submit(caller, desktop, planned.manner.is_multiple_of(2), planned.target / 2).await
 }
 
 /// Copies of the request for each gateway.
@@ -21,10 +21,10 @@ const COPIES_PER_GATEWAY: usize = 4;
 
 /// Sends one event and one submission to every gateway, several times at once.
 pub(crate) async fn repeat(caller: &mut Caller, planned: &PlannedFault) -> anyhow::Result<String> {
-    let desk = one_of(planned.target, caller.business.scene.desks.len());
+    let desktop = one_of(planned.target, caller.business.testbed.desktops.len());
     let (job, other) = (caller.business.fresh_job(), caller.business.fresh_job());
-    let event = event_sender::event(caller, desk, &job, &format!("job={job} plan=write delay=0"), None);
-    let submitted = submission(caller, desk, &other, &format!("job={other} plan=write delay=0"), false);
+    let event = event_sender::event(caller, desktop, &job, &format!("job={job} plan=write delay=0"), None);
+    let submitted = submission(caller, desktop, &other, &format!("job={other} plan=write delay=0"), false);
     let mut said = Vec::new();
     for request in [event, submitted] {
         let operation = caller.next_operation();

@@ -22,40 +22,40 @@ enum StoppablePart {
 }
 
 /// Suspends one part after the other until all are suspended, and resumes them in another order.
-pub(crate) async fn swizzle(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+pub(crate) async fn swizzle(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let mut dice = SeededRandom::of(planned.manner, "swizzle");
-    let mut parts: Vec<_> = (0..scene.replicas.len()).map(StoppablePart::Gateway).collect();
-    parts.extend((0..scene.desks.len()).map(StoppablePart::Line));
+    let mut parts: Vec<_> = (0..testbed.replicas.len()).map(StoppablePart::Gateway).collect();
+    parts.extend((0..testbed.desktops.len()).map(StoppablePart::Line));
     parts.extend([StoppablePart::Database, StoppablePart::Receiver]);
     let step = Duration::from_millis(planned.lasts_ms / (2 * parts.len() as u64));
     dice.shuffle(&mut parts);
     let stopped = format!("{parts:?}");
     for part in &parts {
-        stand_still(scene, *part, true).await;
+        stand_still(testbed, *part, true).await;
         sleep(step).await;
     }
     dice.shuffle(&mut parts);
     for part in &parts {
-        stand_still(scene, *part, false).await;
+        stand_still(testbed, *part, false).await;
         sleep(step).await;
     }
     Ok(format!("stopped: {stopped}; went on: {parts:?}"))
 }
 
-async fn stand_still(scene: &Testbed, part: StoppablePart, stands: bool) {
+async fn stand_still(testbed: &Testbed, part: StoppablePart, stands: bool) {
     match part {
         StoppablePart::Gateway(number) => {
             let signal = if stands { Signal::STOP } else { Signal::CONT };
-            scene.replicas[number].read().await.process().signal(signal);
+            testbed.replicas[number].read().await.process().signal(signal);
         }
-        StoppablePart::Database if stands => scene.postgres.freeze().await,
-        StoppablePart::Database => scene.postgres.thaw().await,
+        StoppablePart::Database if stands => testbed.postgres.freeze().await,
+        StoppablePart::Database => testbed.postgres.thaw().await,
         StoppablePart::Line(number) => {
-            let device = scene.desks[number].device.read().await;
+            let device = testbed.desktops[number].device.read().await;
             if stands { device.proxy().freeze() } else { device.proxy().heal() }
         }
         StoppablePart::Receiver => {
-            scene.office.set_behaviour(if stands { ReceiverBehaviour::Hangs } else { ReceiverBehaviour::Confirms })
+            testbed.receiver.set_behaviour(if stands { ReceiverBehaviour::Hangs } else { ReceiverBehaviour::Confirms })
         }
     }
 }

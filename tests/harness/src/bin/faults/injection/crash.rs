@@ -30,15 +30,15 @@ const SESSION_POINTS: [&str; 2] = ["devices::begin_session", "attempts::pass_ove
 pub(crate) const POINT_FILTER_ENV: &str = "POINTS";
 
 /// Makes a gateway die at a point, leaves it dead for a while, and starts it on the same state.
-pub(crate) async fn gateway(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+pub(crate) async fn gateway(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let mut pids = Vec::new();
-    for replica in &scene.replicas {
+    for replica in &testbed.replicas {
         pids.push(replica.read().await.process().id());
     }
-    let CrashedProcesses { point, dead } = until_struck(scene, &pids, &GATEWAY_POINTS, planned.manner).await?;
+    let CrashedProcesses { point, dead } = until_struck(testbed, &pids, &GATEWAY_POINTS, planned.manner).await?;
     let mut ended = Vec::new();
     for number in dead {
-        let mut gateway = scene.replicas[number].write().await;
+        let mut gateway = testbed.replicas[number].write().await;
         let status = gateway.wait_for_exit().await;
         sleep(Duration::from_millis(planned.lasts_ms)).await;
         gateway.restart().await;
@@ -48,15 +48,15 @@ pub(crate) async fn gateway(scene: &Testbed, planned: &PlannedFault) -> anyhow::
 }
 
 /// The same for an agent.
-pub(crate) async fn agent(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+pub(crate) async fn agent(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let mut pids = Vec::new();
-    for desk in &scene.desks {
-        pids.push(desk.device.read().await.process().id());
+    for desktop in &testbed.desktops {
+        pids.push(desktop.device.read().await.process().id());
     }
-    let CrashedProcesses { point, dead } = until_struck(scene, &pids, &AGENT_POINTS, planned.manner).await?;
+    let CrashedProcesses { point, dead } = until_struck(testbed, &pids, &AGENT_POINTS, planned.manner).await?;
     let mut ended = Vec::new();
     for number in dead {
-        let mut device = scene.desks[number].device.write().await;
+        let mut device = testbed.desktops[number].device.write().await;
         let status = device.wait_for_exit().await;
         sleep(Duration::from_millis(planned.lasts_ms)).await;
         device.start().await;
@@ -81,7 +81,12 @@ struct CrashedProcesses {
 }
 
 /// Arms one point after the other, from those that these processes have passed before, until a process has died.
-async fn until_struck(scene: &Testbed, pids: &[u32], kinds: &[&str], manner: u64) -> anyhow::Result<CrashedProcesses> {
+async fn until_struck(
+    testbed: &Testbed,
+    pids: &[u32],
+    kinds: &[&str],
+    manner: u64,
+) -> anyhow::Result<CrashedProcesses> {
     let folder = crash_points::folder()?;
     let file = |pid: u32, ending: &str| folder.join(format!("{pid}.{ending}"));
     for pid in pids {
@@ -100,8 +105,8 @@ async fn until_struck(scene: &Testbed, pids: &[u32], kinds: &[&str], manner: u64
         while Instant::now() < deadline && !pids.iter().any(|pid| file(*pid, "struck").exists()) {
             // A session begins with a connection.
             if SESSION_POINTS.iter().any(|name| point.ends_with(name)) && looks.is_multiple_of(100) {
-                for desk in &scene.desks {
-                    desk.device.read().await.proxy().reset();
+                for desktop in &testbed.desktops {
+                    desktop.device.read().await.proxy().reset();
                 }
             }
             looks += 1;

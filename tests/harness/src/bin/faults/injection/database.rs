@@ -14,7 +14,7 @@ use crate::plan::PlannedFault;
 use crate::testbed::Testbed;
 
 /// Terminates some sessions of the gateways, or all of them.
-pub(crate) async fn terminate_sessions(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+pub(crate) async fn terminate_sessions(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     // Between two of ten and all.
     let share = 2 + planned.manner % 9;
     let sql = format!(
@@ -23,36 +23,36 @@ pub(crate) async fn terminate_sessions(scene: &Testbed, planned: &PlannedFault) 
              AND (pid + {}) % 10 < {share}",
         planned.target % 10
     );
-    let told = scene.postgres.rows(&sql).await.iter().filter(|row| row["was_told"] == true).count();
+    let told = testbed.postgres.rows(&sql).await.iter().filter(|row| row["was_told"] == true).count();
     ensure!(told > 0, "no session was there to be terminated");
     Ok(format!("{told} sessions were told to end"))
 }
 
 /// Kills the server and all its processes, and waits until it answers again.
-pub(crate) async fn kill(scene: &Testbed) -> anyhow::Result<String> {
-    let before = started(scene).await?;
-    scene.postgres.kill_9().await;
+pub(crate) async fn kill(testbed: &Testbed) -> anyhow::Result<String> {
+    let before = started(testbed).await?;
+    testbed.postgres.kill_9().await;
     until("PostgreSQL to answer again", async || {
-        scene.postgres.try_run("SELECT 1").await.map_err(|error| error.to_string())
+        testbed.postgres.try_run("SELECT 1").await.map_err(|error| error.to_string())
     })
     .await;
-    let after = started(scene).await?;
+    let after = started(testbed).await?;
     ensure!(before != after, "it still is the server that was started at {before}");
     Ok(format!("the server of {before} is dead, one of {after} answers"))
 }
 
 /// When the server was started.
-async fn started(scene: &Testbed) -> anyhow::Result<String> {
-    let rows = scene.postgres.rows("SELECT pg_postmaster_start_time()::text AS at").await;
+async fn started(testbed: &Testbed) -> anyhow::Result<String> {
+    let rows = testbed.postgres.rows("SELECT pg_postmaster_start_time()::text AS at").await;
     Ok(rows[0]["at"].as_str().context("a time")?.to_owned())
 }
 
 /// Suspends it: no answer and no refusal. Records when readiness reported it.
-pub(crate) async fn freeze(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
-    scene.postgres.freeze().await;
-    let unready = unready(scene, planned).await;
-    let answers = tokio::time::timeout(Duration::from_millis(200), scene.postgres.try_run("SELECT 1")).await.is_ok();
-    scene.postgres.thaw().await;
+pub(crate) async fn freeze(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
+    testbed.postgres.freeze().await;
+    let unready = unready(testbed, planned).await;
+    let answers = tokio::time::timeout(Duration::from_millis(200), testbed.postgres.try_run("SELECT 1")).await.is_ok();
+    testbed.postgres.thaw().await;
     ensure!(!answers, "it answered");
     let proof = format!("it stood still for {} ms; {}", planned.lasts_ms, told(unready));
     Ok(InjectionProof { proof, noticed_ms: vec![unready] })
@@ -63,9 +63,9 @@ const TERMINATE_OTHERS_SQL: &str = "SELECT pg_terminate_backend(pid) FROM pg_sta
     WHERE application_name <> 'holder' AND backend_type = 'client backend'";
 
 /// Locks the table of runs, or takes every connection of the server.
-pub(crate) async fn take(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
+pub(crate) async fn take(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
     if planned.manner.is_multiple_of(2) {
-        let holder = scene.postgres.open_connection().await.context("a connection is left")?;
+        let holder = testbed.postgres.open_connection().await.context("a connection is left")?;
         holder.run("BEGIN; SET LOCAL lock_timeout = '5s'; LOCK TABLE runs IN ACCESS EXCLUSIVE MODE").await?;
         sleep(Duration::from_millis(planned.lasts_ms)).await;
         holder.run("ROLLBACK").await?;
@@ -73,16 +73,16 @@ pub(crate) async fn take(scene: &Testbed, planned: &PlannedFault) -> anyhow::Res
     }
     // The gateways have no session left, and cannot open one.
     let mut held = Vec::new();
-    while fill(scene, &mut held).await {}
+    while fill(testbed, &mut held).await {}
     let filling = async {
         loop {
-            fill(scene, &mut held).await;
+            fill(testbed, &mut held).await;
             sleep(Duration::from_millis(20)).await;
         }
     };
     let unready = tokio::select! {
         () = filling => unreachable!("it goes on for ever"),
-        unready = unready(scene, planned) => unready,
+        unready = unready(testbed, planned) => unready,
     };
     let count = held.len();
     drop(held);
@@ -95,12 +95,12 @@ pub(crate) async fn take(scene: &Testbed, planned: &PlannedFault) -> anyhow::Res
 const CONNECTION_BATCH: usize = 40;
 
 /// Terminates all other sessions, and opens as many connections as possible. Returns whether that took all.
-async fn fill(scene: &Testbed, held: &mut Vec<DatabaseHold>) -> bool {
+async fn fill(testbed: &Testbed, held: &mut Vec<DatabaseHold>) -> bool {
     if let Some(first) = held.first() {
         let _ = first.run(TERMINATE_OTHERS_SQL).await;
     }
     let name = async |one: DatabaseHold| one.run("SET application_name = 'holder'").await.is_ok().then_some(one);
-    let occupy = async || name(scene.postgres.open_connection().await?).await;
+    let occupy = async || name(testbed.postgres.open_connection().await?).await;
     let taken = futures_util::future::join_all((0..CONNECTION_BATCH).map(|_| occupy())).await;
     let before = held.len();
     held.extend(taken.into_iter().flatten());
@@ -108,8 +108,8 @@ async fn fill(scene: &Testbed, held: &mut Vec<DatabaseHold>) -> bool {
 }
 
 /// Waits the planned time. Returns after how many milliseconds a gateway's readiness reported a problem.
-async fn unready(scene: &Testbed, planned: &PlannedFault) -> u64 {
-    let ops = scene.replicas[one_of(planned.target, scene.replicas.len())].read().await.ops().get();
+async fn unready(testbed: &Testbed, planned: &PlannedFault) -> u64 {
+    let ops = testbed.replicas[one_of(planned.target, testbed.replicas.len())].read().await.ops().get();
     let (began, lasts) = (Instant::now(), Duration::from_millis(planned.lasts_ms));
     let mut noticed = None;
     while began.elapsed() < lasts {

@@ -25,8 +25,8 @@ const DISK_FULL_SQLSTATE: &str = "53100";
 
 /// Mounts a small disk under it, fills the disk, and frees it; the server may be down until then. Its supervisor starts
 /// it again.
-pub(crate) async fn of_the_database(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let postgres = &scene.postgres;
+pub(crate) async fn of_the_database(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let postgres = &testbed.postgres;
     postgres.stop().await;
     let disk = Disk::over(&postgres.data_dir(), SPARE_KIB);
     postgres.start().await;
@@ -62,17 +62,17 @@ pub(crate) async fn of_the_database(scene: &Testbed, planned: &PlannedFault) -> 
 }
 
 /// Starts it with every sync failing during a span of time. Returns the span, in milliseconds.
-pub(crate) async fn that_does_not_sync(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
-    let (postgres, began) = (&scene.postgres, scene.clock.now());
+pub(crate) async fn that_does_not_sync(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
+    let (postgres, began) = (&testbed.postgres, testbed.clock.now());
     let told = PreloadShim::new();
     let programs = told.programs_beside(&postgres.program().await);
     postgres.stop().await;
     postgres.start_from(Some(programs)).await;
     sleep(Duration::from_millis(1000)).await;
     told.set_sync_failure(true);
-    let from = scene.clock.now() - began;
+    let from = testbed.clock.now() - began;
     sleep(Duration::from_millis(planned.lasts_ms)).await;
-    let to = scene.clock.now() - began;
+    let to = testbed.clock.now() - began;
     told.set_sync_failure(false);
     until("PostgreSQL to answer again", async || postgres.try_run("SELECT 1").await.map_err(|error| error.to_string()))
         .await;
@@ -96,11 +96,11 @@ async fn works_again(device: &TestDevice) {
 const DISK_FULL_MESSAGE: &str = "database or disk is full";
 
 /// Mounts a small disk under a device's home, fills it while the agent works, and frees it; or kills the agent first.
-pub(crate) async fn of_a_device(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.desks.len());
+pub(crate) async fn of_a_device(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let number = one_of(planned.target, testbed.desktops.len());
     let is_killed = !planned.manner.is_multiple_of(2);
     let disk = {
-        let mut device = scene.desks[number].device.write().await;
+        let mut device = testbed.desktops[number].device.write().await;
         device.stop(Signal::TERM).await;
         let disk = Disk::over(&device.home(), SPARE_KIB);
         device.start().await;
@@ -113,18 +113,18 @@ pub(crate) async fn of_a_device(scene: &Testbed, planned: &PlannedFault) -> anyh
         filled += disk.fill();
         sleep(REFILL_INTERVAL).await;
     }
-    let full = scene.desks[number].device.read().await.log().own().matches(DISK_FULL_MESSAGE).count();
+    let full = testbed.desktops[number].device.read().await.log().own().matches(DISK_FULL_MESSAGE).count();
     if is_killed {
         // A run that it began without a record would begin again.
-        let mut device = scene.desks[number].device.write().await;
+        let mut device = testbed.desktops[number].device.write().await;
         device.kill_9();
         disk.free();
         device.start().await;
     } else {
         disk.free();
-        works_again(&*scene.desks[number].device.read().await).await;
+        works_again(&*testbed.desktops[number].device.read().await).await;
     }
-    let mut device = scene.desks[number].device.write().await;
+    let mut device = testbed.desktops[number].device.write().await;
     device.stop(Signal::TERM).await;
     disk.end();
     device.start().await;

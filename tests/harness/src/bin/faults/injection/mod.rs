@@ -69,48 +69,48 @@ pub(crate) fn inject<'a>(caller: &'a mut Caller, planned: &'a PlannedFault) -> L
 }
 
 async fn strike_one(caller: &mut Caller, planned: &PlannedFault) -> InjectedFault {
-    let scene = caller.business.scene.clone();
+    let testbed = caller.business.testbed.clone();
     sleep(Duration::from_millis(planned.pause_ms)).await;
-    let begun = scene.clock.now();
+    let begun = testbed.clock.now();
     let struck: anyhow::Result<InjectionProof> = match planned.kind {
-        FaultKind::KillGateway => replica::kill(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::CrashGateway => crash::gateway(&scene, planned).await.map(InjectionProof::from),
+        FaultKind::KillGateway => replica::kill(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::CrashGateway => crash::gateway(&testbed, planned).await.map(InjectionProof::from),
         FaultKind::KillAllGateways => replica::kill_all(caller, planned).await,
-        FaultKind::RollingRestart => replica::roll(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::KillAgent => agent::kill(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::CrashAgent => crash::agent(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::FreezeGateway => replica::freeze(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::FreezeAgent => agent::suspend(&scene, planned).await.map(InjectionProof::from),
+        FaultKind::RollingRestart => replica::roll(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::KillAgent => agent::kill(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::CrashAgent => crash::agent(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::FreezeGateway => replica::freeze(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::FreezeAgent => agent::suspend(&testbed, planned).await.map(InjectionProof::from),
         FaultKind::TerminateDatabaseSessions => {
-            database::terminate_sessions(&scene, planned).await.map(InjectionProof::from)
+            database::terminate_sessions(&testbed, planned).await.map(InjectionProof::from)
         }
-        FaultKind::KillDatabase => database::kill(&scene).await.map(InjectionProof::from),
-        FaultKind::FreezeDatabase => database::freeze(&scene, planned).await,
-        FaultKind::BlockDatabase => database::take(&scene, planned).await,
-        FaultKind::FailTransactions => serialization::lose(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::FillDatabaseDisk => disk::of_the_database(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::FailDatabaseSync => disk::that_does_not_sync(&scene, planned).await,
-        FaultKind::FillDeviceDisk => disk::of_a_device(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::BlackholeConnection => network::freeze(&scene, planned).await,
-        FaultKind::BlackholeOneWay => network::freeze_one_way(&scene, planned).await,
-        FaultKind::ResetConnection => network::reset(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::DropPackets => network::lose(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::ThrottleConnection => network::narrow(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::SkewGatewayClock => wrong_clock::of_a_gateway(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::SkewDeviceClock => wrong_clock::of_a_device(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::BreakModel => model::disturb(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::BreakToolServer => model::disturb_tools(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::BreakReceiver => receiver::disturb(&scene, planned).await.map(InjectionProof::from),
+        FaultKind::KillDatabase => database::kill(&testbed).await.map(InjectionProof::from),
+        FaultKind::FreezeDatabase => database::freeze(&testbed, planned).await,
+        FaultKind::BlockDatabase => database::take(&testbed, planned).await,
+        FaultKind::FailTransactions => serialization::lose(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::FillDatabaseDisk => disk::of_the_database(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::FailDatabaseSync => disk::that_does_not_sync(&testbed, planned).await,
+        FaultKind::FillDeviceDisk => disk::of_a_device(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::BlackholeConnection => network::freeze(&testbed, planned).await,
+        FaultKind::BlackholeOneWay => network::freeze_one_way(&testbed, planned).await,
+        FaultKind::ResetConnection => network::reset(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::DropPackets => network::lose(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::ThrottleConnection => network::narrow(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::SkewGatewayClock => wrong_clock::of_a_gateway(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::SkewDeviceClock => wrong_clock::of_a_device(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::BreakModel => model::disturb(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::BreakToolServer => model::disturb_tools(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::BreakReceiver => receiver::disturb(&testbed, planned).await.map(InjectionProof::from),
         FaultKind::DuplicateRequests => caller::repeat(caller, planned).await.map(InjectionProof::from),
-        FaultKind::DuplicateAgent => agent::twin(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::MismatchVersion => version::mismatch(&scene, planned).await.map(InjectionProof::from),
+        FaultKind::DuplicateAgent => agent::twin(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::MismatchVersion => version::mismatch(&testbed, planned).await.map(InjectionProof::from),
         FaultKind::CutOffCaller => caller::cut_off(caller, planned).await.map(InjectionProof::from),
         FaultKind::RevokeAccess => revocation::revoke(caller, planned).await,
-        FaultKind::ExhaustFiles => replica::starve(&scene, planned).await.map(InjectionProof::from),
-        FaultKind::StopAndResumeAll => combined::swizzle(&scene, planned).await.map(InjectionProof::from),
+        FaultKind::ExhaustFiles => replica::starve(&testbed, planned).await.map(InjectionProof::from),
+        FaultKind::StopAndResumeAll => combined::swizzle(&testbed, planned).await.map(InjectionProof::from),
         FaultKind::OverlapTwo => combined::overlap(caller, planned).await.map(InjectionProof::from),
     };
-    let healed = scene.clock.now();
+    let healed = testbed.clock.now();
     let (proof, noticed_ms) = match struck {
         Ok(InjectionProof { proof, noticed_ms }) => (Ok(proof), noticed_ms),
         Err(error) => (Err(format!("{error:#}")), Vec::new()),

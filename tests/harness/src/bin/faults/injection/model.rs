@@ -8,20 +8,20 @@ use crate::testbed::fake_model::ModelBehaviour;
 use crate::testbed::fake_tool_server;
 
 /// Keeps the model faulty for as long as planned.
-pub(crate) async fn disturb(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+pub(crate) async fn disturb(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let manner = ModelBehaviour::FAULTS[one_of(planned.manner, ModelBehaviour::FAULTS.len())];
-    scene.model.set_behaviour(manner);
-    let hit = until_it_hit(planned.lasts_ms, || scene.model.disturbed()).await;
-    scene.model.set_behaviour(ModelBehaviour::Answers);
+    testbed.model.set_behaviour(manner);
+    let hit = until_it_hit(planned.lasts_ms, || testbed.model.disturbed()).await;
+    testbed.model.set_behaviour(ModelBehaviour::Answers);
     Ok(format!("{manner:?}: {} requests", hit?))
 }
 
 /// The same for the tool server.
-pub(crate) async fn disturb_tools(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+pub(crate) async fn disturb_tools(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let manner = fake_tool_server::ToolServerBehaviour::FAULTS
         [one_of(planned.manner, fake_tool_server::ToolServerBehaviour::FAULTS.len())];
-    scene.book.set_behaviour(manner);
-    let hit = until_it_hit(planned.lasts_ms, || scene.book.disturbed()).await;
-    scene.book.set_behaviour(fake_tool_server::ToolServerBehaviour::Answers);
+    testbed.book.set_behaviour(manner);
+    let hit = until_it_hit(planned.lasts_ms, || testbed.book.disturbed()).await;
+    testbed.book.set_behaviour(fake_tool_server::ToolServerBehaviour::Answers);
     Ok(format!("{manner:?}: {} requests", hit?))
 }

@@ -16,36 +16,37 @@ use crate::plan::PlannedFault;
 use crate::testbed::Testbed;
 
 /// Silently drops everything in both directions for as long as planned. Both ends must notice.
-pub(crate) async fn freeze(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
-    silence(scene, planned, "both ways", Proxy::freeze).await
+pub(crate) async fn freeze(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
+    silence(testbed, planned, "both ways", Proxy::freeze).await
 }
 
 /// The same in one direction.
-pub(crate) async fn freeze_one_way(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
+pub(crate) async fn freeze_one_way(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
     let (which, one): (_, fn(&Proxy)) =
         if planned.manner.is_multiple_of(2) { ("up", Proxy::mute) } else { ("down", Proxy::deafen) };
-    silence(scene, planned, which, one).await
+    silence(testbed, planned, which, one).await
 }
 
 async fn silence(
-    scene: &Testbed,
+    testbed: &Testbed,
     planned: &PlannedFault,
     which: &str,
     cut: fn(&Proxy),
 ) -> anyhow::Result<InjectionProof> {
-    let number = one_of(planned.target, scene.desks.len());
-    let desk = &scene.desks[number];
-    let device = desk.device.read().await;
+    let number = one_of(planned.target, testbed.desktops.len());
+    let desktop = &testbed.desktops[number];
+    let device = desktop.device.read().await;
     // The fault needs an open connection.
     device.wait_until_connected().await;
     let before = device.proxy().held_back();
     let agent =
         LogWatch::from_now_on(vec![device.folder().join("agent.log")], "the connection to the gateway was lost");
     let mut logs = Vec::new();
-    for replica in &scene.replicas {
+    for replica in &testbed.replicas {
         logs.push(replica.read().await.folder().join("gateway.log"));
     }
-    let gateway = LogWatch::from_now_on(logs, &format!(r#""device disconnected","device_id":"{}""#, desk.device_id()));
+    let gateway =
+        LogWatch::from_now_on(logs, &format!(r#""device disconnected","device_id":"{}""#, desktop.device_id()));
     let began = Instant::now();
     cut(device.proxy());
     let ends = Duration::from_millis(planned.lasts_ms);
@@ -96,10 +97,10 @@ fn has(log: &Path, from: u64, text: &str) -> std::io::Result<bool> {
 }
 
 /// Resets every connection of a proxy once.
-pub(crate) async fn reset(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.desks.len());
-    let desk = &scene.desks[number];
-    let device = desk.device.read().await;
+pub(crate) async fn reset(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let number = one_of(planned.target, testbed.desktops.len());
+    let desktop = &testbed.desktops[number];
+    let device = desktop.device.read().await;
     device.wait_until_connected().await;
     let before = device.proxy().resets();
     device.proxy().reset();
@@ -111,9 +112,9 @@ pub(crate) async fn reset(scene: &Testbed, planned: &PlannedFault) -> anyhow::Re
 }
 
 /// Loses one of twenty packets, or one of five.
-pub(crate) async fn lose(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.desks.len());
-    let device = scene.desks[number].device.read().await;
+pub(crate) async fn lose(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let number = one_of(planned.target, testbed.desktops.len());
+    let device = testbed.desktops[number].device.read().await;
     device.wait_until_connected().await;
     let of_a_hundred = if planned.manner.is_multiple_of(2) { 5 } else { 20 };
     let loss = PacketLoss::of(device.proxy().address().port(), of_a_hundred);
@@ -128,9 +129,9 @@ pub(crate) async fn lose(scene: &Testbed, planned: &PlannedFault) -> anyhow::Res
 const NARROW_KBIT_PER_SECOND: u32 = 64;
 
 /// Limits the connection to 64 kbit/s.
-pub(crate) async fn narrow(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.desks.len());
-    let device = scene.desks[number].device.read().await;
+pub(crate) async fn narrow(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let number = one_of(planned.target, testbed.desktops.len());
+    let device = testbed.desktops[number].device.read().await;
     device.wait_until_connected().await;
     let before = device.proxy().slowed();
     device.proxy().narrow(NARROW_KBIT_PER_SECOND);

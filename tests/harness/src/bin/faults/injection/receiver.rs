@@ -6,10 +6,10 @@ use crate::testbed::Testbed;
 use crate::testbed::fake_receiver::ReceiverBehaviour;
 
 /// Keeps it faulty for as long as planned.
-pub(crate) async fn disturb(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+pub(crate) async fn disturb(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     let manner = ReceiverBehaviour::FAULTS[one_of(planned.manner, ReceiverBehaviour::FAULTS.len())];
-    scene.office.set_behaviour(manner);
-    let hit = until_it_hit(planned.lasts_ms, || scene.office.disturbed()).await;
-    scene.office.set_behaviour(ReceiverBehaviour::Confirms);
+    testbed.receiver.set_behaviour(manner);
+    let hit = until_it_hit(planned.lasts_ms, || testbed.receiver.disturbed()).await;
+    testbed.receiver.set_behaviour(ReceiverBehaviour::Confirms);
     Ok(format!("{manner:?}: {} callbacks", hit?))
 }

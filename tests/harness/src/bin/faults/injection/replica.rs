@@ -16,9 +16,9 @@ use crate::plan::PlannedFault;
 use crate::testbed::{REPLICA_COUNT, Testbed};
 
 /// Kills it, leaves it dead for a while, and starts it on the same state.
-pub(crate) async fn kill(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.replicas.len());
-    let mut gateway = scene.replicas[number].write().await;
+pub(crate) async fn kill(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let number = one_of(planned.target, testbed.replicas.len());
+    let mut gateway = testbed.replicas[number].write().await;
     let pid = gateway.process().id();
     let ended = gateway.kill_9();
     sleep(Duration::from_millis(planned.lasts_ms)).await;
@@ -29,9 +29,9 @@ pub(crate) async fn kill(scene: &Testbed, planned: &PlannedFault) -> anyhow::Res
 
 /// Kills all of them, and starts them together. Returns after how long the first submission was accepted.
 pub(crate) async fn kill_all(caller: &mut Caller, planned: &PlannedFault) -> anyhow::Result<InjectionProof> {
-    let scene = caller.business.scene.clone();
+    let testbed = caller.business.testbed.clone();
     let mut gateways = Vec::new();
-    for replica in &scene.replicas {
+    for replica in &testbed.replicas {
         gateways.push(replica.write().await);
     }
     let ended: Vec<_> = gateways.iter_mut().map(|gateway| gateway.kill_9()).collect();
@@ -50,9 +50,9 @@ const ACCEPTANCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Submits one job at every gateway in turn until it is accepted.
 async fn first_acceptance(caller: &mut Caller, planned: &PlannedFault, began: Instant) -> u64 {
-    let desk = one_of(planned.target, caller.business.scene.desks.len());
+    let desktop = one_of(planned.target, caller.business.testbed.desktops.len());
     let job = caller.business.fresh_job();
-    let request = submission(caller, desk, &job, &format!("job={job} plan=say delay=0"), false);
+    let request = submission(caller, desktop, &job, &format!("job={job} plan=say delay=0"), false);
     let operation = caller.next_operation();
     for turn in 0.. {
         let reply = caller.ask(operation, &request, turn % REPLICA_COUNT).await;
@@ -68,11 +68,11 @@ async fn first_acceptance(caller: &mut Caller, planned: &PlannedFault, began: In
 const RESTART_INTERVAL: Duration = Duration::from_millis(1500);
 
 /// Shuts each down and starts it again, one after the other.
-pub(crate) async fn roll(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let first = one_of(planned.target, scene.replicas.len());
+pub(crate) async fn roll(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let first = one_of(planned.target, testbed.replicas.len());
     let mut codes = Vec::new();
-    for turn in 0..scene.replicas.len() {
-        let mut gateway = scene.replicas[(first + turn) % scene.replicas.len()].write().await;
+    for turn in 0..testbed.replicas.len() {
+        let mut gateway = testbed.replicas[(first + turn) % testbed.replicas.len()].write().await;
         let ended = gateway.stop(Signal::TERM).await;
         gateway.restart().await;
         codes.push(ended.code());
@@ -84,9 +84,9 @@ pub(crate) async fn roll(scene: &Testbed, planned: &PlannedFault) -> anyhow::Res
 }
 
 /// Suspends it, and resumes it.
-pub(crate) async fn freeze(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.replicas.len());
-    let gateway = scene.replicas[number].read().await;
+pub(crate) async fn freeze(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let number = one_of(planned.target, testbed.replicas.len());
+    let gateway = testbed.replicas[number].read().await;
     let pid = gateway.process().id();
     gateway.process().signal(Signal::STOP);
     sleep(Duration::from_millis(planned.lasts_ms)).await;
@@ -107,9 +107,9 @@ const CONNECT_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Leaves it almost no free descriptors for a while. Callers keep their connections, so new connections are made
 /// meanwhile.
-pub(crate) async fn starve(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.replicas.len());
-    let gateway = scene.replicas[number].read().await;
+pub(crate) async fn starve(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let number = one_of(planned.target, testbed.replicas.len());
+    let gateway = testbed.replicas[number].read().await;
     let pid = gateway.process().id();
     let complaints = || gateway.log().own().matches("Too many open files").count();
     let (open, before) = (process::files(pid), complaints());
@@ -118,7 +118,7 @@ pub(crate) async fn starve(scene: &Testbed, planned: &PlannedFault) -> anyhow::R
     let usual = process::limit_files(pid, limit).unwrap_or(u64::MAX);
     let end = Instant::now() + Duration::from_millis(planned.lasts_ms);
     while Instant::now() < end {
-        let _ = timeout(CONNECT_INTERVAL, TcpStream::connect(scene.address(number))).await;
+        let _ = timeout(CONNECT_INTERVAL, TcpStream::connect(testbed.address(number))).await;
         sleep(CONNECT_INTERVAL).await;
     }
     process::limit_files(pid, usual);

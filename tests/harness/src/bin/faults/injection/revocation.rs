@@ -33,12 +33,12 @@ pub(crate) async fn revoke(caller: &mut Caller, planned: &PlannedFault) -> anyho
 }
 
 async fn key(caller: &mut Caller, planned: &PlannedFault, name: String) -> anyhow::Result<String> {
-    let scene = caller.business.scene.clone();
-    let number = one_of(planned.target, scene.desks.len());
-    let desk = &scene.desks[number];
-    let device = desk.device.read().await;
+    let testbed = caller.business.testbed.clone();
+    let number = one_of(planned.target, testbed.desktops.len());
+    let desktop = &testbed.desktops[number];
+    let device = desktop.device.read().await;
     device.wait_until_connected().await;
-    let made = device.cli(&["key", "create", &name, "--app", desk.name()]).await.ok();
+    let made = device.cli(&["key", "create", &name, "--app", desktop.name()]).await.ok();
     let text = |path: &str| made.pointer(path).and_then(|text| text.as_str()).map(str::to_owned).context("shown once");
     let (key_id, key) = (text("/key/key_id")?, text("/text")?);
     let guest = KeyHolder { name: name.clone(), key };
@@ -50,12 +50,12 @@ async fn key(caller: &mut Caller, planned: &PlannedFault, name: String) -> anyho
     let mut stream = guest.follow(caller, &run_id).await?;
     let ended = async {
         while let Ok(Some(_)) = stream.chunk().await {}
-        scene.clock.now()
+        testbed.clock.now()
     };
     let ended = timeout(END_TIMEOUT, ended);
     let revoked = async {
         let said = device.cli(&["key", "revoke", &key_id]).await;
-        let acknowledged = scene.clock.now();
+        let acknowledged = testbed.clock.now();
         let since = Instant::now();
         while since.elapsed() < RETRY_DURATION {
             guest.ask_all(caller).await;
@@ -75,15 +75,15 @@ async fn key(caller: &mut Caller, planned: &PlannedFault, name: String) -> anyho
 }
 
 async fn application(caller: &mut Caller, planned: &PlannedFault, name: String) -> anyhow::Result<String> {
-    let scene = caller.business.scene.clone();
-    let device = scene.desks[one_of(planned.target, scene.desks.len())].device.read().await;
+    let testbed = caller.business.testbed.clone();
+    let device = testbed.desktops[one_of(planned.target, testbed.desktops.len())].device.read().await;
     device.wait_until_connected().await;
     let made = device.cli(&["app", "create", &name]).await.ok();
     let key = made["key"]["text"].as_str().context("shown once")?.to_owned();
     let guest = KeyHolder { name: name.clone(), key };
     accepted(caller, &guest).await?;
     let said = device.cli(&["app", "disable", &name, "--yes"]).await;
-    let acknowledged = scene.clock.now();
+    let acknowledged = testbed.clock.now();
     ensure!(said.exit == 0, "the application could not be disabled: {}", said.stderr);
     let since = Instant::now();
     while since.elapsed() < RETRY_DURATION {
@@ -104,18 +104,18 @@ async fn accepted(caller: &mut Caller, guest: &KeyHolder) -> anyhow::Result<()> 
 
 /// A device apart from the others.
 async fn device(caller: &mut Caller, name: String) -> anyhow::Result<String> {
-    let scene = caller.business.scene.clone();
-    let gateway = scene.replicas[0].read().await;
+    let testbed = caller.business.testbed.clone();
+    let gateway = testbed.replicas[0].read().await;
     let mut device = TestDevice::for_remote().await;
     let invitation = device.pair(&gateway, &[]).await;
-    device.connect_to_one_of(scene.ways(), &invitation, &gateway.control_token_file()).await.ok();
+    device.connect_to_one_of(testbed.ways(), &invitation, &gateway.control_token_file()).await.ok();
     let device_id = device.device_id().await;
     let said = gateway.admin(&["device", "revoke", &device_id, "--accept-risk", "interrupt-runs"]).await;
-    let acknowledged = scene.clock.now();
+    let acknowledged = testbed.clock.now();
     ensure!(said.exit == 0, "the device could not be revoked: {}", said.stderr);
     let ended = until("the session to end", async || {
         let said = device.cli(&["status"]).await.value;
-        if said["line"]["state"] == "connected" { Err(said["line"].to_string()) } else { Ok(scene.clock.now()) }
+        if said["line"]["state"] == "connected" { Err(said["line"].to_string()) } else { Ok(testbed.clock.now()) }
     })
     .await;
     // It must not reconnect either.

@@ -19,8 +19,8 @@ const TABLES_QUERY: &str = "SELECT quote_ident(tablename) AS name FROM pg_tables
     WHERE schemaname = 'public' AND tablename <> 'deskgate_migrations' ORDER BY tablename";
 
 /// Makes a share of all writes fail for as long as planned: half with a serialization failure, half with a deadlock.
-pub(crate) async fn lose(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let postgres = &scene.postgres;
+pub(crate) async fn lose(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let postgres = &testbed.postgres;
     let at_commit = !planned.manner.is_multiple_of(2);
     let shares = if at_commit { ROW_FAILURE_PERCENTS } else { STATEMENT_FAILURE_PERCENTS };
     let share = shares[one_of(planned.manner / 2, shares.len())];

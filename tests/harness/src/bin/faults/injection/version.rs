@@ -20,24 +20,24 @@ use crate::testbed::Testbed;
 const OTHER_VERSIONS: [&str; 2] = ["0.0.9", "0.2.0"];
 
 /// Injects one of them.
-pub(crate) async fn mismatch(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+pub(crate) async fn mismatch(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
     match planned.manner % 4 {
-        0 => by_hand(scene).await,
-        1 => device(scene, planned).await,
-        2 => gateway(scene, planned).await,
-        _ => database(scene, planned).await,
+        0 => by_hand(testbed).await,
+        1 => device(testbed, planned).await,
+        2 => gateway(testbed, planned).await,
+        _ => database(testbed, planned).await,
     }
 }
 
 /// The raw device makes one claim after the other at every gateway. Each is refused with a frame.
-async fn by_hand(scene: &Testbed) -> anyhow::Result<String> {
-    let own = &scene.stray.persona;
+async fn by_hand(testbed: &Testbed) -> anyhow::Result<String> {
+    let own = &testbed.stray.persona;
     let version = |version: &str| RawIdentity { version: version.to_owned(), ..own.clone() };
     let protocol = |of: u32| RawIdentity { protocol: ProtocolRange { min: of, max: of }, ..own.clone() };
     let mut claims: Vec<_> = OTHER_VERSIONS.into_iter().chain(["", "nonsense", "9999999.0.0"]).map(version).collect();
     claims.extend([PROTOCOL_RANGE.min - 1, PROTOCOL_RANGE.max + 1, u32::MAX].map(protocol));
     let mut refused = 0;
-    for replica in &scene.replicas {
+    for replica in &testbed.replicas {
         let gateway = replica.read().await;
         for persona in &claims {
             let said = persona.is_refused(&gateway).await;
@@ -48,7 +48,7 @@ async fn by_hand(scene: &Testbed) -> anyhow::Result<String> {
         }
     }
     // With its own version it is admitted as before.
-    let gateway = scene.replicas[0].read().await;
+    let gateway = testbed.replicas[0].read().await;
     drop(own.connect(&gateway, Vec::new()).await);
     Ok(format!("{refused} times another version or protocol was claimed, and refused"))
 }
@@ -58,10 +58,10 @@ fn other(planned: &PlannedFault) -> &'static str {
 }
 
 /// A desktop's agent has another version for a while. It is refused, reports it, and executes nothing.
-async fn device(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.desks.len());
+async fn device(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let number = one_of(planned.target, testbed.desktops.len());
     let version = other(planned);
-    let mut device = scene.desks[number].device.write().await;
+    let mut device = testbed.desktops[number].device.write().await;
     // Both binaries are made before it stops; the first time takes a moment.
     device.install(VERSION);
     device.install(version);
@@ -81,10 +81,10 @@ async fn device(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<Strin
 
 /// A gateway has another version for a while, as in a rolling upgrade. It serves callers like the others; a device that
 /// connects to it is refused, and goes to another gateway.
-async fn gateway(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.replicas.len());
+async fn gateway(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let number = one_of(planned.target, testbed.replicas.len());
     let version = other(planned);
-    let mut gateway = scene.replicas[number].write().await;
+    let mut gateway = testbed.replicas[number].write().await;
     gateway.install(VERSION);
     gateway.install(version);
     gateway.stop(Signal::TERM).await;
@@ -94,15 +94,15 @@ async fn gateway(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<Stri
     let deadline = Instant::now() + VICTIM_TIMEOUT.max(Duration::from_millis(planned.lasts_ms));
     let refused = |gateway: &GatewayProcess| gateway.log().own().matches("a device has another version").count();
     while refused(&gateway) == 0 && Instant::now() < deadline {
-        for desk in &scene.desks {
-            desk.device.read().await.proxy().reset();
+        for desktop in &testbed.desktops {
+            desktop.device.read().await.proxy().reset();
         }
         sleep(Duration::from_millis(500)).await;
     }
     sleep(Duration::from_millis(planned.lasts_ms)).await;
     let (refused, entered) = (refused(&gateway), gateway.log().own().matches("device connected").count());
     drop(gateway);
-    let mut gateway = scene.replicas[number].write().await;
+    let mut gateway = testbed.replicas[number].write().await;
     gateway.stop(Signal::TERM).await;
     gateway.install(VERSION);
     gateway.restart().await;
@@ -112,16 +112,16 @@ async fn gateway(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<Stri
 }
 
 /// A newer program has migrated the database. Running gateways go on; a restarted one refuses to start.
-async fn database(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.replicas.len());
-    let mut gateway = scene.replicas[number].write().await;
+async fn database(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let number = one_of(planned.target, testbed.replicas.len());
+    let mut gateway = testbed.replicas[number].write().await;
     let newer = "INSERT INTO deskgate_migrations (version, name, sha256) \
         SELECT max(version) + 1, 'of_a_newer_program', repeat('0', 64) FROM deskgate_migrations";
-    scene.postgres.change(newer).await;
+    testbed.postgres.change(newer).await;
     gateway.stop(Signal::TERM).await;
     let ended = gateway.expect_start_failure().await;
     sleep(Duration::from_millis(planned.lasts_ms)).await;
-    scene.postgres.change("DELETE FROM deskgate_migrations WHERE name = 'of_a_newer_program'").await;
+    testbed.postgres.change("DELETE FROM deskgate_migrations WHERE name = 'of_a_newer_program'").await;
     gateway.restart().await;
     let wanted = i32::from(Exit::VersionMismatch as u8);
     ensure!(ended.code() == Some(wanted), "gateway {number} ended with {ended} on a newer database");

@@ -22,12 +22,12 @@ const CLOCK_OFFSETS: [(i64, &str); 4] = [
 const HOUR_SECONDS: i64 = 3600;
 
 /// Starts a gateway with a changeable clock, makes it wrong, then right again; and restarts it as before.
-pub(crate) async fn of_a_gateway(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.replicas.len());
+pub(crate) async fn of_a_gateway(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let number = one_of(planned.target, testbed.replicas.len());
     let told = PreloadShim::new();
     let wrong = ClockFault::of(planned, &told);
     let begin = async |environment| {
-        let mut gateway = scene.replicas[number].write().await;
+        let mut gateway = testbed.replicas[number].write().await;
         gateway.stop(Signal::TERM).await;
         gateway.set_environment(environment);
         gateway.restart().await;
@@ -41,12 +41,12 @@ pub(crate) async fn of_a_gateway(scene: &Testbed, planned: &PlannedFault) -> any
 }
 
 /// The same for a device's agent.
-pub(crate) async fn of_a_device(scene: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
-    let number = one_of(planned.target, scene.desks.len());
+pub(crate) async fn of_a_device(testbed: &Testbed, planned: &PlannedFault) -> anyhow::Result<String> {
+    let number = one_of(planned.target, testbed.desktops.len());
     let told = PreloadShim::new();
     let wrong = ClockFault::of(planned, &told);
     let begin = async |environment| {
-        let mut device = scene.desks[number].device.write().await;
+        let mut device = testbed.desktops[number].device.write().await;
         device.stop(Signal::TERM).await;
         device.set_environment(environment);
         device.start().await;

@@ -52,7 +52,7 @@ pub(crate) struct ServiceAccess {
 pub(super) struct FakeServers<'a> {
     pub(super) model: &'a FakeModel,
     pub(super) book: &'a FakeToolServer,
-    pub(super) office: &'a FakeReceiver,
+    pub(super) receiver: &'a FakeReceiver,
 }
 
 impl Desktop {
@@ -61,7 +61,7 @@ impl Desktop {
         name: &str,
         gateway: &GatewayProcess,
         ways: &[Address],
-        FakeServers { model, book, office }: FakeServers<'_>,
+        FakeServers { model, book, receiver }: FakeServers<'_>,
         secrets: &mut LeakScanner,
     ) -> Self {
         let mut device = TestDevice::for_remote().await;
@@ -107,7 +107,7 @@ impl Desktop {
         let set: Vec<_> = ["callback", "set", name, "--url", &url].into_iter().chain(chosen).collect();
         let set: Value = device.cli(&set).await.ok();
         let callback_secret = set["secret"].as_str().expect("it is shown once");
-        office.expects(&path, callback_secret);
+        receiver.expects(&path, callback_secret);
         secrets.add(&format!("the callbacks' secret of {name}"), callback_secret);
         let create =
             ["hook", "create", name, "--app", name, "--service", backend.endpoint_id(), "--scheme", "standard"];

@@ -76,7 +76,7 @@ struct ModelState {
 
 /// The running server.
 pub(crate) struct FakeModel {
-    desk: ModelState,
+    desktop: ModelState,
     address: String,
     _serving: AbortOnDropHandle<()>,
 }
@@ -86,10 +86,11 @@ impl FakeModel {
     pub(crate) async fn start(clock: Clock) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("ports are left");
         let address = format!("http://{}/v1", listener.local_addr().expect("it is bound"));
-        let desk = ModelState { clock, manner: watch::Sender::new(ModelBehaviour::default()), journal: Arc::default() };
-        let router = axum::Router::new().fallback(answer).with_state(desk.clone());
+        let desktop =
+            ModelState { clock, manner: watch::Sender::new(ModelBehaviour::default()), journal: Arc::default() };
+        let router = axum::Router::new().fallback(answer).with_state(desktop.clone());
         let serving = async { axum::serve(listener, router).await.expect("it serves for ever") };
-        Self { desk, address, _serving: AbortOnDropHandle::new(tokio::spawn(serving)) }
+        Self { desktop, address, _serving: AbortOnDropHandle::new(tokio::spawn(serving)) }
     }
 
     /// Its base URL.
@@ -99,17 +100,17 @@ impl FakeModel {
 
     /// Sets its behaviour from now on.
     pub(crate) fn set_behaviour(&self, manner: ModelBehaviour) {
-        self.desk.manner.send_replace(manner);
+        self.desktop.manner.send_replace(manner);
     }
 
     /// Its requests so far.
     pub(crate) fn journal(&self) -> Vec<ModelTurn> {
-        lock(&self.desk.journal).clone()
+        lock(&self.desktop.journal).clone()
     }
 
     /// How many requests it answered in a faulty way.
     pub(crate) fn disturbed(&self) -> usize {
-        lock(&self.desk.journal).iter().filter(|turn| is_disturbed(&turn.served)).count()
+        lock(&self.desktop.journal).iter().filter(|turn| is_disturbed(&turn.served)).count()
     }
 }
 
@@ -123,33 +124,33 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// An entry that is closed when the answer is sent, or the caller is gone.
 struct OpenTurn {
-    desk: ModelState,
+    desktop: ModelState,
     place: usize,
 }
 
 impl OpenTurn {
-    fn open(desk: &ModelState, turn: ModelTurn) -> Self {
-        let mut journal = lock(&desk.journal);
-        journal.push(ModelTurn { begun: desk.clock.now(), served: "gone".to_owned(), ..turn });
-        Self { desk: desk.clone(), place: journal.len() - 1 }
+    fn open(desktop: &ModelState, turn: ModelTurn) -> Self {
+        let mut journal = lock(&desktop.journal);
+        journal.push(ModelTurn { begun: desktop.clock.now(), served: "gone".to_owned(), ..turn });
+        Self { desktop: desktop.clone(), place: journal.len() - 1 }
     }
 
     fn served(&self, how: &str) {
-        how.clone_into(&mut lock(&self.desk.journal)[self.place].served);
+        how.clone_into(&mut lock(&self.desktop.journal)[self.place].served);
     }
 }
 
 impl Drop for OpenTurn {
     fn drop(&mut self) {
-        lock(&self.desk.journal)[self.place].ended = self.desk.clock.now();
+        lock(&self.desktop.journal)[self.place].ended = self.desktop.clock.now();
     }
 }
 
-async fn answer(State(desk): State<ModelState>, body: Bytes) -> Response {
+async fn answer(State(desktop): State<ModelState>, body: Bytes) -> Response {
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
     let Some(asked) = TurnRequest::read(&request) else { return whole(&[json!({ "content": "ready" })], "stop") };
-    let entry = OpenTurn::open(&desk, asked.turn.clone());
-    let mut manner = desk.manner.subscribe();
+    let entry = OpenTurn::open(&desktop, asked.turn.clone());
+    let mut manner = desktop.manner.subscribe();
     let now = *manner.borrow();
     match now {
         ModelBehaviour::Answers => {}

@@ -69,7 +69,7 @@ struct ReceiverState {
 
 /// The running receiver.
 pub(crate) struct FakeReceiver {
-    desk: ReceiverState,
+    desktop: ReceiverState,
     receiver: Receiver,
 }
 
@@ -77,10 +77,10 @@ impl FakeReceiver {
     /// Starts it.
     pub(crate) async fn start(clock: Clock) -> Self {
         let manner = watch::Sender::new(ReceiverBehaviour::default());
-        let desk = ReceiverState { clock, manner, journal: Arc::default(), secrets: Arc::default() };
-        let answering = desk.clone();
+        let desktop = ReceiverState { clock, manner, journal: Arc::default(), secrets: Arc::default() };
+        let answering = desktop.clone();
         let receiver = Receiver::start(&[RECEIVER_HOST], move |got| answer(answering.clone(), got)).await;
-        Self { desk, receiver }
+        Self { desktop, receiver }
     }
 
     /// The root certificate of its name.
@@ -90,22 +90,22 @@ impl FakeReceiver {
 
     /// Sets the secret that signs the callbacks to a path.
     pub(crate) fn expects(&self, path: &str, secret: &str) {
-        lock(&self.desk.secrets).insert(path.to_owned(), bytes(secret));
+        lock(&self.desktop.secrets).insert(path.to_owned(), bytes(secret));
     }
 
     /// Sets its behaviour from now on.
     pub(crate) fn set_behaviour(&self, manner: ReceiverBehaviour) {
-        self.desk.manner.send_replace(manner);
+        self.desktop.manner.send_replace(manner);
     }
 
     /// The callbacks so far.
     pub(crate) fn journal(&self) -> Vec<ReceivedCallback> {
-        lock(&self.desk.journal).clone()
+        lock(&self.desktop.journal).clone()
     }
 
     /// How many callbacks it answered in a faulty way.
     pub(crate) fn disturbed(&self) -> usize {
-        lock(&self.desk.journal).iter().filter(|receipt| receipt.manner != "Confirms").count()
+        lock(&self.desktop.journal).iter().filter(|receipt| receipt.manner != "Confirms").count()
     }
 }
 
@@ -113,12 +113,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn answer(desk: ReceiverState, got: ReceivedRequest) -> Response {
-    let mut manner = desk.manner.subscribe();
+async fn answer(desktop: ReceiverState, got: ReceivedRequest) -> Response {
+    let mut manner = desktop.manner.subscribe();
     let now = *manner.borrow();
     let place = {
-        let mut journal = lock(&desk.journal);
-        journal.push(receipt(&desk, &got, now));
+        let mut journal = lock(&desktop.journal);
+        journal.push(receipt(&desktop, &got, now));
         journal.len() - 1
     };
     let response = match now {
@@ -135,19 +135,19 @@ async fn answer(desk: ReceiverState, got: ReceivedRequest) -> Response {
         // Ends the connection's task without a panic message.
         ReceiverBehaviour::Dies => std::panic::resume_unwind(Box::new("closed on purpose")),
     };
-    let receipt = &mut lock(&desk.journal)[place];
-    (receipt.answered, receipt.answered_at) = (Some(response.status().as_u16()), desk.clock.now());
+    let receipt = &mut lock(&desktop.journal)[place];
+    (receipt.answered, receipt.answered_at) = (Some(response.status().as_u16()), desktop.clock.now());
     drop(got);
     response
 }
 
-fn receipt(desk: &ReceiverState, got: &ReceivedRequest, manner: ReceiverBehaviour) -> ReceivedCallback {
+fn receipt(desktop: &ReceiverState, got: &ReceivedRequest, manner: ReceiverBehaviour) -> ReceivedCallback {
     let body: Value = serde_json::from_slice(&got.body).unwrap_or_default();
     let path = got.line.split(' ').nth(1).unwrap_or_default().to_owned();
-    let is_genuine = lock(&desk.secrets).get(&path).is_some_and(|secret| is_signed(secret, got));
+    let is_genuine = lock(&desktop.secrets).get(&path).is_some_and(|secret| is_signed(secret, got));
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     ReceivedCallback {
-        at: desk.clock.now(),
+        at: desktop.clock.now(),
         answered_at: 0,
         answered: None,
         event_id: got.header("webhook-id").to_owned(),

@@ -76,7 +76,7 @@ struct ToolServerState {
 
 /// The running server.
 pub(crate) struct FakeToolServer {
-    desk: ToolServerState,
+    desktop: ToolServerState,
     receiver: Receiver,
 }
 
@@ -84,11 +84,11 @@ impl FakeToolServer {
     /// Starts it.
     pub(crate) async fn start(clock: Clock) -> Self {
         let manner = watch::Sender::new(ToolServerBehaviour::default());
-        let desk = ToolServerState { clock, manner, journal: Arc::default(), disturbed: Arc::default() };
-        let answering = desk.clone();
+        let desktop = ToolServerState { clock, manner, journal: Arc::default(), disturbed: Arc::default() };
+        let answering = desktop.clone();
         let receiver =
             Receiver::start_at(TOOL_SERVER_PORT, &["localhost"], move |got| answer(answering.clone(), got)).await;
-        Self { desk, receiver }
+        Self { desktop, receiver }
     }
 
     /// The root certificate of its name.
@@ -98,12 +98,12 @@ impl FakeToolServer {
 
     /// Sets its behaviour from now on.
     pub(crate) fn set_behaviour(&self, manner: ToolServerBehaviour) {
-        self.desk.manner.send_replace(manner);
+        self.desktop.manner.send_replace(manner);
     }
 
     /// All calls so far.
     pub(crate) fn journal(&self) -> Vec<NoteCall> {
-        lock(&self.desk.journal).clone()
+        lock(&self.desktop.journal).clone()
     }
 
     /// The notes in the book.
@@ -114,7 +114,7 @@ impl FakeToolServer {
 
     /// How many requests it answered in a faulty way.
     pub(crate) fn disturbed(&self) -> usize {
-        self.desk.disturbed.load(Ordering::SeqCst)
+        self.desktop.disturbed.load(Ordering::SeqCst)
     }
 }
 
@@ -122,21 +122,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn answer(desk: ToolServerState, got: ReceivedRequest) -> Response {
+async fn answer(desktop: ToolServerState, got: ReceivedRequest) -> Response {
     if !got.line.starts_with("POST ") {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
     let request: Value = serde_json::from_slice(&got.body).unwrap_or_default();
-    let mut manner = desk.manner.subscribe();
+    let mut manner = desktop.manner.subscribe();
     let now = *manner.borrow();
     let is_call = request["method"] == "tools/call";
     // A client that opens a session sees the behaviour before any note is added.
     let is_hit = now == ToolServerBehaviour::Fails || (now != ToolServerBehaviour::Answers && is_call);
     if is_hit {
-        desk.disturbed.fetch_add(1, Ordering::SeqCst);
+        desktop.disturbed.fetch_add(1, Ordering::SeqCst);
     }
     if is_call {
-        note(&desk, &request["params"]["arguments"], now);
+        note(&desktop, &request["params"]["arguments"], now);
     }
     match now {
         ToolServerBehaviour::Fails => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
@@ -156,11 +156,17 @@ fn close() -> Response {
     std::panic::resume_unwind(Box::new("closed on purpose"))
 }
 
-fn note(desk: &ToolServerState, arguments: &Value, manner: ToolServerBehaviour) {
+fn note(desktop: &ToolServerState, arguments: &Value, manner: ToolServerBehaviour) {
     let job = arguments["job"].as_str().unwrap_or_default().to_owned();
     let call = arguments["call"].as_u64().and_then(|call| call.try_into().ok()).unwrap_or_default();
     let is_noted = !matches!(manner, ToolServerBehaviour::Fails | ToolServerBehaviour::Forgets);
-    lock(&desk.journal).push(NoteCall { job, call, at: desk.clock.now(), is_noted, manner: format!("{manner:?}") });
+    lock(&desktop.journal).push(NoteCall {
+        job,
+        call,
+        at: desktop.clock.now(),
+        is_noted,
+        manner: format!("{manner:?}"),
+    });
 }
 
 /// The protocol's answer to a request.

@@ -44,10 +44,10 @@ pub(crate) struct Testbed {
     pub(crate) clock: Clock,
     pub(crate) postgres: Postgres,
     pub(crate) replicas: Vec<RwLock<GatewayProcess>>,
-    pub(crate) desks: Vec<Desktop>,
+    pub(crate) desktops: Vec<Desktop>,
     pub(crate) model: FakeModel,
     pub(crate) book: FakeToolServer,
-    pub(crate) office: FakeReceiver,
+    pub(crate) receiver: FakeReceiver,
     pub(crate) impostor: Impostor,
     pub(crate) stray: RawDevice,
     pub(crate) secrets: LeakScanner,
@@ -61,10 +61,10 @@ impl Testbed {
     pub(crate) async fn open(clock: Clock) -> Self {
         let names = DnsServer::start().await;
         names.set_addresses(RECEIVER_HOST, &[RECEIVER_ADDRESS]);
-        let (model, book, office) =
+        let (model, book, receiver) =
             (FakeModel::start(clock).await, FakeToolServer::start(clock).await, FakeReceiver::start(clock).await);
         let postgres = Postgres::start_exclusive().await;
-        let roots = format!("callbacks.ca_file={}", office.ca_file().display());
+        let roots = format!("callbacks.ca_file={}", receiver.ca_file().display());
         let settings = [&SHORT_TIMEOUT_SETTINGS[..], &[RELATIVE_SOCKET_SETTING, &roots]].concat();
         let mut replicas = vec![GatewayProcess::start(&postgres, &settings).await];
         while replicas.len() < REPLICA_COUNT {
@@ -72,7 +72,7 @@ impl Testbed {
         }
         replicas[0].admin(&["allowlist", "add", RECEIVER_HOST]).await.ok();
         let ways: Vec<_> = replicas.iter().map(GatewayProcess::ssh).collect();
-        let (mut desks, mut secrets) = (Vec::new(), LeakScanner::default());
+        let (mut desktops, mut secrets) = (Vec::new(), LeakScanner::default());
         secrets.add_input(CALLER_INPUT);
         for (number, replica) in replicas.iter().enumerate() {
             for (what, path) in
@@ -86,8 +86,8 @@ impl Testbed {
             }
         }
         for name in ["shop", "depot"] {
-            let servers = desktop::FakeServers { model: &model, book: &book, office: &office };
-            desks.push(Desktop::open(name, &replicas[0], &ways, servers, &mut secrets).await);
+            let servers = desktop::FakeServers { model: &model, book: &book, receiver: &receiver };
+            desktops.push(Desktop::open(name, &replicas[0], &ways, servers, &mut secrets).await);
         }
         let (impostor, stray) = (Impostor::open(&replicas[0]).await, RawDevice::open(&replicas[0]).await);
         let addresses = replicas.iter().map(GatewayProcess::http).collect();
@@ -96,10 +96,10 @@ impl Testbed {
             clock,
             postgres,
             replicas,
-            desks,
+            desktops,
             model,
             book,
-            office,
+            receiver,
             impostor,
             stray,
             secrets,
@@ -121,13 +121,13 @@ impl Testbed {
 
     /// The effects of the tools of all devices.
     pub(crate) fn effects(&self) -> Vec<Effect> {
-        let written = self.desks.iter().flat_map(|desk| effect_log::read(&desk.folder(), self.clock));
+        let written = self.desktops.iter().flat_map(|desktop| effect_log::read(&desktop.folder(), self.clock));
         written.chain(self.book.effects()).collect()
     }
 
     /// The jobs whose write needed approval and happened.
     pub(crate) fn written(&self) -> BTreeSet<String> {
-        self.desks.iter().flat_map(|desk| effect_log::read_asked(&desk.folder())).collect()
+        self.desktops.iter().flat_map(|desktop| effect_log::read_asked(&desktop.folder())).collect()
     }
 
     /// Copies all logs to a folder, and returns their texts.
@@ -136,8 +136,8 @@ impl Testbed {
         for (number, replica) in self.replicas.iter().enumerate() {
             logs.push((format!("gateway-{number}"), replica.read().await.folder().join("gateway.log")));
         }
-        for (number, desk) in self.desks.iter().enumerate() {
-            logs.push((format!("agent-{number}"), desk.device.read().await.folder().join("agent.log")));
+        for (number, desktop) in self.desktops.iter().enumerate() {
+            logs.push((format!("agent-{number}"), desktop.device.read().await.folder().join("agent.log")));
         }
         let kept = |(name, path)| {
             let text = String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();

@@ -30,28 +30,28 @@ pub(crate) struct UsageSample {
 }
 
 /// Samples all running programs repeatedly, and searches the process list for secrets.
-pub(crate) async fn watch(scene: &Testbed, levels: &std::sync::Mutex<Vec<UsageSample>>) {
+pub(crate) async fn watch(testbed: &Testbed, levels: &std::sync::Mutex<Vec<UsageSample>>) {
     let http = deskgate_tests::backend::client().timeout(TASKS_TIMEOUT).build().expect("a client without TLS");
     loop {
         let (mut pids, mut doors) = (Vec::new(), Vec::new());
         // A desktop that a fault holds is sampled the next time.
-        for (number, replica) in scene.replicas.iter().enumerate() {
+        for (number, replica) in testbed.replicas.iter().enumerate() {
             if let Ok(replica) = replica.try_read() {
                 pids.push((format!("gateway-{number}"), replica.process().id()));
                 doors.push(replica.ops());
             }
         }
-        for (number, desk) in scene.desks.iter().enumerate() {
-            if let Ok(device) = desk.device.try_read() {
+        for (number, desktop) in testbed.desktops.iter().enumerate() {
+            if let Ok(device) = desktop.device.try_read() {
                 pids.push((format!("agent-{number}"), device.process().id()));
             }
         }
-        let at = scene.clock.now();
+        let at = testbed.clock.now();
         let tasks = join_all(doors.iter().map(|door| tasks(&http, door.get()))).await;
         let tasks = tasks.into_iter().chain(std::iter::repeat(None));
         let now = pids.into_iter().zip(tasks).filter_map(|((name, pid), tasks)| level(at, name, pid, tasks));
         levels.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(now);
-        scene.secrets.look_at_processes();
+        testbed.secrets.look_at_processes();
         sleep(SAMPLE_INTERVAL).await;
     }
 }
@@ -83,11 +83,11 @@ const QUEUE_GAUGES: [&str; 4] = [
 const MAX_QUEUE_POLLS: u32 = 50;
 
 /// The gauges of each gateway that do not reach 0.
-pub(crate) async fn queued(scene: &Testbed) -> Vec<String> {
+pub(crate) async fn queued(testbed: &Testbed) -> Vec<String> {
     let mut left = Vec::new();
     for _ in 0..MAX_QUEUE_POLLS {
         left.clear();
-        for (number, replica) in scene.replicas.iter().enumerate() {
+        for (number, replica) in testbed.replicas.iter().enumerate() {
             let url = format!("http://{}/metrics", replica.read().await.ops().get());
             let text =
                 match deskgate_tests::backend::client().build().expect("a client without TLS").get(url).send().await {
