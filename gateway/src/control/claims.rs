@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::service::ControlService;
 use crate::notify::{Topic, Watcher};
-use crate::store::devices::SessionKey;
+use crate::store::leases::SessionKey;
 
 /// Hints can be lost, so the queue is polled this often while there is capacity.
 const QUEUE_POLL_INTERVAL: Duration = Duration::from_secs(1);

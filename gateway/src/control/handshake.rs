@@ -14,7 +14,7 @@ use super::wire::{FrameReader, FrameWriter};
 use crate::domain::accounts::{self, Grant};
 use crate::domain::devices::Settlement;
 use crate::domain::devices::{IssuedChallenge, check_hello, refuse_for_now, refuse_key, settle};
-use crate::store::devices::{HeldRun, SessionKey};
+use crate::store::leases::{HeldRun, SessionKey};
 use deskgate_protocol::RunId;
 
 /// Unacknowledged events that one run may have.

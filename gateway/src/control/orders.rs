@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::service::ControlService;
 use crate::notify::Topic;
-use crate::store::devices::SessionKey;
+use crate::store::leases::SessionKey;
 use crate::store::operations::OrderSelection;
 
 /// Hints can be lost, so open operations are polled this often.

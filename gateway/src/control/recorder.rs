@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::service::ControlService;
 use crate::store::attempts::{AttemptRecord, AttemptUpdate, RecordOutcome};
-use crate::store::devices::SessionKey;
+use crate::store::leases::SessionKey;
 
 /// Records in one commit.
 const MAX_BATCH_RECORDS: usize = 64;

@@ -25,7 +25,7 @@ use crate::domain::devices::Settlement;
 use crate::notify::{MessagePiece, Topic};
 use crate::store::Error as StoreError;
 use crate::store::attempts::{AttemptRecord, AttemptUpdate};
-use crate::store::devices::{HeldRun, SessionKey};
+use crate::store::leases::{HeldRun, SessionKey};
 
 /// Frames to the device that may wait in the queue.
 const OUTGOING_CAPACITY: usize = 256;

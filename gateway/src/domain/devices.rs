@@ -10,7 +10,8 @@ use deskgate_protocol::service::check_name;
 use deskgate_protocol::{GatewayId, Half, PROTOCOL_RANGE, RunId, VERSION, versions_match};
 
 use super::accounts::Account;
-use crate::store::devices::{Device, HeldRun};
+use crate::store::devices::Device;
+use crate::store::leases::HeldRun;
 use crate::store::{self, Store};
 
 /// The times of the control channel.

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::devices::SessionKey;
+use super::leases::SessionKey;
 use super::operations::FIRST_RESTORED_ATTEMPT;
 use super::{Error, Store};
 use crate::notify::Topic;

@@ -1,4 +1,4 @@
-//! Devices: pairing, sessions and their epochs, presence, access.
+//! Devices: pairing, presence, access. Their sessions are in [`super::leases`].
 
 use std::time::Duration;
 
@@ -6,15 +6,13 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::SessionRefusal;
 use deskgate_protocol::identity::PublicKey;
 use deskgate_protocol::management::ActivityKind;
-use deskgate_protocol::run::RunState;
-use deskgate_protocol::{DeviceId, GatewayId, RunId, Timestamp};
+use deskgate_protocol::{DeviceId, GatewayId, Timestamp};
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
 use super::accounts::{Account, account};
 use super::activity::{ActivityEntry, Owner};
 use super::columns::{json, word};
-use super::{Error, Store, commit, with_timeout};
+use super::{Error, Store};
 use crate::notify::Topic;
 
 /// The value that stands for the host key of a server's own sshd.
@@ -75,38 +73,6 @@ pub struct Device {
     pub access_enabled: bool,
     /// When that was last changed.
     pub access_changed_at: Option<Timestamp>,
-}
-
-/// One session of one device; the fence of everything it does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionKey {
-    /// The device.
-    pub device_id: DeviceId,
-    /// The number of its session.
-    pub epoch: u64,
-}
-
-impl SessionKey {
-    pub(super) fn epoch_column(self) -> i64 {
-        i64::try_from(self.epoch).unwrap_or(i64::MAX)
-    }
-}
-
-/// A run that the device held when its new session began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeldRun {
-    /// The run.
-    pub run_id: RunId,
-    /// Its attempt.
-    pub attempt: u32,
-    /// Its stored state; `queued` means offered and not accepted.
-    pub state: RunState,
-    /// The device's last stored event number in this attempt.
-    pub device_seq: u64,
-    /// Whether a stop of it is open.
-    pub stopping: bool,
-    /// Whether the attempt was begun after an interrupted one, and the device has not accepted it yet.
-    pub is_reoffered: bool,
 }
 
 const DEVICE_COLUMNS: &str = "d.*";
@@ -256,113 +222,6 @@ impl Store {
         self.relaxed_rows(sql, &[&public_key.to_string(), &version, &refusal]).await.map(drop)
     }
 
-    /// Begins a session: raises the epoch, which ends every older session, and takes over the runs that the device
-    /// holds. `None` if the device is not paired or was revoked, or comes with another account than it was paired by: a
-    /// device without an account must come without one.
-    ///
-    /// # Errors
-    /// The database does not answer, or refuses the statement.
-    pub async fn begin_session(
-        &self,
-        public_key: &PublicKey,
-        account: Option<&Account>,
-        version: &str,
-        lease: Duration,
-    ) -> Result<Option<(SessionKey, Vec<HeldRun>)>, Error> {
-        let begun = with_timeout(async {
-            let mut client = self.client().await?;
-            let transaction = client.transaction().await?;
-            let sql = "-- devices::begin_session
-                UPDATE devices SET epoch = epoch + 1, connected_epoch = epoch + 1, device_version = $2, refusal = NULL,
-                    asleep_since = NULL, last_seen_at = now(), lease_expires_at = now() + make_interval(secs => $3)
-                WHERE public_key = $1 AND revoked_at IS NULL AND account_issuer IS NOT DISTINCT FROM $4
-                    AND account_subject IS NOT DISTINCT FROM $5
-                RETURNING device_id, epoch";
-            let key = public_key.to_string();
-            let (issuer, subject) = account.map(|account| (&account.issuer, &account.subject)).unzip();
-            let params: [&(dyn ToSql + Sync); 5] = [&key, &version, &lease.as_secs_f64(), &issuer, &subject];
-            let Some(row) = transaction.query_opt(sql, &params).await? else {
-                return Ok(None);
-            };
-            let device_id = DeviceId::from(row.try_get::<_, uuid::Uuid>(0)?);
-            let epoch: i64 = row.try_get(1)?;
-            // Offered before started, each with a snapshot of its own: a start that the older session commits in
-            // between is seen by the second statement, and a later one fails its fence.
-            let sql = "-- devices::take_over_offered
-                UPDATE runs SET epoch = $2 WHERE device_id = $1 AND offered_until IS NOT NULL
-                RETURNING run_id, attempt, state, device_seq, false, false";
-            let mut rows = transaction.query(sql, &[&device_id.uuid(), &epoch]).await?;
-            let sql = "-- devices::take_over_started
-                UPDATE runs r SET epoch = $2
-                WHERE device_id = $1 AND state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')
-                RETURNING run_id, attempt, state, device_seq, EXISTS (
-                    SELECT FROM control_operations o WHERE o.operation_id = r.stop_operation_id AND o.completed_at IS NULL), is_reoffered";
-            rows.extend(transaction.query(sql, &[&device_id.uuid(), &epoch]).await?);
-            let held = rows.iter().map(held_run).collect::<Result<Vec<_>, _>>()?;
-            commit(transaction, "devices::begin_session").await?;
-            client.give_back();
-            Ok(Some((SessionKey { device_id, epoch: epoch.unsigned_abs() }, held)))
-        })
-        .await?;
-        if let Some((session, _)) = &begun {
-            self.notifier().notify(Topic::Session(session.device_id));
-        }
-        Ok(begun)
-    }
-
-    /// Extends a session's lease. False when the session is no longer the device's newest, the device was revoked, or
-    /// the lease ran out and its runs may have been given up.
-    ///
-    /// # Errors
-    /// The database does not answer, or refuses the statement.
-    pub async fn renew_session(&self, session: SessionKey, lease: Duration) -> Result<bool, Error> {
-        let sql = "-- devices::renew_session
-            UPDATE devices SET last_seen_at = now(), lease_expires_at = now() + make_interval(secs => $3)
-            WHERE device_id = $1 AND epoch = $2 AND revoked_at IS NULL AND lease_expires_at > now() RETURNING 1";
-        let params: [&(dyn ToSql + Sync); 3] =
-            [&session.device_id.uuid(), &session.epoch_column(), &lease.as_secs_f64()];
-        Ok(!self.relaxed_rows(sql, &params).await?.is_empty())
-    }
-
-    /// Whether a session is still its device's newest, and the device not revoked.
-    ///
-    /// # Errors
-    /// The database does not answer, or refuses the statement.
-    pub async fn session_is_current(&self, session: SessionKey) -> Result<bool, Error> {
-        let sql = "-- devices::session_is_current
-            SELECT 1 FROM devices WHERE device_id = $1 AND epoch = $2 AND revoked_at IS NULL";
-        Ok(self.durable_opt(sql, &[&session.device_id.uuid(), &session.epoch_column()]).await?.is_some())
-    }
-
-    /// The device of this session is about to sleep. The runs it started are kept from now on, see
-    /// [`Store::suspend_lost_runs`]; new ones are not offered to it.
-    ///
-    /// # Errors
-    /// The database does not answer, or refuses the statement.
-    pub async fn fall_asleep(&self, session: SessionKey) -> Result<(), Error> {
-        let sql = "-- devices::fall_asleep
-            UPDATE devices SET asleep_since = coalesce(asleep_since, now())
-            WHERE device_id = $1 AND epoch = $2 AND revoked_at IS NULL";
-        self.durable_rows(sql, &[&session.device_id.uuid(), &session.epoch_column()]).await.map(drop)
-    }
-
-    /// The device of this session is awake again, takes work, and has its lease anew. A session whose lease ran out
-    /// during the sleep stays ended: the next one settles its runs.
-    ///
-    /// # Errors
-    /// The database does not answer, or refuses the statement.
-    pub async fn awake(&self, session: SessionKey, lease: Duration) -> Result<(), Error> {
-        let sql = "-- devices::awake
-            UPDATE devices SET asleep_since = NULL, last_seen_at = now(),
-                lease_expires_at = now() + make_interval(secs => $3)
-            WHERE device_id = $1 AND epoch = $2 AND revoked_at IS NULL AND lease_expires_at > now()";
-        let params: [&(dyn ToSql + Sync); 3] =
-            [&session.device_id.uuid(), &session.epoch_column(), &lease.as_secs_f64()];
-        self.durable_rows(sql, &params).await?;
-        self.notifier().notify(Topic::Queue(session.device_id));
-        Ok(())
-    }
-
     /// Stores the host key that a device has received; `None`: it came through a server's sshd, which has its own.
     ///
     /// # Errors
@@ -388,16 +247,6 @@ impl Store {
         }
         Ok((told, not_told))
     }
-
-    /// Ends a session: the device is away, unless a newer session is up. Leases run on.
-    ///
-    /// # Errors
-    /// The database does not answer, or refuses the statement.
-    pub async fn end_session(&self, session: SessionKey) -> Result<(), Error> {
-        let sql = "-- devices::end_session
-            UPDATE devices SET connected_epoch = NULL WHERE device_id = $1 AND connected_epoch = $2";
-        self.relaxed_rows(sql, &[&session.device_id.uuid(), &session.epoch_column()]).await.map(drop)
-    }
 }
 
 /// The version that a device last said hello with; revoked devices are left out.
@@ -418,17 +267,6 @@ pub async fn device_versions(client: &tokio_postgres::Client) -> Result<Vec<Devi
         SELECT name, device_version FROM devices WHERE revoked_at IS NULL ORDER BY paired_at";
     let rows = client.query(sql, &[]).await?;
     rows.iter().map(|row| Ok(DeviceVersion { name: row.try_get(0)?, version: row.try_get(1)? })).collect()
-}
-
-fn held_run(row: &Row) -> Result<HeldRun, Error> {
-    Ok(HeldRun {
-        run_id: row.try_get::<_, uuid::Uuid>(0)?.into(),
-        attempt: row.try_get::<_, i32>(1)?.unsigned_abs(),
-        state: word(row.try_get(2)?)?,
-        device_seq: row.try_get::<_, i64>(3)?.unsigned_abs(),
-        stopping: row.try_get(4)?,
-        is_reoffered: row.try_get(5)?,
-    })
 }
 
 fn device(row: &Row) -> Result<Device, Error> {

@@ -13,7 +13,8 @@
 //! | [`operations`] | stops and resets: requested, delivered, confirmed |
 //! | [`requests`] | results of repeated requests that made no run |
 //! | [`attempts`] | devices' changes to runs: claim, start, events, finish |
-//! | [`devices`] | pairing, sessions, presence, access |
+//! | [`devices`] | pairing, presence, access |
+//! | [`leases`] | a device's sessions and their leases; runs of a lease that ran out |
 //! | [`accounts`] | devices that came with an account |
 //! | [`applications`] [`endpoints`] | applications with their keys, and published services |
 //! | `disabling` | the end of an application |
@@ -22,7 +23,7 @@
 //! | [`webhooks`] [`webhook_receipts`] | incoming webhooks, and what they last received |
 //! | [`activity`] | who did what to applications |
 //! | [`backup`] | dumps, and fenced restores |
-//! | [`upkeep`] | time-outs: offers, queue time, leases |
+//! | [`upkeep`] | time-outs of offers and queue time; the end of a device |
 //! | [`certificates`] | certificates of the public listener that all replicas share |
 //! | [`status_counts`] | the gateway's status, for operators |
 //! | [`retention`] | the deletion of ended runs |
@@ -50,6 +51,7 @@ mod disabling;
 pub mod endpoints;
 mod error;
 pub mod events;
+pub mod leases;
 pub mod listen;
 pub mod messages;
 pub mod migrate;

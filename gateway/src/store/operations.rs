@@ -17,7 +17,7 @@ use tokio_postgres::{Row, Transaction};
 
 use super::activity::{self, ActivityActor, Owner};
 use super::columns::word;
-use super::devices::SessionKey;
+use super::leases::SessionKey;
 use super::messages::generation_column;
 use super::requests::{self, RequestKey, RequestResult};
 use super::{Error, MAX_CONFLICT_RETRIES, Store, commit, with_timeout};

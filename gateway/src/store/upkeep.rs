@@ -1,5 +1,5 @@
-//! Time-outs: offers without an answer, queue times that ran out, leases that were not renewed; and the end of a
-//! device.
+//! Time-outs: offers without an answer, queue times that ran out, and the end of a device. What a
+//! lease that ran out does is in [`super::leases`].
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Error, Store};
 use crate::notify::Topic;
 
 /// Rows in one statement, so that none holds its locks for long.
-const MAX_BATCH_ROWS: i64 = 500;
+pub(super) const MAX_BATCH_ROWS: i64 = 500;
 /// Batches of a removed device's runs that are ended while the caller waits.
 const MAX_ROUNDS: usize = 20;
 
@@ -48,28 +48,6 @@ impl Store {
             SELECT run_id, last_sequence, gen_random_uuid(), $3, '{}' FROM expired RETURNING run_id, type";
         let kind = EventType::RunExpired.as_str();
         self.announce(sql, &[&MAX_BATCH_ROWS, &retention.as_secs_f64(), &kind]).await
-    }
-
-    /// Moves started runs of devices whose lease ran out to awaiting reconciliation. Announced sleep keeps a run for as
-    /// long as its caller let it wait and execute, the waiting for approvals not counted, but not for ever. Returns how
-    /// many.
-    ///
-    /// # Errors
-    /// The database does not answer, or refuses the statement.
-    pub async fn suspend_lost_runs(&self) -> Result<usize, Error> {
-        let sql = "-- upkeep::suspend_lost_runs
-            WITH lost AS (
-                UPDATE runs SET state = 'awaiting_reconciliation', last_sequence = last_sequence + 1
-                WHERE run_id IN (SELECT r.run_id FROM runs r JOIN devices d USING (device_id)
-                    WHERE r.state IN ('running', 'awaiting_approval', 'cancelling') AND d.lease_expires_at < now()
-                        AND (d.asleep_since IS NULL OR greatest(r.queue_expires_at,
-                            greatest(r.started_at, r.waited_until) + make_interval(secs => r.max_duration_s)) < now())
-                    LIMIT $1 FOR UPDATE OF r FOR SHARE OF d SKIP LOCKED)
-                RETURNING run_id, last_sequence)
-            INSERT INTO run_events (run_id, sequence, event_id, type, data)
-            SELECT run_id, last_sequence, gen_random_uuid(), $2,
-                '{\"reason\":\"the device was lost beyond its lease\"}' FROM lost RETURNING run_id, type";
-        self.announce(sql, &[&MAX_BATCH_ROWS, &EventType::RunAwaitingReconciliation.as_str()]).await
     }
 
     /// Ends a device: its key is refused from now on, its session ends, and so do its runs. False if it is unknown. The
@@ -157,7 +135,7 @@ impl Store {
         Ok(self.durable_rows(sql, &[&"device_removed"]).await?.len())
     }
 
-    async fn announce(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<usize, Error> {
+    pub(super) async fn announce(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<usize, Error> {
         let rows = self.durable_rows(sql, params).await?;
         for row in &rows {
             self.notifier().notify(Topic::Run(RunId::from(row.try_get::<_, uuid::Uuid>(0)?)));

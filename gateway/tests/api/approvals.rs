@@ -3,7 +3,7 @@
 use deskgate_gateway::notify::Topic;
 use deskgate_gateway::ops::health_check::send_request;
 use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome};
-use deskgate_gateway::store::devices::SessionKey;
+use deskgate_gateway::store::leases::SessionKey;
 use deskgate_protocol::{ApprovalId, RunId};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Conversations through the public API; the device is played by the store's own calls.
 
 use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate, RecordOutcome};
-use deskgate_gateway::store::devices::SessionKey;
+use deskgate_gateway::store::leases::SessionKey;
 use deskgate_gateway::store::operations::OrderSelection;
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::{ConversationId, EndpointId, RunId};

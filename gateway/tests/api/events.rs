@@ -6,7 +6,7 @@ use deskgate_gateway::domain::CallerLimits;
 use deskgate_gateway::http::server;
 use deskgate_gateway::notify::{MessagePiece, Topic};
 use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate};
-use deskgate_gateway::store::devices::SessionKey;
+use deskgate_gateway::store::leases::SessionKey;
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::MessageDelta;
 use deskgate_protocol::run::EventType;

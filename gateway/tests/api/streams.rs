@@ -7,7 +7,7 @@ use deskgate_gateway::domain::access::{Access, Caller, Subject};
 use deskgate_gateway::domain::events::{EventStream, EventStreams, StreamFrame};
 use deskgate_gateway::domain::refusal::Refusal;
 use deskgate_gateway::notify::{MessagePiece, Topic};
-use deskgate_gateway::store::devices::SessionKey;
+use deskgate_gateway::store::leases::SessionKey;
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::MessageDelta;
 use deskgate_protocol::management::{DisableApplication, Scope};

@@ -260,7 +260,7 @@ async fn an_event_with_a_conversation_is_a_message_in_its_present_generation() {
     gateway.stop().await;
 }
 
-async fn finish(gateway: &TestGateway, session: deskgate_gateway::store::devices::SessionKey, run_id: RunId) {
+async fn finish(gateway: &TestGateway, session: deskgate_gateway::store::leases::SessionKey, run_id: RunId) {
     assert_eq!(crate::conversations::start(gateway, session).await, run_id);
     crate::conversations::report(gateway, session, run_id, crate::store::succeeded(1)).await;
 }

@@ -7,7 +7,7 @@ use deskgate_protocol::run::{EventType, RunState};
 
 use super::{AttemptRecord, AttemptUpdate, RecordOutcome, write};
 use crate::store::columns::word;
-use crate::store::devices::SessionKey;
+use crate::store::leases::SessionKey;
 use crate::store::{Error, Store};
 
 impl Store {

@@ -34,7 +34,7 @@ use tokio_postgres::types::ToSql;
 
 pub use approvals::Approval;
 
-use super::devices::SessionKey;
+use super::leases::SessionKey;
 use super::{Error, Store, commit, with_timeout};
 use crate::notify::Topic;
 use deskgate_program::crash;

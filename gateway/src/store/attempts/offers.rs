@@ -9,7 +9,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::store::admissions::digest;
 use crate::store::columns::json;
-use crate::store::devices::SessionKey;
+use crate::store::leases::SessionKey;
 use crate::store::{Error, Store};
 
 /// The claim. `$but` is for a device with full services: the usual claim reads no extra rows for them.

@@ -1,7 +1,7 @@
 //! The steps of gateways and their database. Every write is fenced by attempt and session, as the statements are.
 
 use deskgate_gateway::domain::devices::{Settlement, settle};
-use deskgate_gateway::store::devices::HeldRun;
+use deskgate_gateway::store::leases::HeldRun;
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::{InFlightRun, InFlightStatus};
 use deskgate_protocol::run::RunState;
@@ -51,7 +51,7 @@ impl ModelState {
         }
     }
 
-    /// `devices::begin_session`, and the effect of the hello.
+    /// `leases::begin_session`, and the effect of the hello.
     fn entered(&self, place: usize) -> Self {
         let mut next = self.clone();
         next.epoch += 1;

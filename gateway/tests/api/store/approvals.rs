@@ -1,7 +1,7 @@
 //! Requests for approval: how they open and close, and the state that a run returns to.
 
 use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate, RecordOutcome};
-use deskgate_gateway::store::devices::SessionKey;
+use deskgate_gateway::store::leases::SessionKey;
 use deskgate_protocol::control::RevokeCode;
 use deskgate_protocol::management::StopRun;
 use deskgate_protocol::run::EventType::*;

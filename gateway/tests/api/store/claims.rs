@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome};
-use deskgate_gateway::store::devices::SessionKey;
+use deskgate_gateway::store::leases::SessionKey;
 use deskgate_protocol::RunId;
 use deskgate_protocol::control::RevokeCode;
 use tokio::task::JoinSet;

@@ -1,7 +1,7 @@
 //! The fences of writes about a run, and the effect of repetitions.
 
 use deskgate_gateway::store::attempts::{AttemptRecord, AttemptUpdate, RecordOutcome};
-use deskgate_gateway::store::devices::SessionKey;
+use deskgate_gateway::store::leases::SessionKey;
 use deskgate_protocol::control::RevokeCode;
 use deskgate_protocol::run::EventType::*;
 use deskgate_protocol::run::RunState;

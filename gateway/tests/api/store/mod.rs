@@ -13,7 +13,7 @@ mod upkeep;
 
 use deskgate_gateway::notify::ChangeNotifier;
 use deskgate_gateway::store::attempts::{Approval, AttemptRecord, AttemptUpdate, RecordOutcome};
-use deskgate_gateway::store::devices::SessionKey;
+use deskgate_gateway::store::leases::SessionKey;
 use deskgate_gateway::store::{self, Store};
 use deskgate_protocol::run::{Effects, EventType, FinishReason, Outcome, RunError, RunErrorCode, RunResult, Usage};
 use deskgate_protocol::{ApprovalId, EndpointId, RunId, Timestamp};

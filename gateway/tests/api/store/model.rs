@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome};
 use deskgate_gateway::store::device_lists::DeviceRunQuery;
-use deskgate_gateway::store::devices::SessionKey;
+use deskgate_gateway::store::leases::SessionKey;
 use deskgate_protocol::management::StopRun;
 use deskgate_protocol::operation::OutcomeCode;
 use deskgate_protocol::run::{EventType, Phase, RunEvent, RunState};

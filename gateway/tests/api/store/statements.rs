@@ -151,11 +151,11 @@ async fn every_statement_is_understood_by_the_database() {
     let (session, _) = device.connect().await;
     assert!(store.renew_session(session, LONG_LEASE).await.expect("renew_session"));
     assert!(store.session_is_current(session).await.expect("session_is_current"));
-    done(&["devices::take_over_started", "devices::take_over_offered"]);
-    done(&["devices::begin_session", "devices::renew_session", "devices::session_is_current"]);
+    done(&["leases::take_over_started", "leases::take_over_offered"]);
+    done(&["leases::begin_session", "leases::renew_session", "leases::session_is_current"]);
     store.fall_asleep(session).await.expect("fall_asleep");
     store.awake(session, LONG_LEASE).await.expect("awake");
-    done(&["devices::fall_asleep", "devices::awake"]);
+    done(&["leases::fall_asleep", "leases::awake"]);
 
     store.applications(device.device_id).await.expect("applications");
     let key = NewKey {
@@ -305,8 +305,8 @@ async fn every_statement_is_understood_by_the_database() {
     store.suspend_lost_runs().await.expect("suspend_lost_runs");
     store.end_session(session).await.expect("end_session");
     store.revoke_device(device.device_id, Duration::from_secs(1)).await.expect("revoke_device");
-    done(&["upkeep::return_unaccepted_offers", "upkeep::expire_queued", "upkeep::suspend_lost_runs"]);
-    done(&["devices::end_session", "upkeep::revoke_device", "upkeep::end_runs_of_revoked_devices"]);
+    done(&["upkeep::return_unaccepted_offers", "upkeep::expire_queued", "leases::suspend_lost_runs"]);
+    done(&["leases::end_session", "upkeep::revoke_device", "upkeep::end_runs_of_revoked_devices"]);
 
     store.ended_runs(LONG_LEASE).await.expect("ended_runs");
     store.shorten_retention(LONG_LEASE).await.expect("shorten_retention");

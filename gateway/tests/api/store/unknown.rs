@@ -1,7 +1,7 @@
 //! Runs with unknown changes after a restart of their device: they wait, and end or begin again once.
 
 use deskgate_gateway::store::attempts::{AttemptUpdate, RecordOutcome};
-use deskgate_gateway::store::devices::SessionKey;
+use deskgate_gateway::store::leases::SessionKey;
 use deskgate_protocol::control::RevokeCode;
 use deskgate_protocol::run::EventType::*;
 use deskgate_protocol::run::{Effects, Outcome, RunError, RunErrorCode, Usage};

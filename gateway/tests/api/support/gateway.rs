@@ -12,7 +12,7 @@ use deskgate_gateway::domain::rates::Rate;
 use deskgate_gateway::encryption::DataCipher;
 use deskgate_gateway::store::Store;
 use deskgate_gateway::store::admissions::Admissions;
-use deskgate_gateway::store::devices::{HeldRun, SessionKey};
+use deskgate_gateway::store::leases::{HeldRun, SessionKey};
 use deskgate_gateway::{DatabaseSettings, Gateway, Settings};
 use deskgate_program::tasks::Tasks;
 use deskgate_protocol::canonical::Sha256Digest;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use deskgate_gateway::notify::ChangeNotifier;
-use deskgate_gateway::store::devices::SessionKey;
+use deskgate_gateway::store::leases::SessionKey;
 use deskgate_gateway::store::{Database, Store};
 use deskgate_protocol::DeviceId;
 use serde_json::json;

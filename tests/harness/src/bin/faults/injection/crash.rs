@@ -24,7 +24,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_POINTS_TRIED: usize = 10;
 
 /// Points that a gateway reaches when a device connects.
-const SESSION_POINTS: [&str; 2] = ["devices::begin_session", "attempts::pass_over_lost_claims"];
+const SESSION_POINTS: [&str; 2] = ["leases::begin_session", "attempts::pass_over_lost_claims"];
 
 /// If it is set, only points whose name contains it.
 pub(crate) const POINT_FILTER_ENV: &str = "POINTS";

@@ -22,8 +22,8 @@ pub(crate) const GATEWAY_POINTS: [&str; 20] = [
     "conversations::open",
     "deliveries::claim",
     "deliveries::settle",
-    "devices::begin_session",
-    "devices::renew_session",
+    "leases::begin_session",
+    "leases::renew_session",
     "events::progress",
     "messages::accept",
     "messages::why_not",
@@ -31,7 +31,7 @@ pub(crate) const GATEWAY_POINTS: [&str; 20] = [
     "operations::deliver",
     "upkeep::expire_queued",
     "upkeep::return_unaccepted_offers",
-    "upkeep::suspend_lost_runs",
+    "leases::suspend_lost_runs",
     "webhook_receipts::push_out",
 ];
 
