@@ -8,6 +8,7 @@
 use std::fmt::{self, Debug};
 use std::io::IsTerminal;
 
+use deskgate_program::visible::{self, LogWriter};
 use serde_json::to_string;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -88,14 +89,14 @@ where
             }
         }
         // An embedded line break would begin a new entry with a priority of its own.
-        writeln!(line, "<{priority}>{}", text.replace(['\n', '\r'], " "))
+        writeln!(line, "<{priority}>{}", visible::line(&text.replace(['\n', '\r'], " ")))
     }
 }
 
 /// Starts writing the log to standard error, in the format of this name.
 pub fn start(format: &str, filter: EnvFilter) {
     let terminal = std::io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| LogWriter(std::io::stderr()));
     match format {
         "json" => builder.fmt_fields(JsonFields).event_format(JsonFormat).init(),
         "journald" => builder.with_ansi(false).event_format(JournalFormat).init(),
@@ -130,7 +131,10 @@ impl MemberWriter<'_> {
         if is_plain {
             self.member(field, format_args!("\"{text}\""));
         } else {
-            self.member(field, format_args!("{}", to_string(text).unwrap_or_else(|_| "null".to_owned())));
+            self.member(
+                field,
+                format_args!("{}", visible::json(&to_string(text).unwrap_or_else(|_| "null".to_owned()))),
+            );
         }
     }
 }
@@ -207,7 +211,9 @@ mod tests {
             .finish();
         tracing::subscriber::with_default(subscriber, work);
         let bytes = kept.0.lock().expect("no panic").clone();
-        String::from_utf8(bytes).expect("UTF-8").lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+        let text = String::from_utf8(bytes).expect("UTF-8");
+        assert!(text.chars().all(|c| c == '\n' || (!c.is_control() && c != '\u{202e}')), "it steers: {text:?}");
+        text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
     }
 
     #[test]

@@ -25,6 +25,26 @@ pub fn line(text: &str) -> String {
     named(text, hides)
 }
 
+/// A log on its way to a terminal or a file: what would steer, reorder or hide is named, whoever wrote it. Escape
+/// characters pass, because a log's own colours are made of them; `tracing_subscriber` escapes those in values.
+#[derive(Debug)]
+pub struct LogWriter<W>(pub W);
+
+impl<W: std::io::Write> std::io::Write for LogWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if bytes.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t' | 0x1b)) {
+            return self.0.write(bytes);
+        }
+        let shown = named(&String::from_utf8_lossy(bytes), |c| hides(c) && !matches!(c, '\n' | '\u{1b}'));
+        self.0.write_all(shown.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// The text with some characters replaced by their names. What joins and colours an emoji stays where it does that.
 fn named(text: &str, is_named: impl Fn(char) -> bool) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -85,6 +105,14 @@ mod tests {
         let shown = json(&value.to_string());
         assert!(shown.chars().all(|c| !hides(c)) && shown.contains("\\udb40\\udc41"), "{shown}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).expect("JSON"), value);
+    }
+
+    #[test]
+    fn a_log_names_what_reorders_it_and_keeps_its_colours() {
+        let mut log = Vec::new();
+        let line = "\u{1b}[32m INFO\u{1b}[0m run of \u{202e}txt.exe, Größe 😀\n";
+        std::io::Write::write_all(&mut LogWriter(&mut log), line.as_bytes()).expect("written");
+        assert_eq!(String::from_utf8(log).expect("text"), line.replace('\u{202e}', "<U+202E>"));
     }
 
     #[test]

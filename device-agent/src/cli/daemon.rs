@@ -151,6 +151,7 @@ fn tail(log: &Path, begin: u64) -> String {
 }
 
 async fn in_foreground(home: Home, log_filter: &str, run_agent: RunAgent) -> Result<(), Failure> {
+    use deskgate_program::visible::LogWriter;
     use tracing_subscriber::EnvFilter;
     AGENT_IN_PROCESS.store(true, Ordering::Relaxed);
     let filter = EnvFilter::try_new(log_filter)
@@ -160,7 +161,7 @@ async fn in_foreground(home: Home, log_filter: &str, run_agent: RunAgent) -> Res
     let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| LogWriter(std::io::stderr()))
         .with_ansi(ansi)
         .with_target(false)
         .init();

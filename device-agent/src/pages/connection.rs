@@ -23,7 +23,6 @@ use crate::local::{
     SignInPrompt, SignOut, TestConnection,
 };
 use crate::settings::{ConnectionEdit, ConnectionSettings, Mode};
-use deskgate_program::visible;
 
 /// The fields of every mode, by their names in the agent.
 const CONNECTION_FIELDS: &[&str] = &[
@@ -120,16 +119,14 @@ impl ConnectionPage {
     fn signed_in(&self) -> (Shape, String) {
         match &self.account.standing {
             AccountStatus::SignedOut { why: None } => (Shape::Unknown, "Nobody is signed in".to_owned()),
-            AccountStatus::SignedOut { why: Some(why) } => {
-                (Shape::Bad, format!("Nobody is signed in: {}", visible::line(why)))
-            }
+            AccountStatus::SignedOut { why: Some(why) } => (Shape::Bad, format!("Nobody is signed in: {}", why)),
             AccountStatus::Waiting { .. } => (Shape::Waiting, "A sign-in waits for you".to_owned()),
             AccountStatus::SignedIn { issuer, trouble: None, .. } => {
-                (Shape::Good, format!("Signed in with an account of {}", visible::line(issuer)))
+                (Shape::Good, format!("Signed in with an account of {}", issuer))
             }
-            AccountStatus::SignedIn { trouble: Some(trouble), .. } => (Shape::Bad, visible::line(trouble)),
+            AccountStatus::SignedIn { trouble: Some(trouble), .. } => (Shape::Bad, trouble.to_string()),
             AccountStatus::Refused { issuer, why } => {
-                let (issuer, why) = (visible::line(issuer), visible::line(why));
+                let (issuer, why) = (issuer.to_string(), why.to_string());
                 (Shape::Bad, format!("The sign-in is over: {issuer} refuses to renew it ({why})"))
             }
         }
@@ -161,12 +158,12 @@ impl ConnectionPage {
         let mut facts = Vec::new();
         let Some(status) = &self.frame.status else { return facts };
         if let LineView::Connected { gateway_version, device_id, .. } = &status.line {
-            facts.push(("Gateway version", visible::line(gateway_version)));
+            facts.push(("Gateway version", gateway_version.to_string()));
             facts.push(("This device at the gateway", device_id.to_string()));
         }
         facts.extend(status.announced_host_keys.iter().map(|key| ("Host key, as announced", key.clone())));
         if let Some(access) = &status.access {
-            facts.push(("Callers use", visible::line(&access.address)));
+            facts.push(("Callers use", access.address.to_string()));
         }
         facts
     }
@@ -221,7 +218,7 @@ impl ConnectionPage {
                 _ if tested.failed_at == Some(stage) => Shape::Bad,
                 _ => Shape::Unknown,
             };
-            (shape, name, visible::line(&detail))
+            (shape, name, detail.to_string())
         };
         if hosted { ConnectStage::HOSTED } else { ConnectStage::REMOTE }.map(step).into()
     }

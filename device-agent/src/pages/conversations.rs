@@ -17,7 +17,6 @@ use super::live::Topic;
 use super::overview::{Names, RunRow};
 use super::{PageError, Pages};
 use crate::local::{ErrorReply, ErrorReplyCode};
-use deskgate_program::visible;
 
 /// How many conversations one page shows.
 const CONVERSATIONS_PER_PAGE: u32 = 50;
@@ -49,11 +48,11 @@ impl ConversationRow {
     }
 
     fn key(&self) -> String {
-        visible::line(&self.own.conversation.conversation_key)
+        self.own.conversation.conversation_key.to_string()
     }
 
     fn subject(&self) -> String {
-        visible::line(&self.own.subject)
+        self.own.subject.to_string()
     }
 
     fn state(&self) -> (Shape, &'static str) {

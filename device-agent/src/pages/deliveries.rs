@@ -20,7 +20,6 @@ use super::labels::{Shape, When};
 use super::overview::Names;
 use super::{PageError, Pages};
 use crate::local::ErrorReplyCode;
-use deskgate_program::visible;
 
 /// How many deliveries one page shows.
 const DELIVERIES_PER_PAGE: u32 = 50;
@@ -192,7 +191,7 @@ impl AttemptRow {
     }
 
     fn answer(&self) -> Option<String> {
-        self.attempt.answer.as_deref().map(|text| visible::block(text, ""))
+        self.attempt.answer.as_deref().map(|text| text.to_string())
     }
 }
 

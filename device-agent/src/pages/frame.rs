@@ -137,11 +137,6 @@ impl Frame {
         }
     }
 
-    /// Text of others, with hidden characters made visible.
-    pub(super) fn seen(&self, text: &str) -> String {
-        deskgate_program::visible::block(text, "").trim_end().to_owned()
-    }
-
     /// The page where a problem can be dealt with.
     pub(super) fn page_of(problem: &HealthProblem) -> String {
         match (problem.code, &problem.about) {

@@ -4,7 +4,6 @@
 
 use std::fmt;
 
-use askama::filters::HtmlSafe;
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::run::{Run, RunState};
 
@@ -120,7 +119,8 @@ impl fmt::Display for Count<'_> {
     }
 }
 
-/// A time: how long ago, with the exact time as a tooltip.
+/// A time: how long ago, with the exact time as a tooltip. It is markup of digits and its own words, so templates write
+/// it with `|safe`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct When<'a>(pub(super) &'a Timestamp);
 
@@ -131,9 +131,6 @@ impl fmt::Display for When<'_> {
         write!(f, "<time datetime=\"{0}\" title=\"{0}\">{words}</time>", self.0)
     }
 }
-
-/// It writes only digits and its own words.
-impl HtmlSafe for When<'_> {}
 
 fn ago(seconds: i64) -> String {
     if seconds < 5 { "just now".to_owned() } else { format!("{} ago", DurationText(seconds)) }

@@ -20,7 +20,6 @@ use crate::local::{
     ReviewMcpServers, SetMcpServer,
 };
 use crate::services::tool_pins::{PinState, ServerView, ToolChange};
-use deskgate_program::visible;
 
 /// The form's fields, by the names of the command line's options.
 const MCP_SERVER_FIELDS: &[&str] = &["name", "url", "key", "header", "key_place"];
@@ -284,10 +283,10 @@ impl ToolChangeRow {
     fn of(change: &ToolChange) -> Self {
         let shown = |text: Option<String>, missing: &str| match text {
             None => missing.to_owned(),
-            Some(text) => visible::block(&text, "").trim_end().to_owned(),
+            Some(text) => text.to_string().trim_end().to_owned(),
         };
         let [old, new] = change.texts();
-        Self { tool: visible::line(&change.tool), old: shown(old, "was not there"), new: shown(new, "is gone") }
+        Self { tool: change.tool.to_string(), old: shown(old, "was not there"), new: shown(new, "is gone") }
     }
 }
 

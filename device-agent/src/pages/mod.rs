@@ -21,6 +21,7 @@ mod callbacks;
 mod connection;
 mod conversations;
 mod deliveries;
+mod escape;
 mod export;
 mod fields;
 mod form_errors;

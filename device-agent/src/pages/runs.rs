@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_program::visible;
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::management::{ListRuns, RunDetail, RunPage, ShowRun, StopRun};
 use deskgate_protocol::run::{Phase, Run, RunEvent, RunState};
@@ -18,7 +19,6 @@ use super::overview::{Names, RunRow};
 use super::timeline::Timeline;
 use super::{PageError, Pages};
 use crate::local::{ErrorReply, ErrorReplyCode, Evidence, OnDisk, OwnerFinding, ReconcileRun, ShowEvidence};
-use deskgate_program::visible;
 
 /// How many runs one page shows.
 const RUNS_PER_PAGE: u32 = 50;
@@ -124,7 +124,7 @@ struct EventRow {
 
 impl EventRow {
     fn new(event: RunEvent) -> Self {
-        let about = |name: &str| event.data.get(name).and_then(|value| value.as_str()).map(visible::line);
+        let about = |name: &str| event.data.get(name).and_then(|value| value.as_str()).map(str::to_owned);
         let about = ["tool", "text", "reason", "resolution"].into_iter().find_map(about).unwrap_or_default();
         Self { event, about }
     }
@@ -144,15 +144,15 @@ impl RunDetailPage {
     }
 
     fn input(&self) -> Option<String> {
-        self.run().input.as_ref().map(|input| visible::block(&input.text, ""))
+        self.run().input.as_ref().map(|input| input.text.to_string())
     }
 
     fn result(&self) -> Option<String> {
-        self.run().result.as_ref().map(|result| visible::block(&result.text, ""))
+        self.run().result.as_ref().map(|result| result.text.to_string())
     }
 
     fn error(&self) -> Option<String> {
-        self.run().error.as_ref().map(|error| visible::block(&error.message, ""))
+        self.run().error.as_ref().map(|error| error.message.to_string())
     }
 }
 

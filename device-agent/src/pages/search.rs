@@ -11,7 +11,6 @@ use super::auth::Visitor;
 use super::frame::{Frame, Section};
 use super::{PageError, Pages};
 use crate::local::{ErrorReplyCode, Find, HitKind, SearchHit, SearchResults};
-use deskgate_program::visible;
 
 /// The search text.
 #[derive(Debug, Default, Deserialize)]

@@ -7,7 +7,6 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use deskgate_definition::{Check, CheckResult, Definition, FieldError, Service, ToolName};
-use deskgate_program::visible;
 use deskgate_protocol::ids::{ApplicationId, DraftId};
 use deskgate_protocol::management::{Application, ShowApplication};
 
@@ -115,7 +114,7 @@ impl ServicePage {
     fn folder(&self) -> Option<(Shape, String)> {
         let folder = self.folder.as_ref()?;
         let shape = if matches!(folder, Folder::There { .. }) { Shape::Good } else { Shape::Bad };
-        Some((shape, visible::line(&folder.words(FolderPath::new(self.fields.get("working_directory").trim())))))
+        Some((shape, folder.words(FolderPath::new(self.fields.get("working_directory").trim())).to_string()))
     }
 
     fn usable_skills(&self) -> Vec<Availability> {

@@ -19,7 +19,6 @@ use crate::local::{
     SetAutostart, SetNotifications, SettingsView, autostart,
 };
 use crate::settings::{KeepAwake, Notifications, Theme};
-use deskgate_program::visible;
 
 /// The form's fields, by their names in the agent.
 const SETTINGS_FIELDS: &[&str] = &[
@@ -123,7 +122,7 @@ impl SettingsPage {
             }
             Some(LineView::Refused { refused, .. }) if refused.code == RefusedCode::VersionMismatch => {
                 let text = format!("The gateway has version {}: {}", refused.gateway_version, refused.message);
-                (Shape::Bad, visible::line(&text))
+                (Shape::Bad, text.to_string())
             }
             _ => (
                 Shape::Unknown,

@@ -3,7 +3,6 @@
 
 use deskgate_definition::approvals::RuleAction;
 use deskgate_definition::{CheckResult, Definition, Network, Provider, Service, ServiceStage, ToolName};
-use deskgate_program::visible;
 use serde_json::Value;
 
 use super::labels::Shape;
@@ -149,7 +148,7 @@ fn shown(value: Option<&Value>) -> String {
         }
         Some(value) => serde_json::to_string_pretty(value).unwrap_or_default(),
     };
-    visible::block(&text, "").trim_end().to_owned()
+    text.to_string().trim_end().to_owned()
 }
 
 #[cfg(test)]

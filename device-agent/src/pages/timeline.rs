@@ -6,7 +6,6 @@ use deskgate_protocol::Timestamp;
 use deskgate_protocol::run::{EventType, Run, RunEvent};
 
 use super::labels::DurationText;
-use deskgate_program::visible;
 
 /// How many spans are drawn; the table has them all.
 const MAX_SPANS_DRAWN: usize = 40;
@@ -65,9 +64,9 @@ impl TimelineBuilder {
                 }
                 self.begin(MODEL_SPAN, "Model".to_owned(), "model", at);
             }
-            EventType::ToolStarted => self.lend(about("call_id"), visible::line(about("tool")), "tool", at),
+            EventType::ToolStarted => self.lend(about("call_id"), about("tool").to_string(), "tool", at),
             EventType::RunAwaitingApproval => {
-                let name = format!("Approval of {}", visible::line(about("tool")));
+                let name = format!("Approval of {}", about("tool"));
                 self.lend(about("approval_id"), name, "approval", at);
             }
             EventType::RunAwaitingReconciliation => self.lend("", "Interrupted".to_owned(), "approval", at),

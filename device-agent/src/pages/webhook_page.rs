@@ -18,7 +18,6 @@ use super::webhook_form::{self, WEBHOOK_FIELDS};
 use super::webhook_kinds::{self, WebhookKind};
 use super::{PageError, Pages};
 use crate::local::{ErrorReply, ErrorReplyCode, ListServices};
-use deskgate_program::visible;
 
 /// A service that events can be for.
 pub(super) struct TargetService {
@@ -56,22 +55,22 @@ impl ReceiptRow {
 
     fn why(&self) -> String {
         match (&self.receipt.reason, self.receipt.outcome) {
-            (Some(reason), _) => visible::line(reason),
+            (Some(reason), _) => reason.to_string(),
             (None, ReceiptOutcome::Repeated) => "it came before, and makes nothing a second time".to_owned(),
             (None, _) => String::new(),
         }
     }
 
     fn kind(&self) -> String {
-        self.receipt.event_type.as_deref().map(visible::line).unwrap_or_default()
+        self.receipt.event_type.as_deref().map(str::to_owned).unwrap_or_default()
     }
 
     fn event(&self) -> Option<String> {
-        self.receipt.event_id.as_deref().map(visible::line)
+        self.receipt.event_id.as_deref().map(str::to_owned)
     }
 
     fn body(&self) -> Option<String> {
-        self.receipt.body.as_deref().map(|body| visible::block(body, ""))
+        self.receipt.body.as_deref().map(|body| body.to_string())
     }
 }
 
@@ -163,8 +162,8 @@ impl WebhookPage {
         match &self.preview {
             Preview::Cannot(_) => (Shape::Unknown, "Not known", "Something cannot be read.".to_owned()),
             Preview::Would(trial) => match &trial.outcome {
-                TrialOutcome::Ignored { reason } => (Shape::Over, "Ignored", format!("{}.", visible::line(reason))),
-                TrialOutcome::Refused { reason } => (Shape::Bad, "Refused", format!("{}.", visible::line(reason))),
+                TrialOutcome::Ignored { reason } => (Shape::Over, "Ignored", format!("{}.", reason)),
+                TrialOutcome::Refused { reason } => (Shape::Bad, "Refused", format!("{}.", reason)),
                 TrialOutcome::Submitted(mapped) if mapped.conversation_key.is_some() => {
                     (Shape::Good, "Accepted", "It becomes a message.".to_owned())
                 }

@@ -1,8 +1,9 @@
-//! What commands print: foreign text steers no terminal, and a reader that has seen enough ends a command quietly.
+//! What commands, pages and logs show: foreign text steers nothing, and a reader that has seen enough ends a command quietly.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use deskgate_tests::visitor::Visitor;
 use deskgate_tests::{Folder, GatewayProcess, Postgres, TestDevice, binaries};
 use serde_json::{Value, json};
 
@@ -39,7 +40,7 @@ fn a_reader_that_has_gone_ends_a_command_quietly() {
 }
 
 #[tokio::test]
-async fn text_of_callers_and_assistants_steers_no_terminal_and_stays_whole_for_programs() {
+async fn text_of_callers_and_assistants_steers_no_terminal_page_or_log_and_stays_whole_for_programs() {
     let postgres = Postgres::shared().await;
     let gateway = GatewayProcess::start(&postgres, &[]).await;
     let device = TestDevice::paired_with(&gateway).await;
@@ -63,4 +64,18 @@ async fn text_of_callers_and_assistants_steers_no_terminal_and_stays_whole_for_p
     assert!(is_visible(&shown.stdout), "{}", shown.stdout);
     let value: Value = serde_json::from_str(&shown.stdout).expect("JSON");
     assert!(value.to_string().contains(&serde_json::to_string(&answer).expect("JSON")), "{value}");
+
+    let visitor = Visitor::of(&device).await;
+    for path in [format!("/runs/{run_id}"), "/runs".to_owned(), "/".to_owned()] {
+        let page = visitor.page(&path).await.text;
+        assert!(is_visible(&page) && !page.contains("&#60;time"), "{path}: {page}");
+    }
+    let page = visitor.page(&format!("/runs/{run_id}")).await.text;
+    assert!(page.contains("The second&#60;U+001B&#62;[2J"), "{page}");
+    // What a form holds goes back as it is: a joiner belongs to Persian words.
+    let joined = "\u{646}\u{645}\u{6cc}\u{200c}\u{62e}\u{648}\u{627}\u{647}\u{645}";
+    device.cli(&["service", "edit", "shop", "--instructions", joined]).await.ok();
+    let draft_id = text(&device.cli(&["service", "show", "shop"]).await.ok(), "/draft_id").to_owned();
+    assert!(visitor.page(&format!("/services/{draft_id}")).await.text.contains(joined));
+    assert!(is_visible(&gateway.log().all()) && is_visible(&device.log().all()));
 }
