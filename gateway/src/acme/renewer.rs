@@ -43,10 +43,7 @@ pub struct CertificateRenewer {
 }
 
 impl CertificateRenewer {
-    /// Shows the stored certificate, if there is one.
-    ///
-    /// # Errors
-    /// The database failed, or the stored certificate cannot be used.
+    /// Shows the stored certificate, if there is one. A certificate that cannot be read or used is a line in the log.
     pub async fn new(settings: AcmeSettings, store: Store, cipher: DataCipher) -> Self {
         let tls = ServerTls::issued(Arc::new(ChallengeResponder::new(store.clone(), &settings.domains)));
         let subject =

@@ -33,7 +33,8 @@ pub struct BundleArgs {
 /// Lines of the log that are included.
 const MAX_LOG_LINES: usize = 2000;
 
-/// Collects the parts, asks for confirmation, and writes the file. `ask_ops` asks the operations listener.
+/// Collects the parts, asks for confirmation, and writes the file. `metrics` is what the operations listener answered,
+/// if it did.
 ///
 /// # Errors
 /// The person declines or cannot be asked, or the file exists or cannot be written. A part that cannot be collected is

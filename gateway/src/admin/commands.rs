@@ -346,9 +346,12 @@ async fn rotate(socket: &Path, to: Option<&Path>, overlap_hours: u64, out: Outpu
         AdminRequest::TokenRotate { overlap_s: overlap_hours.saturating_mul(3600), to_file: to.is_some() },
     )
     .await;
-    let (text, kept_in) = match answer {
-        Ok(AdminReply::Token { text, kept_in }) => (text, kept_in),
-        Ok(other) => return Err(unexpected(&other)),
+    let token = answer.and_then(|answer| match answer {
+        AdminReply::Token { text, kept_in } => Ok((text, kept_in)),
+        other => Err(unexpected(&other)),
+    });
+    let (text, kept_in) = match token {
+        Ok(token) => token,
         Err(failure) => {
             if let Some(path) = to {
                 let _ = std::fs::remove_file(path);

@@ -76,6 +76,8 @@ impl Store {
             let (issuer, subject) = account.map(|account| (&account.issuer, &account.subject)).unzip();
             let params: [&(dyn ToSql + Sync); 5] = [&key, &version, &lease.as_secs_f64(), &issuer, &subject];
             let Some(row) = transaction.query_opt(sql, &params).await? else {
+                transaction.rollback().await?;
+                client.give_back();
                 return Ok(None);
             };
             let device_id = DeviceId::from(row.try_get::<_, uuid::Uuid>(0)?);

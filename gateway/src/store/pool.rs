@@ -172,7 +172,7 @@ impl Database {
         config.connect(self.tls.clone()).await
     }
 
-    /// One connection for migrations, driven by the returned task.
+    /// One connection outside of the pool, for migrations, checks and backups, driven by the returned task.
     ///
     /// # Errors
     /// The server cannot be reached, or refuses the connection.

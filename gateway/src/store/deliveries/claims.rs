@@ -199,7 +199,7 @@ const HELD_BY_LISTENER_SQL: &str = "-- deliveries::held_by_listener
             WHERE x.delivery_id = d.delivery_id AND x.attempt = d.attempt AND x.took_ms IS NULL)";
 
 impl Store {
-    /// The deliveries handed out to a listener, if that attempt is the newest and has no outcome yet.
+    /// The delivery that was handed out to a listener, if that attempt is the newest and has no outcome yet.
     ///
     /// # Errors
     /// The database does not answer, or refuses the statement.
