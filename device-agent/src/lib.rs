@@ -293,14 +293,14 @@ struct GatewayRoute {
 struct OwnRuns(deskgate_gateway::store::Store);
 
 impl EndedRuns for OwnRuns {
-    fn count(&self, ago: Duration) -> ended_runs::Answer<'_, (u64, u64)> {
+    fn count(&self, ago: Duration) -> ended_runs::EndedRunsFuture<'_, (u64, u64)> {
         Box::pin(async move {
             let (kept, going) = self.0.ended_runs(ago).await.map_err(|error| error.to_string())?;
             Ok((kept.unsigned_abs(), going.unsigned_abs()))
         })
     }
 
-    fn keep(&self, retention: Duration) -> ended_runs::Answer<'_, ()> {
+    fn keep(&self, retention: Duration) -> ended_runs::EndedRunsFuture<'_, ()> {
         Box::pin(async move { self.0.shorten_retention(retention).await.map(drop).map_err(|error| error.to_string()) })
     }
 }

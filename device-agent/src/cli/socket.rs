@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::config::Home;
 use crate::local::export::ManagementClient;
-use crate::local::{AgentReply, ErrorReply, ErrorReplyCode, Request, TypedRequest};
+use crate::local::{AgentReply, AgentRequest, ErrorReply, ErrorReplyCode, TypedRequest};
 
 /// The client of this home's running agent.
 #[derive(Clone, Debug)]
@@ -31,10 +31,10 @@ impl AgentClient {
 
     /// Sends a request to the gateway, through the agent.
     pub(super) async fn manage<C: ManagementCall>(&self, call: C) -> Result<C::Reply, Failure> {
-        self.send(Request::Manage { request: call.into() }).await
+        self.send(AgentRequest::Manage { request: call.into() }).await
     }
 
-    async fn send<T: DeserializeOwned>(&self, request: Request) -> Result<T, Failure> {
+    async fn send<T: DeserializeOwned>(&self, request: AgentRequest) -> Result<T, Failure> {
         let reply = socket::call(&self.socket, &request).await.map_err(|error| match error {
             CallError::NotRunning { .. } => {
                 Failure::new(Exit::CannotReach, "the agent is not running. Start it with: deskgate start")

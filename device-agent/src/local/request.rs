@@ -8,12 +8,12 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
-use super::Request;
+use super::AgentRequest;
 use super::handler::RequestHandler;
 use super::reply::{AgentReply, ErrorReply, Requester};
 
 /// A request, the type of its answer, and how the agent computes it.
-pub trait TypedRequest: Serialize + Into<Request> + Send {
+pub trait TypedRequest: Serialize + Into<AgentRequest> + Send {
     /// The answer of a request that succeeds.
     type Response: Serialize + DeserializeOwned;
 
@@ -31,7 +31,7 @@ macro_rules! requests {
         /// Every request.
         #[derive(Clone, Debug, Serialize, Deserialize)]
         #[serde(tag = "ask", rename_all = "snake_case")]
-        pub enum Request {
+        pub enum AgentRequest {
             $($(#[$doc])* $name($name),)*
             /// One of the gateway's own requests, passed on.
             Manage {
@@ -40,7 +40,7 @@ macro_rules! requests {
             },
         }
 
-        impl Request {
+        impl AgentRequest {
             /// The answer as the private socket sends it.
             pub(super) async fn answer(self, handler: &RequestHandler, asker: Requester) -> Result<Value, ErrorReply> {
                 match self {
@@ -51,7 +51,7 @@ macro_rules! requests {
         }
 
         $(
-            impl From<$name> for Request {
+            impl From<$name> for AgentRequest {
                 fn from(request: $name) -> Self {
                     Self::$name(request)
                 }
@@ -63,7 +63,7 @@ pub(super) use requests;
 
 /// Answers requests until `stop`.
 pub async fn serve(listener: UnixListener, handler: RequestHandler, stop: CancellationToken) {
-    socket::serve(listener, false, stop, move |request: Request, peer| {
+    socket::serve(listener, false, stop, move |request: AgentRequest, peer| {
         let handler = handler.clone();
         async move {
             match request.answer(&handler, Requester::Socket(peer)).await {

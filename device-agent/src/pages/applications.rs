@@ -15,7 +15,7 @@ use super::auth::Visitor;
 use super::fields::FormFields;
 use super::frame::{Frame, Section};
 use super::keys::{self, KeyRow};
-use super::labels::{Count, Shape, When};
+use super::labels::{CountLabel, Shape, TimeLabel};
 use super::live::Topic;
 use super::stages::{self, StageStep};
 use super::{PageError, Pages};

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::auth::Visitor;
 use super::fields::FormFields;
 use super::frame::{Frame, Section};
-use super::labels::{DurationText, Shape, When};
+use super::labels::{DurationText, Shape, TimeLabel};
 use super::live::Topic;
 use super::overview::Names;
 use super::wait_times::WaitTimes;
@@ -41,11 +41,11 @@ struct ApprovalsPage {
 struct ApprovalCard {
     view: ApprovalView,
     application: String,
-    asked: Asked,
+    asked: ApprovalPreview,
 }
 
 /// The plan of a call as a person has to see it: without hidden, reordering or control characters.
-enum Asked {
+enum ApprovalPreview {
     Difference(Vec<DiffLine>),
     Command {
         command: String,
@@ -67,18 +67,18 @@ impl ApprovalCard {
         let asked = match (&view.approval.plan, &view.approval.arguments) {
             (Some(plan), Some(arguments)) => match &plan.shown {
                 PlanPreview::Change { diff, .. } => {
-                    Asked::Difference(diff.trim_end_matches('\n').split('\n').map(DiffLine::new).collect())
+                    ApprovalPreview::Difference(diff.trim_end_matches('\n').split('\n').map(DiffLine::new).collect())
                 }
-                PlanPreview::Command { command, words } => Asked::Command {
+                PlanPreview::Command { command, words } => ApprovalPreview::Command {
                     command: visible::block(command, ""),
                     words: words.iter().map(|word| visible::line(word)).collect(),
                 },
                 PlanPreview::Arguments => {
                     let text = serde_json::to_string_pretty(arguments).unwrap_or_default();
-                    Asked::Arguments(visible::block(&text, ""))
+                    ApprovalPreview::Arguments(visible::block(&text, ""))
                 }
             },
-            _ => Asked::Gone,
+            _ => ApprovalPreview::Gone,
         };
         let application = view.app_id.map_or_else(|| "unknown".to_owned(), |app_id| names.application(app_id));
         Self { view, application, asked }

@@ -17,7 +17,7 @@ use super::deliveries::DeliveryRow;
 use super::fields::FormFields;
 use super::form_errors::{FormErrors, failed, without_secrets};
 use super::frame::{Frame, Section};
-use super::labels::{Count, Shape, When};
+use super::labels::{CountLabel, Shape, TimeLabel};
 use super::overview::Names;
 use super::secret::{RollQuestion, SecretPage};
 use super::{PageError, Pages};

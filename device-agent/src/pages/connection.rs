@@ -13,7 +13,7 @@ use super::auth::Visitor;
 use super::fields::FormFields;
 use super::form_errors::{FormErrors, failed, without_secrets};
 use super::frame::{Frame, Section};
-use super::labels::{Shape, When};
+use super::labels::{Shape, TimeLabel};
 use super::live::Topic;
 use super::qr_code::QrImage;
 use super::{PageError, Pages};
@@ -189,7 +189,7 @@ impl ConnectionPage {
     /// When the session was opened.
     fn since(&self) -> Option<String> {
         match &self.frame.status.as_ref()?.line {
-            LineView::Connected { since, .. } => Some(When(since).to_string()),
+            LineView::Connected { since, .. } => Some(TimeLabel(since).to_string()),
             _ => None,
         }
     }

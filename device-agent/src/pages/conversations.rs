@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::auth::Visitor;
 use super::fields::FormFields;
 use super::frame::{Frame, Section};
-use super::labels::{Shape, When};
+use super::labels::{Shape, TimeLabel};
 use super::live::Topic;
 use super::overview::{Names, RunRow};
 use super::{PageError, Pages};

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use super::auth::Visitor;
 use super::fields::{FormFields, older};
 use super::frame::{Frame, Section};
-use super::labels::{Shape, When};
+use super::labels::{Shape, TimeLabel};
 use super::overview::Names;
 use super::{PageError, Pages};
 use crate::local::ErrorReplyCode;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::auth::Visitor;
 use super::fields::FormFields;
 use super::frame::{Frame, Section};
-use super::labels::{Shape, When};
+use super::labels::{Shape, TimeLabel};
 use super::live::Topic;
 use super::{PageError, Pages};
 use crate::local::{

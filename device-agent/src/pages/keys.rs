@@ -189,7 +189,7 @@ struct RevokeQuestion {
     problem: Option<String>,
 }
 
-type KeyPlace = Path<(ApplicationId, KeyId)>;
+type KeyPath = Path<(ApplicationId, KeyId)>;
 
 async fn find(pages: &Pages, app_id: ApplicationId, key_id: KeyId) -> Result<KeyRecord, PageError> {
     let keys = pages.handler().manage(ListKeys { app_id }).await?;
@@ -202,7 +202,7 @@ async fn find(pages: &Pages, app_id: ApplicationId, key_id: KeyId) -> Result<Key
 pub(super) async fn ask_roll(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Path((app_id, key_id)): KeyPlace,
+    Path((app_id, key_id)): KeyPath,
 ) -> Result<Response, PageError> {
     let key = find(&pages, app_id, key_id).await?;
     let frame = Frame::new(&pages, &visitor, Section::Applications, "Roll this key?").await;
@@ -213,7 +213,7 @@ pub(super) async fn ask_roll(
 pub(super) async fn roll(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Path((app_id, key_id)): KeyPlace,
+    Path((app_id, key_id)): KeyPath,
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let wrong =
@@ -239,7 +239,7 @@ pub(super) fn overlap(fields: &FormFields) -> Option<u32> {
 pub(super) async fn ask_revoke(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Path((app_id, key_id)): KeyPlace,
+    Path((app_id, key_id)): KeyPath,
 ) -> Result<Response, PageError> {
     let key = find(&pages, app_id, key_id).await?;
     let frame = Frame::new(&pages, &visitor, Section::Applications, "Revoke this key?").await;
@@ -250,7 +250,7 @@ pub(super) async fn ask_revoke(
 pub(super) async fn revoke(
     State(pages): State<Pages>,
     visitor: Visitor,
-    Path((app_id, key_id)): KeyPlace,
+    Path((app_id, key_id)): KeyPath,
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let key = find(&pages, app_id, key_id).await?;

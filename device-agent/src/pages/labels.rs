@@ -111,9 +111,9 @@ impl RunStateLabel {
 
 /// A number of things.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Count<'a>(pub(super) &'a u32, pub(super) &'a str);
+pub(super) struct CountLabel<'a>(pub(super) &'a u32, pub(super) &'a str);
 
-impl fmt::Display for Count<'_> {
+impl fmt::Display for CountLabel<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}{}", self.0, self.1, if *self.0 == 1 { "" } else { "s" })
     }
@@ -122,9 +122,9 @@ impl fmt::Display for Count<'_> {
 /// A time: how long ago, with the exact time as a tooltip. It is markup of digits and its own words, so templates write
 /// it with `|safe`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct When<'a>(pub(super) &'a Timestamp);
+pub(super) struct TimeLabel<'a>(pub(super) &'a Timestamp);
 
-impl fmt::Display for When<'_> {
+impl fmt::Display for TimeLabel<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, now) = (self.0.0.as_second(), Timestamp::now().0.as_second());
         let words = if seconds > now { format!("in {}", DurationText(seconds - now)) } else { ago(now - seconds) };

@@ -11,7 +11,7 @@ use super::auth::Visitor;
 use super::fields::FormFields;
 use super::form_errors::{FormErrors, failed, without_secrets};
 use super::frame::{Frame, Section};
-use super::labels::{Shape, When};
+use super::labels::{Shape, TimeLabel};
 use super::live::Topic;
 use super::removal::RemovalQuestion;
 use super::{PageError, Pages};
@@ -65,7 +65,7 @@ pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result
 
 /// What was just done.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct KeyPlace {
+pub(super) struct DoneQuery {
     #[serde(default)]
     said: String,
 }
@@ -157,7 +157,7 @@ pub(super) async fn show(
     State(pages): State<Pages>,
     visitor: Visitor,
     Path(name): Path<String>,
-    Query(place): Query<KeyPlace>,
+    Query(place): Query<DoneQuery>,
 ) -> Result<Response, PageError> {
     let said = match place.said.as_str() {
         "saved" => Some("Saved."),

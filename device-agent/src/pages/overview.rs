@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use super::auth::Visitor;
 use super::frame::{Frame, Section};
-use super::labels::{Count, DurationText, RunStateLabel, Shape, When};
+use super::labels::{CountLabel, DurationText, RunStateLabel, Shape, TimeLabel};
 use super::plot::Plot;
 use super::{PageError, Pages};
 use crate::local::ListServices;

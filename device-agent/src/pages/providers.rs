@@ -18,13 +18,13 @@ use crate::local::{
 };
 
 /// The kinds with their names.
-const KINDS: [(ProviderKind, &str, &str); 2] = [
+const PROVIDER_KINDS: [(ProviderKind, &str, &str); 2] = [
     (ProviderKind::Anthropic, "anthropic", "Anthropic's Messages API"),
     (ProviderKind::Openai, "openai", "OpenAI's Chat Completions API, which most other servers speak too"),
 ];
 
 fn name_of(kind: ProviderKind) -> &'static str {
-    KINDS.iter().find(|(known, ..)| *known == kind).map_or("", |(_, name, _)| name)
+    PROVIDER_KINDS.iter().find(|(known, ..)| *known == kind).map_or("", |(_, name, _)| name)
 }
 
 #[derive(Template)]
@@ -205,7 +205,7 @@ fn request(name: String, fields: &FormFields) -> Result<SetProvider, FormProblem
             return Err(FormProblem { place, message });
         }
     }
-    let kind = KINDS.into_iter().find(|(_, name, _)| *name == fields.get("kind")).map(|(kind, ..)| kind);
+    let kind = PROVIDER_KINDS.into_iter().find(|(_, name, _)| *name == fields.get("kind")).map(|(kind, ..)| kind);
     let kind = kind.ok_or_else(|| FormProblem { place: "kind", message: "choose which API it speaks".to_owned() })?;
     let key = match fields.filled("key") {
         Some(text) => match SecretKind::of(&text).filter(|kind| *kind != SecretKind::ModelProviderKey) {

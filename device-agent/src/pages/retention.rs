@@ -9,7 +9,7 @@ use deskgate_store::RetentionSettings;
 use super::auth::Visitor;
 use super::fields::FormFields;
 use super::frame::{Frame, Section};
-use super::labels::Count;
+use super::labels::CountLabel;
 use super::{PageError, Pages, settings};
 use crate::local::{Amount, ErrorReply, ErrorReplyCode, Retention, ReviewRetention, SetRetention};
 

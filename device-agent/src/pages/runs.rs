@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::auth::Visitor;
 use super::fields::{FormFields, older};
 use super::frame::{Frame, Section};
-use super::labels::{RunStateLabel, When};
+use super::labels::{RunStateLabel, TimeLabel};
 use super::live::Topic;
 use super::overview::{Names, RunRow};
 use super::timeline::Timeline;

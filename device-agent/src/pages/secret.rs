@@ -7,7 +7,7 @@ use deskgate_protocol::Timestamp;
 
 use super::fields::FormFields;
 use super::frame::Frame;
-use super::labels::When;
+use super::labels::TimeLabel;
 use super::webhook_kinds::WebhookKind;
 
 /// The page with a secret's text. It is the answer to a form and has no address: it cannot be opened again.

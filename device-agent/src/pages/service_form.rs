@@ -18,7 +18,7 @@ use crate::local::ConfiguredServer;
 const TEXT_FIELDS: [&str; 8] =
     ["name", "description", "working_directory", "model", "instructions", "rules", "protected", "skills"];
 /// Units of time that the form offers, with their seconds.
-pub(super) const UNITS: [(&str, u32); 4] = [("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1)];
+pub(super) const TIME_UNITS: [(&str, u32); 4] = [("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1)];
 /// Tools whose calls ask first unless a rule says otherwise.
 const ASKING_TOOLS: [ToolName; 3] = [ToolName::Edit, ToolName::Write, ToolName::Bash];
 
@@ -124,7 +124,7 @@ fn lines<T: ToString>(items: &[T]) -> String {
 
 /// The largest unit that divides a time evenly.
 fn unit_of(seconds: u32) -> (&'static str, u32) {
-    UNITS.into_iter().find(|(_, unit)| seconds.is_multiple_of(*unit)).unwrap_or(("seconds", 1))
+    TIME_UNITS.into_iter().find(|(_, unit)| seconds.is_multiple_of(*unit)).unwrap_or(("seconds", 1))
 }
 
 /// The same elements in their old order: a different order without meaning must not make another definition.
@@ -231,8 +231,10 @@ impl FormReader<'_> {
         let unasked =
             ASKING_TOOLS.into_iter().filter(|tool| self.fields.all("unasked").any(|name| name == tool.as_str()));
         rules.extend(unasked.map(runs_unasked));
-        let unit =
-            UNITS.into_iter().find(|(unit, _)| *unit == self.fields.get("expiry_unit")).map_or(1, |(_, unit)| unit);
+        let unit = TIME_UNITS
+            .into_iter()
+            .find(|(unit, _)| *unit == self.fields.get("expiry_unit"))
+            .map_or(1, |(_, unit)| unit);
         let expiry_s = self.number("approvals", "the time a request waits", "expiry").saturating_mul(unit);
         let on_denial = match self.fields.get("on_denial") {
             "end" => OnDenial::EndRun,

@@ -15,9 +15,9 @@ use super::availability::{self, Availability};
 use super::fields::FormFields;
 use super::form_errors::FieldAttributes;
 use super::frame::{Frame, Section};
-use super::labels::{Shape, When};
+use super::labels::{Shape, TimeLabel};
 use super::live::Topic;
-use super::service_form::{self, UNITS, blank};
+use super::service_form::{self, TIME_UNITS, blank};
 use super::stages::{self, Difference, StageStep};
 use super::{PageError, Pages};
 use crate::local::{
@@ -46,7 +46,7 @@ struct ServicePage {
 }
 
 /// The tools with descriptions, for their check boxes.
-const TOOLS: [(ToolName, &str); 5] = [
+const TOOL_DESCRIPTIONS: [(ToolName, &str); 5] = [
     (ToolName::Read, "reads text files"),
     (ToolName::Grep, "searches their contents"),
     (ToolName::Glob, "finds files by name"),

@@ -13,7 +13,7 @@ use super::auth::Visitor;
 use super::fields::FormFields;
 use super::form_errors::{FieldAttributes, FormErrors, failed, without_secrets};
 use super::frame::{Frame, Section};
-use super::labels::{Shape, When};
+use super::labels::{Shape, TimeLabel};
 use super::webhook_form::{self, WEBHOOK_FIELDS};
 use super::webhook_kinds::{self, WebhookKind};
 use super::{PageError, Pages};
@@ -75,7 +75,7 @@ impl ReceiptRow {
 }
 
 /// The preview of the event in a form.
-enum Preview {
+enum WebhookPreview {
     Would(WebhookTrial),
     /// There is no preview, because the form has errors.
     Cannot(FormErrors),
@@ -93,7 +93,7 @@ struct WebhookPage {
     targets: Vec<TargetService>,
     fields: FormFields,
     wrong: FormErrors,
-    preview: Preview,
+    preview: WebhookPreview,
 }
 
 impl WebhookPage {
@@ -143,8 +143,8 @@ impl WebhookPage {
 
     fn error(&self, field: &str) -> Option<&str> {
         let tried = match &self.preview {
-            Preview::Cannot(wrong) => wrong.at(field),
-            Preview::Would(_) => None,
+            WebhookPreview::Cannot(wrong) => wrong.at(field),
+            WebhookPreview::Would(_) => None,
         };
         self.wrong.at(field).or(tried)
     }
@@ -160,8 +160,8 @@ impl WebhookPage {
     /// The result, as shape, word and sentence.
     fn outcome(&self) -> (Shape, &'static str, String) {
         match &self.preview {
-            Preview::Cannot(_) => (Shape::Unknown, "Not known", "Something cannot be read.".to_owned()),
-            Preview::Would(trial) => match &trial.outcome {
+            WebhookPreview::Cannot(_) => (Shape::Unknown, "Not known", "Something cannot be read.".to_owned()),
+            WebhookPreview::Would(trial) => match &trial.outcome {
                 TrialOutcome::Ignored { reason } => (Shape::Over, "Ignored", format!("{}.", reason)),
                 TrialOutcome::Refused { reason } => (Shape::Bad, "Refused", format!("{}.", reason)),
                 TrialOutcome::Submitted(mapped) if mapped.conversation_key.is_some() => {
@@ -188,7 +188,7 @@ impl EditedWebhook {
     }
 
     /// The result of the form's event, if the form were saved.
-    async fn preview(&self, pages: &Pages, fields: &FormFields) -> Result<Preview, ErrorReply> {
+    async fn preview(&self, pages: &Pages, fields: &FormFields) -> Result<WebhookPreview, ErrorReply> {
         let hook_id = match self {
             Self::New(..) => None,
             Self::Saved(detail) => Some(detail.webhook.hook_id),
@@ -204,8 +204,8 @@ impl EditedWebhook {
             Err(no) => Err(no),
         };
         match tried {
-            Ok(trial) => Ok(Preview::Would(trial)),
-            Err(no) if is_about_the_form(&no) => Ok(Preview::Cannot(failed(&no, WEBHOOK_FIELDS).1)),
+            Ok(trial) => Ok(WebhookPreview::Would(trial)),
+            Err(no) if is_about_the_form(&no) => Ok(WebhookPreview::Cannot(failed(&no, WEBHOOK_FIELDS).1)),
             Err(no) => Err(no),
         }
     }

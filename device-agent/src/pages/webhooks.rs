@@ -15,7 +15,7 @@ use super::auth::Visitor;
 use super::fields::FormFields;
 use super::form_errors::FormErrors;
 use super::frame::{Frame, Section};
-use super::labels::When;
+use super::labels::TimeLabel;
 use super::live::Topic;
 use super::webhook_kinds::{self, WebhookKind};
 use super::webhook_page::{EditedWebhook, TargetService, state, targets};

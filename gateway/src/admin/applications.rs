@@ -11,8 +11,8 @@ use deskgate_protocol::management::{
 use deskgate_protocol::{ApplicationId, DeviceId};
 use serde::{Deserialize, Serialize};
 
-use super::commands::{find as find_device, risk, send_request, unexpected};
-use super::service::AdminService;
+use super::client::{find as find_device, risk, send_request, unexpected};
+use super::state::AdminService;
 use super::{AdminErrorCode, AdminReply, AdminRequest, no};
 use crate::store::applications::{ApplicationQuery, ApplicationWithDevice};
 use deskgate_program::duration;

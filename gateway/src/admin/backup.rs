@@ -14,7 +14,7 @@ use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::commands::{risk, send_request, unexpected};
+use super::client::{risk, send_request, unexpected};
 use super::status::fetch_status;
 use super::{AdminReply, AdminRequest};
 use crate::config::Config;

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::check;
-use super::commands::devices;
+use super::client::devices;
 use super::status::fetch_status;
 use crate::config::Config;
 use crate::descriptors::DescriptorLimit;

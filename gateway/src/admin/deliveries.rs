@@ -8,7 +8,7 @@ use deskgate_protocol::management::{ListDeliveries, RecoverDeliveries, Recovery}
 use deskgate_protocol::{ApplicationId, DeliveryId, RunId, Timestamp};
 use serde_json::json;
 
-use super::commands::{done, send_request, unexpected};
+use super::client::{done, send_request, unexpected};
 use super::{AdminErrorCode, AdminReply, AdminRequest};
 use crate::domain::destinations::HostName;
 use crate::store::Store;

@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use serde_json::json;
-use url::Url;
 
 use super::check::{self, CheckStatus, Finding};
-use super::commands::{send_request, unexpected};
+use super::client::{send_request, unexpected};
 use super::status::fetch_status;
 use super::{AdminReply, AdminRequest, GatewayStatus, public_probe};
 use crate::config::Config;
@@ -84,9 +83,4 @@ fn live(status: &GatewayStatus) -> Vec<Finding> {
         Finding::new("health", verdict, detail)
     }));
     findings
-}
-
-/// Host and port of an address.
-pub(super) fn host_and_port(address: &Url) -> Option<(&str, u16)> {
-    Some((address.host_str()?, address.port_or_known_default()?))
 }

@@ -6,8 +6,8 @@ use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::commands::{risk, send_request, unexpected};
-use super::service::AdminService;
+use super::client::{risk, send_request, unexpected};
+use super::state::AdminService;
 use super::{AdminErrorCode, AdminReply, AdminRequest, no};
 use crate::tunnel::{HostKey, HostKeys};
 use deskgate_program::exit::{Exit, Failure};

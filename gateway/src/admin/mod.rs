@@ -4,8 +4,8 @@
 //! |---|---|
 //! | [`applications`] [`runs`] | of all devices: both sides of those commands |
 //! | `deliveries` | hosts that callbacks may go to, and deliveries: both sides of those commands |
-//! | [`service`] | answers on the socket, inside the running gateway |
-//! | [`commands`] | what each command asks and prints |
+//! | [`service`] [`state`] | answers on the socket, inside the running gateway; what they are made from |
+//! | [`commands`] `client` | what each command asks and prints; asking on the socket |
 //! | [`status`] | how the running gateway is |
 //! | [`upgrade`] | whether this program may take the running one's place |
 //! | [`doctor`] `public_probe` | the running gateway, and its address as seen from outside |
@@ -17,6 +17,7 @@ pub mod applications;
 pub mod backup;
 pub mod bundle;
 pub mod check;
+mod client;
 pub mod commands;
 mod deliveries;
 pub mod doctor;
@@ -24,6 +25,7 @@ pub mod host_key;
 mod public_probe;
 pub mod runs;
 pub mod service;
+pub mod state;
 pub mod status;
 pub mod upgrade;
 

@@ -16,7 +16,6 @@ use tokio_rustls::TlsConnector;
 use url::Url;
 
 use super::check::{CheckStatus, Finding, judge_expiry};
-use super::doctor::host_and_port;
 use crate::domain::trial::{EVENT_INTERVAL, TRIAL_EVENTS};
 use crate::tls;
 
@@ -239,4 +238,9 @@ fn shown(address: &Url) -> String {
         address.scheme(),
         host_and_port(address).map_or(String::new(), |(host, port)| format!("{host}:{port}"))
     )
+}
+
+/// Host and port of an address.
+fn host_and_port(address: &Url) -> Option<(&str, u16)> {
+    Some((address.host_str()?, address.port_or_known_default()?))
 }

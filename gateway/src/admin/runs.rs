@@ -12,8 +12,8 @@ use deskgate_protocol::{ApplicationId, DeviceId, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::applications::find as find_application;
-use super::commands::{find as find_device, risk, send_request, unexpected};
-use super::service::AdminService;
+use super::client::{find as find_device, risk, send_request, unexpected};
+use super::state::AdminService;
 use super::{AdminErrorCode, AdminReply, AdminRequest, no};
 use crate::domain::desktop::Desktop;
 use crate::domain::runs::visible_run;

@@ -1,13 +1,11 @@
 //! Answers on the administrator's socket, inside the running gateway.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_protocol::identity::IdentityFile;
 use deskgate_protocol::management::{
-    Actor, ApplicationState, CompleteDisabling, DisableApplication, ManagementError, ManagementErrorCode,
+    ApplicationState, CompleteDisabling, DisableApplication, ManagementError, ManagementErrorCode,
 };
 use deskgate_protocol::secret::ControlToken;
 use deskgate_protocol::service::check_name;
@@ -15,50 +13,17 @@ use deskgate_protocol::{DeviceId, VERSION};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 
+use super::state::AdminService;
 use super::{
     AdminErrorCode, AdminReply, AdminRequest, DeviceView, GatewayStatus, Invitation, PairedDevice, applications,
     deliveries, host_key, no, runs,
 };
-use crate::addresses::Addresses;
-use crate::domain::desktop::Desktop;
 use crate::domain::devices::{PairError, pair};
 use crate::domain::health::HealthSnapshot;
-use crate::domain::trial::TrialTickets;
-use crate::heartbeat::Heartbeat;
+use crate::store;
 use crate::store::devices::{Device, Presence};
-use crate::store::{self, Store};
-use crate::tls::{ServerTls, TlsError};
-use crate::tunnel::HostKeys;
+use crate::tls::ServerTls;
 use deskgate_program::{socket, token};
-
-/// What the service needs for its answers.
-#[derive(Clone)]
-pub struct AdminService {
-    /// The database.
-    pub store: Store,
-    /// The gateway's addresses.
-    pub addresses: Addresses,
-    /// The keys of its own SSH listener.
-    pub host_keys: Option<HostKeys>,
-    /// The private control socket.
-    pub control_socket: Option<PathBuf>,
-    /// The file of the gateway's own control token; `None` when the token was configured.
-    pub token_file: Option<PathBuf>,
-    /// The retention of ended runs.
-    pub retention: Duration,
-    /// The public listener's certificate.
-    pub tls: Option<ServerTls>,
-    /// Reloads what can change without a restart.
-    pub reload: Arc<dyn Fn() -> Result<&'static str, TlsError> + Send + Sync>,
-    /// Creates tickets for trial streams.
-    pub trials: TrialTickets,
-    /// The heartbeat of the queue's upkeep.
-    pub queue: Heartbeat,
-    /// The address of the private cluster, if the database is one.
-    pub private_cluster: Option<String>,
-    /// The management service of one device.
-    pub desks: Arc<dyn Fn(DeviceId) -> Desktop + Send + Sync>,
-}
 
 /// Answers until `stop`. Root and the gateway's own user have access, and when the socket belongs to a group of its own
 /// (`group_may`), the users whom its mode lets in.
@@ -108,15 +73,6 @@ impl AdminService {
             AdminRequest::Run(ask) => runs::answer(self, ask).await,
             ask => deliveries::answer(&self.store, ask).await,
         }
-    }
-
-    /// The management service of one device, used by the administrator.
-    pub(super) fn desktop_of(&self, device_id: DeviceId) -> Desktop {
-        (self.desks)(device_id).asked_by(Actor::Administrator)
-    }
-
-    pub(super) async fn device_names(&self) -> Result<BTreeMap<DeviceId, String>, store::Error> {
-        Ok(self.store.devices().await?.into_iter().map(|device| (device.device_id, device.name)).collect())
     }
 
     async fn status(&self) -> GatewayStatus {

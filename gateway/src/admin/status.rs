@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::commands::{send_request, unexpected};
+use super::client::{send_request, unexpected};
 use super::{AdminReply, AdminRequest, GatewayStatus};
 use crate::domain::health::GatewayProblem;
 use deskgate_program::exit::{Exit, Failure};

@@ -6,7 +6,7 @@ use deskgate_protocol::{Half, VERSION, versions_match};
 use serde::Serialize;
 use serde_json::json;
 
-use super::commands::devices;
+use super::client::devices;
 use super::status::fetch_status;
 use crate::config::Config;
 use crate::store::Database;

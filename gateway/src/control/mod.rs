@@ -2,7 +2,8 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | [`service`] | takes a stream, checks the control token, becomes a WebSocket |
+//! | `upgrade` | takes a stream, checks the control token, becomes a WebSocket |
+//! | [`service`] | what every session needs |
 //! | `handshake` | challenge, hello, welcome or refused |
 //! | `session` | one device, from welcome to goodbye |
 //! | `credential` | the lifetime of an account's connection |
@@ -29,4 +30,5 @@ mod recorder;
 pub mod service;
 mod session;
 pub mod socket;
+mod upgrade;
 mod wire;

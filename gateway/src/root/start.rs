@@ -15,7 +15,8 @@ use super::{Gateway, Settings, StartError, hosted};
 #[cfg(feature = "acme")]
 use crate::acme::CertificateRenewer;
 use crate::addresses::Addresses;
-use crate::admin::service::{self, AdminService};
+use crate::admin::service;
+use crate::admin::state::AdminService;
 use crate::callbacks::send::CallbackSender;
 use crate::callbacks::worker;
 use crate::config::AcmeSettings;

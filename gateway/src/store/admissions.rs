@@ -12,7 +12,7 @@ use deskgate_protocol::{ApplicationId, DeviceId, EndpointId, EventId, RunId, Tim
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::columns::word;
+use super::columns::{digest, word};
 use super::counts::{ADD_COUNT_SQL, INSERT_COUNT_SQL};
 use super::deliveries::ACCEPTANCE_DESTINATIONS_SQL;
 use super::devices::{PRESENCE_SQL, Presence};
@@ -292,9 +292,4 @@ fn judged(row: &tokio_postgres::Row, submission: &Submission) -> Result<Option<A
         device_id: row.try_get::<_, uuid::Uuid>(4)?.into(),
         presence: word(row.try_get(5)?)?,
     })))
-}
-
-/// A stored digest.
-pub(super) fn digest(bytes: &[u8]) -> Result<Sha256Digest, Error> {
-    bytes.try_into().map(Sha256Digest).map_err(|_| Error::Data("a digest has not 32 bytes".to_owned()))
 }

@@ -12,9 +12,25 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::activity::{ActivityEntry, Owner};
-use super::columns::word;
-use super::disabling::{OPEN_RESETS_SQL, UNFINISHED_RUNS_SQL};
+use super::columns::{count, word};
 use super::{Error, Store};
+
+/// The resets of application `a` that the device has not acknowledged.
+pub(super) const OPEN_RESETS_SQL: &str = "(
+    SELECT operation_id FROM control_operations
+    WHERE device_id = a.device_id AND app_id = a.app_id AND completed_at IS NULL AND kind = 'conversation.reset')";
+
+/// The runs of application `a` that have not ended, each found by an index of such runs.
+pub(super) const UNFINISHED_RUNS_SQL: &str = "(
+    SELECT run_id, state, stop_operation_id FROM runs
+    WHERE device_id = a.device_id AND app_id = a.app_id AND state = 'queued' AND offered_until IS NULL
+    UNION ALL
+    SELECT run_id, state, stop_operation_id FROM runs
+    WHERE device_id = a.device_id AND app_id = a.app_id AND offered_until IS NOT NULL
+    UNION ALL
+    SELECT run_id, state, stop_operation_id FROM runs
+    WHERE device_id = a.device_id AND app_id = a.app_id
+        AND state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling'))";
 
 /// A key as it is checked: its rights and its state, and the digest of its text.
 #[derive(Clone, Debug)]
@@ -332,7 +348,7 @@ impl Store {
             FROM application_keys k JOIN applications a USING (app_id) WHERE k.key_id = $1 -- applications::key"
         );
         let Some(row) = self.durable_opt(&sql, &[&key_id.uuid()]).await? else { return Ok(None) };
-        let digest = super::admissions::digest(row.try_get("digest")?)?;
+        let digest = super::columns::digest(row.try_get("digest")?)?;
         Ok(Some(StoredKey {
             key: stored_key(&row)?,
             digest,
@@ -397,11 +413,6 @@ fn placed(row: &Row) -> Result<ApplicationWithDevice, Error> {
         application: application(row)?,
         device_id: row.try_get::<_, uuid::Uuid>("device_id")?.into(),
     })
-}
-
-/// A count; 0 where nothing was counted.
-pub(super) fn count(row: &Row, column: &str) -> Result<u32, Error> {
-    Ok(u32::try_from(row.try_get::<_, Option<i64>>(column)?.unwrap_or(0)).unwrap_or(u32::MAX))
 }
 
 fn stored_key(row: &Row) -> Result<KeyRecord, Error> {

@@ -8,8 +8,7 @@ use deskgate_protocol::run::RunState;
 use deskgate_protocol::{ApplicationId, DeviceId, Timestamp};
 use tokio_postgres::{IsolationLevel, Transaction};
 
-use super::applications::count;
-use super::columns::word;
+use super::columns::{count, word};
 use super::{Error, Store, with_timeout};
 
 /// The counts of a device's runs at one moment of the database.

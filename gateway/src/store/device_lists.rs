@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::conversations::own;
 use super::devices::PRESENCE_SQL;
-use super::run_list::RUN_SUMMARY_COLUMNS;
+use super::runs::RUN_SUMMARY_COLUMNS;
 use super::runs::{StoredRun, stored_run};
 use super::{Error, Store};
 

@@ -116,7 +116,7 @@ impl Store {
     pub async fn control_tokens(&self) -> Result<Vec<Sha256Digest>, Error> {
         let sql = "-- devices::control_tokens
             SELECT digest FROM control_tokens WHERE coalesce(expires_at, 'infinity') > now()";
-        self.durable_rows(sql, &[]).await?.iter().map(|row| super::admissions::digest(row.try_get(0)?)).collect()
+        self.durable_rows(sql, &[]).await?.iter().map(|row| super::columns::digest(row.try_get(0)?)).collect()
     }
 
     /// Pairs a device. A key that was paired before keeps its state, also when it was revoked.

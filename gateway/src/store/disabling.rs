@@ -13,26 +13,10 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::Row;
 
 use super::activity::{self, ActivityEntry, Owner};
-use super::applications::{application, count, select};
+use super::applications::{OPEN_RESETS_SQL, UNFINISHED_RUNS_SQL, application, select};
+use super::columns::count;
 use super::{Error, Store, commit, with_timeout};
 use crate::notify::Topic;
-
-/// The runs of application `a` that have not ended, each found by an index of such runs.
-pub(super) const UNFINISHED_RUNS_SQL: &str = "(
-    SELECT run_id, state, stop_operation_id FROM runs
-    WHERE device_id = a.device_id AND app_id = a.app_id AND state = 'queued' AND offered_until IS NULL
-    UNION ALL
-    SELECT run_id, state, stop_operation_id FROM runs
-    WHERE device_id = a.device_id AND app_id = a.app_id AND offered_until IS NOT NULL
-    UNION ALL
-    SELECT run_id, state, stop_operation_id FROM runs
-    WHERE device_id = a.device_id AND app_id = a.app_id
-        AND state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling'))";
-
-/// The resets of application `a` that the device has not acknowledged.
-pub(super) const OPEN_RESETS_SQL: &str = "(
-    SELECT operation_id FROM control_operations
-    WHERE device_id = a.device_id AND app_id = a.app_id AND completed_at IS NULL AND kind = 'conversation.reset')";
 
 /// Whether run `u` still needs a stop: none was requested, or the last one ended without effect.
 const STOP_NEEDED_CONDITION: &str = "NOT EXISTS (SELECT FROM control_operations o

@@ -147,7 +147,7 @@ fn published(row: &Row) -> Result<PublishedEndpoint, Error> {
         name: row.try_get("name")?,
         description: row.try_get("description")?,
         version: row.try_get::<_, i32>("version")?.unsigned_abs(),
-        definition_sha256: super::admissions::digest(row.try_get("definition_sha256")?)?,
+        definition_sha256: super::columns::digest(row.try_get("definition_sha256")?)?,
         published_at: row.try_get::<_, jiff::Timestamp>("published_at")?.into(),
         closed_at: row.try_get::<_, Option<jiff::Timestamp>>("closed_at")?.map(Into::into),
     })

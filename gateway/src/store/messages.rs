@@ -8,8 +8,8 @@ use deskgate_protocol::{ConversationId, EventId, OperationId, RunId};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
-use super::admissions::{AcceptedRun, Submission, digest};
-use super::columns::word;
+use super::admissions::{AcceptedRun, Submission};
+use super::columns::{digest, word};
 use super::counts::{ADD_COUNT_SQL, INSERT_COUNT_SQL};
 use super::deliveries::ACCEPTANCE_DESTINATIONS_SQL;
 use super::devices::PRESENCE_SQL;

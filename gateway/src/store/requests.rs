@@ -7,7 +7,7 @@ use deskgate_protocol::{ConversationId, OperationId};
 use tokio_postgres::{Row, Transaction};
 
 use super::Error;
-use super::admissions::digest;
+use super::columns::digest;
 
 /// The identity of a request: the same identity and the same fingerprint are the same request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::devices::PRESENCE_SQL;
-use super::runs::{StoredRun, stored_run};
+use super::runs::{RUN_SUMMARY_COLUMNS, StoredRun, stored_run};
 use super::{Error, Page, PagePosition, Store};
 
 /// The filter of a caller's list.
@@ -46,13 +46,6 @@ pub enum WaitCause {
 /// How many runs one page examines: a filter that few runs match would otherwise read them all. The next page goes on
 /// after them.
 const MAX_EXAMINED_RUNS: i64 = 10_000;
-
-/// The columns of a record without input and result, which may be a megabyte each.
-pub(super) const RUN_SUMMARY_COLUMNS: &str =
-    "r.run_id, r.endpoint_id, r.endpoint_version, r.state, r.attempt, NULL::json AS input,
-    NULL::json AS result, r.error, r.usage, r.metadata, NULL::bigint AS queue_position, r.last_sequence, r.created_at,
-    r.queue_expires_at, r.started_at, r.finished_at, r.purge_at, r.conversation_id, r.generation, r.stop_operation_id,
-    r.stop_requested_at, r.stop_requested_by";
 
 /// Whether a run matches, of those at this position and of this caller.
 const FILTER_CONDITION: &str =

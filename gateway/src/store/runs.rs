@@ -10,8 +10,14 @@ use tokio_postgres::Row;
 
 use super::columns::{json, word};
 use super::devices::{PRESENCE_SQL, Presence};
-use super::run_list::RUN_SUMMARY_COLUMNS;
 use super::{Error, Store};
+
+/// The columns of a record without input and result, which may be a megabyte each.
+pub(super) const RUN_SUMMARY_COLUMNS: &str =
+    "r.run_id, r.endpoint_id, r.endpoint_version, r.state, r.attempt, NULL::json AS input,
+    NULL::json AS result, r.error, r.usage, r.metadata, NULL::bigint AS queue_position, r.last_sequence, r.created_at,
+    r.queue_expires_at, r.started_at, r.finished_at, r.purge_at, r.conversation_id, r.generation, r.stop_operation_id,
+    r.stop_requested_at, r.stop_requested_by";
 
 /// A run as it is stored, with the current presence of its device.
 #[derive(Clone, Debug)]

@@ -7,8 +7,7 @@ use deskgate_protocol::{EndpointId, RunId};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::store::admissions::digest;
-use crate::store::columns::json;
+use crate::store::columns::{digest, json};
 use crate::store::leases::SessionKey;
 use crate::store::{Error, Store};
 
