@@ -20,8 +20,18 @@ use crate::support::call::ExpectedProblem;
 use crate::support::gateway::{DeviceFixture, LONG_LEASE, TestGateway};
 use crate::support::until;
 
+/// Disables an application. A database that is too busy answers "try again", and so its owner does.
 async fn disable(device: &DeviceFixture, app_id: ApplicationId) -> Application {
-    device.desktop.disable_application(DisableApplication { app_id }).await.expect("disabled")
+    let mut disabled = None;
+    until("the application is disabled", async || {
+        match device.desktop.disable_application(DisableApplication { app_id }).await {
+            Err(error) if error.code == ManagementErrorCode::Unavailable => {}
+            answer => disabled = Some(answer.expect("disabled")),
+        }
+        disabled.is_some()
+    })
+    .await;
+    disabled.expect("it was waited for")
 }
 
 /// The refusal of completing.
