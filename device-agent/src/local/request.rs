@@ -25,7 +25,7 @@ pub trait TypedRequest: Serialize + Into<AgentRequest> + Send {
     ) -> impl Future<Output = Result<Self::Response, ErrorReply>> + Send;
 }
 
-/// Builds [`Request`] from the request types: each type once, with its purpose.
+/// Builds [`AgentRequest`] from the request types: each type once, with its purpose.
 macro_rules! requests {
     ($($(#[$doc:meta])* $name:ident;)*) => {
         /// Every request.
