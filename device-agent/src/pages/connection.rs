@@ -124,9 +124,8 @@ impl ConnectionPage {
             AccountStatus::SignedIn { issuer, trouble: None, .. } => {
                 (Shape::Good, format!("Signed in with an account of {}", issuer))
             }
-            AccountStatus::SignedIn { trouble: Some(trouble), .. } => (Shape::Bad, trouble.to_string()),
+            AccountStatus::SignedIn { trouble: Some(trouble), .. } => (Shape::Bad, trouble.clone()),
             AccountStatus::Refused { issuer, why } => {
-                let (issuer, why) = (issuer.to_string(), why.to_string());
                 (Shape::Bad, format!("The sign-in is over: {issuer} refuses to renew it ({why})"))
             }
         }
@@ -158,12 +157,12 @@ impl ConnectionPage {
         let mut facts = Vec::new();
         let Some(status) = &self.frame.status else { return facts };
         if let LineView::Connected { gateway_version, device_id, .. } = &status.line {
-            facts.push(("Gateway version", gateway_version.to_string()));
+            facts.push(("Gateway version", gateway_version.clone()));
             facts.push(("This device at the gateway", device_id.to_string()));
         }
         facts.extend(status.announced_host_keys.iter().map(|key| ("Host key, as announced", key.clone())));
         if let Some(access) = &status.access {
-            facts.push(("Callers use", access.address.to_string()));
+            facts.push(("Callers use", access.address.clone()));
         }
         facts
     }
@@ -218,7 +217,7 @@ impl ConnectionPage {
                 _ if tested.failed_at == Some(stage) => Shape::Bad,
                 _ => Shape::Unknown,
             };
-            (shape, name, detail.to_string())
+            (shape, name, detail)
         };
         if hosted { ConnectStage::HOSTED } else { ConnectStage::REMOTE }.map(step).into()
     }

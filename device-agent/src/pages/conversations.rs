@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{Redirect, Response};
+use deskgate_program::visible;
 use deskgate_protocol::ConversationId;
 use deskgate_protocol::conversation::ConversationState;
 use deskgate_protocol::management::{ListConversations, OwnConversation, ResetConversation, ShowConversation};
@@ -48,11 +49,11 @@ impl ConversationRow {
     }
 
     fn key(&self) -> String {
-        self.own.conversation.conversation_key.to_string()
+        visible::line(&self.own.conversation.conversation_key)
     }
 
     fn subject(&self) -> String {
-        self.own.subject.to_string()
+        visible::line(&self.own.subject)
     }
 
     fn state(&self) -> (Shape, &'static str) {

@@ -190,8 +190,8 @@ impl AttemptRow {
         self.attempt.status_code.is_some_and(|status| (200..300).contains(&status))
     }
 
-    fn answer(&self) -> Option<String> {
-        self.attempt.answer.as_deref().map(|text| text.to_string())
+    fn answer(&self) -> Option<&str> {
+        self.attempt.answer.as_deref()
     }
 }
 

@@ -1,7 +1,8 @@
 //! How the pages write text: as HTML, in which nothing hides, reorders or steers what stands around it.
 //!
 //! Every `{{ value }}` of a template goes through here (`askama.toml`). A form's values are written with `|e("form")`
-//! instead: they go back to the agent as they are, so nothing in them is replaced.
+//! instead: they go back to the agent as they are, so nothing in them is replaced. Line breaks stay; a name that others
+//! chose and that stands in one line goes through [`visible::line`] besides, which names those too.
 
 use std::fmt::{self, Write};
 

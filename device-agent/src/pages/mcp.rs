@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_program::visible;
 use deskgate_protocol::secret::SecretKind;
 use serde::Deserialize;
 
@@ -283,10 +284,10 @@ impl ToolChangeRow {
     fn of(change: &ToolChange) -> Self {
         let shown = |text: Option<String>, missing: &str| match text {
             None => missing.to_owned(),
-            Some(text) => text.to_string().trim_end().to_owned(),
+            Some(text) => text.trim_end().to_owned(),
         };
         let [old, new] = change.texts();
-        Self { tool: change.tool.to_string(), old: shown(old, "was not there"), new: shown(new, "is gone") }
+        Self { tool: visible::line(&change.tool), old: shown(old, "was not there"), new: shown(new, "is gone") }
     }
 }
 

@@ -124,7 +124,7 @@ struct EventRow {
 
 impl EventRow {
     fn new(event: RunEvent) -> Self {
-        let about = |name: &str| event.data.get(name).and_then(|value| value.as_str()).map(str::to_owned);
+        let about = |name: &str| event.data.get(name).and_then(|value| value.as_str()).map(visible::line);
         let about = ["tool", "text", "reason", "resolution"].into_iter().find_map(about).unwrap_or_default();
         Self { event, about }
     }
@@ -143,16 +143,16 @@ impl RunDetailPage {
         self.run().state == RunState::AwaitingReconciliation
     }
 
-    fn input(&self) -> Option<String> {
-        self.run().input.as_ref().map(|input| input.text.to_string())
+    fn input(&self) -> Option<&str> {
+        self.run().input.as_ref().map(|input| input.text.as_str())
     }
 
-    fn result(&self) -> Option<String> {
-        self.run().result.as_ref().map(|result| result.text.to_string())
+    fn result(&self) -> Option<&str> {
+        self.run().result.as_ref().map(|result| result.text.as_str())
     }
 
-    fn error(&self) -> Option<String> {
-        self.run().error.as_ref().map(|error| error.message.to_string())
+    fn error(&self) -> Option<&str> {
+        self.run().error.as_ref().map(|error| error.message.as_str())
     }
 }
 

@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
+use deskgate_program::visible;
 use deskgate_protocol::secret::SecretKind;
 use serde::Deserialize;
 

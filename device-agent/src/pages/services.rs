@@ -114,7 +114,7 @@ impl ServicePage {
     fn folder(&self) -> Option<(Shape, String)> {
         let folder = self.folder.as_ref()?;
         let shape = if matches!(folder, Folder::There { .. }) { Shape::Good } else { Shape::Bad };
-        Some((shape, folder.words(FolderPath::new(self.fields.get("working_directory").trim())).to_string()))
+        Some((shape, folder.words(FolderPath::new(self.fields.get("working_directory").trim()))))
     }
 
     fn usable_skills(&self) -> Vec<Availability> {

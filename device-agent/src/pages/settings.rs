@@ -121,8 +121,7 @@ impl SettingsPage {
                 (Shape::Good, format!("The gateway has version {gateway_version}, which goes together with it."))
             }
             Some(LineView::Refused { refused, .. }) if refused.code == RefusedCode::VersionMismatch => {
-                let text = format!("The gateway has version {}: {}", refused.gateway_version, refused.message);
-                (Shape::Bad, text.to_string())
+                (Shape::Bad, format!("The gateway has version {}: {}", refused.gateway_version, refused.message))
             }
             _ => (
                 Shape::Unknown,

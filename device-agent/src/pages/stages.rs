@@ -148,7 +148,7 @@ fn shown(value: Option<&Value>) -> String {
         }
         Some(value) => serde_json::to_string_pretty(value).unwrap_or_default(),
     };
-    text.to_string().trim_end().to_owned()
+    text.trim_end().to_owned()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use deskgate_program::visible;
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::run::{EventType, Run, RunEvent};
 
@@ -64,9 +65,9 @@ impl TimelineBuilder {
                 }
                 self.begin(MODEL_SPAN, "Model".to_owned(), "model", at);
             }
-            EventType::ToolStarted => self.lend(about("call_id"), about("tool").to_string(), "tool", at),
+            EventType::ToolStarted => self.lend(about("call_id"), visible::line(about("tool")), "tool", at),
             EventType::RunAwaitingApproval => {
-                let name = format!("Approval of {}", about("tool"));
+                let name = format!("Approval of {}", visible::line(about("tool")));
                 self.lend(about("approval_id"), name, "approval", at);
             }
             EventType::RunAwaitingReconciliation => self.lend("", "Interrupted".to_owned(), "approval", at),

@@ -3,6 +3,7 @@
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
+use deskgate_program::visible;
 use deskgate_protocol::ids::{ApplicationId, EndpointId};
 use deskgate_protocol::management::{
     Application, ApplicationState, HashAlgorithm, ReceiptOutcome, ShowApplication, SignatureEncoding, TestWebhook,
@@ -62,15 +63,15 @@ impl ReceiptRow {
     }
 
     fn kind(&self) -> String {
-        self.receipt.event_type.as_deref().map(str::to_owned).unwrap_or_default()
+        self.receipt.event_type.as_deref().map(visible::line).unwrap_or_default()
     }
 
     fn event(&self) -> Option<String> {
-        self.receipt.event_id.as_deref().map(str::to_owned)
+        self.receipt.event_id.as_deref().map(visible::line)
     }
 
-    fn body(&self) -> Option<String> {
-        self.receipt.body.as_deref().map(|body| body.to_string())
+    fn body(&self) -> Option<&str> {
+        self.receipt.body.as_deref()
     }
 }
 
@@ -162,8 +163,8 @@ impl WebhookPage {
         match &self.preview {
             WebhookPreview::Cannot(_) => (Shape::Unknown, "Not known", "Something cannot be read.".to_owned()),
             WebhookPreview::Would(trial) => match &trial.outcome {
-                TrialOutcome::Ignored { reason } => (Shape::Over, "Ignored", format!("{}.", reason)),
-                TrialOutcome::Refused { reason } => (Shape::Bad, "Refused", format!("{}.", reason)),
+                TrialOutcome::Ignored { reason } => (Shape::Over, "Ignored", format!("{reason}.")),
+                TrialOutcome::Refused { reason } => (Shape::Bad, "Refused", format!("{reason}.")),
                 TrialOutcome::Submitted(mapped) if mapped.conversation_key.is_some() => {
                     (Shape::Good, "Accepted", "It becomes a message.".to_owned())
                 }
