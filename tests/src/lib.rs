@@ -71,6 +71,7 @@ pub mod stream;
 mod template;
 pub mod third_party;
 pub mod tool_server;
+pub mod vendors;
 pub mod visitor;
 pub mod wait;
 

@@ -14,6 +14,17 @@ use crate::{backend, third_party};
 /// The only key it accepts.
 pub const MODEL_KEY: &str = "sk-model-key-of-the-tests";
 
+/// The answers to the check of a service: a call of its tool, and the answer after it.
+fn check_fixtures() -> Vec<Value> {
+    let call = serde_json::json!({ "toolCalls": [{ "name": "Check", "arguments": "{\"word\":\"ready\"}" }] });
+    let ready = serde_json::json!({ "content": "ready" });
+    vec![
+        serde_json::json!({ "match": { "userMessage": "Say: ready" }, "response": ready }),
+        serde_json::json!({ "match": { "userMessage": "Call the tool Check", "turnIndex": 0 }, "response": call }),
+        serde_json::json!({ "match": { "userMessage": "Call the tool Check", "turnIndex": 1 }, "response": ready }),
+    ]
+}
+
 /// A running server.
 #[derive(Debug)]
 pub struct ModelServer {
@@ -24,12 +35,15 @@ pub struct ModelServer {
 }
 
 impl ModelServer {
-    /// Starts it with fixtures in its own format: the answer to each request. `None` if it cannot be installed here; on
+    /// Starts it with fixtures in its own format: the answer to each request. The check of a service is answered beside
+    /// them. `None` if it cannot be installed here; on
     /// a build server that fails the test.
     pub async fn start(fixtures: Value) -> Option<Self> {
         let program = third_party::install_dir().await?.join("node_modules/@copilotkit/aimock/dist/cli.js");
         let folder = TempDir::with_prefix("deskgate-model-").expect("a temporary folder");
         let file = folder.path().join("fixtures.json");
+        let fixtures: Vec<_> =
+            check_fixtures().into_iter().chain(fixtures.as_array().cloned().unwrap_or_default()).collect();
         std::fs::write(&file, serde_json::json!({ "fixtures": fixtures }).to_string()).expect("writable");
         let mut command = process::command(Path::new("node"), folder.path());
         command.arg(program).args(["--port", "0", "--strict", "--validate-on-load", "--journal-max", "0"]);

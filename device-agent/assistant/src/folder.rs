@@ -235,7 +235,7 @@ mod tests {
             is_error: false,
         };
         let answers = tool_calls.iter().zip(texts).map(answer).collect();
-        conversation.push(Message::Assistant { text: String::new(), tool_calls });
+        conversation.push(Message::assistant("", tool_calls));
         conversation.push(Message::ToolResults(answers));
     }
 

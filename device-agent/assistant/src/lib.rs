@@ -2,10 +2,13 @@
 //!
 //! | file | part |
 //! |---|---|
-//! | `anthropic`, `openai` | the format of one provider |
-//! | `remote` | what providers share: one request, one stream |
-//! | `sse`, `call_assembler` | events and tool calls that arrive in pieces |
 //! | `providers` | the configured model providers |
+//! | `profile` | what differs between vendors, as data: addresses, headers, members, models, prices |
+//! | `dialect` | the three formats: Responses, Chat Completions, Messages |
+//! | `remote` | what providers share: one request, one stream |
+//! | `refusal` | a provider's error, for callers and for the owner |
+//! | `listing` | the models that a key can use |
+//! | `sse` | events that arrive in pieces |
 //! | `scripted`, `script`, `folder` | the assistant without a model |
 //!
 //! A provider turns a conversation into a stream of [`ModelEvent`]s and keeps no state between two calls. Its stream
@@ -17,12 +20,13 @@
 //! | [`ModelEvent::Error`] | the turn failed; the events before it do not count |
 //! | anything else | the connection was cut: a failure, never a short answer |
 
-mod anthropic;
-mod call_assembler;
+mod dialect;
 mod folder;
+pub mod listing;
 pub mod mcp;
-mod openai;
+pub mod profile;
 pub mod providers;
+mod refusal;
 mod remote;
 mod script;
 mod scripted;
@@ -33,16 +37,14 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_definition::Provider;
 use deskgate_definition::tool::ToolSpec;
-use deskgate_outbound::Clients;
+use deskgate_definition::{Definition, Effort, Provider};
 use futures_util::stream::BoxStream;
 use serde::Deserialize;
 use serde_json::Value;
 
-use anthropic::Anthropic;
-use openai::OpenAi;
-use providers::{ProviderError, ProviderKind, Providers};
+use providers::{ProviderError, Providers};
+pub use refusal::ProviderErrorDetail;
 use remote::RemoteModel;
 pub use script::{Script, ScriptError};
 pub use scripted::ScriptedAssistant;
@@ -51,6 +53,22 @@ pub use scripted::ScriptedAssistant;
 pub trait Assistant: Send + Sync {
     /// Calls the model. The call starts when the stream is polled; dropping the stream ends it.
     fn respond(&self, request: ModelRequest) -> BoxStream<'static, ModelEvent>;
+
+    /// What is known of the model.
+    fn facts(&self) -> ModelFacts {
+        ModelFacts::default()
+    }
+}
+
+/// What is known of a model. `None`: unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModelFacts {
+    /// The tokens of one call, its answer included.
+    pub context_tokens: Option<u64>,
+    /// The tokens of one answer.
+    pub max_output_tokens: Option<u64>,
+    /// Reasoning goes back only with everything that stood before it: if something is left out, so is all reasoning.
+    pub reasoning_is_bound: bool,
 }
 
 /// One call of a model. Cheap to clone.
@@ -62,8 +80,10 @@ pub struct ModelRequest {
     pub messages: Arc<Vec<Message>>,
     /// The tools it may call.
     pub tools: Arc<[ToolSpec]>,
-    /// The limit of tokens for this answer; `None` leaves it to the provider.
+    /// The limit of tokens for this answer, reasoning included; `None` leaves it to the model.
     pub max_output_tokens: Option<u64>,
+    /// How much the model reasons before it answers; `None` leaves it to the model.
+    pub effort: Option<Effort>,
 }
 
 /// One entry of a conversation.
@@ -73,7 +93,7 @@ pub enum Message {
     User {
         /// The text of the request.
         text: String,
-        /// The request's further members as JSON, for a block of its own.
+        /// Further content, for a block of its own: the request's members as JSON, or a summary of the work on it.
         details: Option<String>,
     },
     /// From the model.
@@ -82,9 +102,37 @@ pub enum Message {
         text: String,
         /// The calls, in order.
         tool_calls: Vec<ToolCall>,
+        /// The message as the provider wrote it, with its reasoning, which goes back to it unchanged. `None` for a
+        /// message of an earlier run.
+        native: Option<NativeMessage>,
     },
     /// The results of all calls of the message before, in the same order.
     ToolResults(Vec<ToolAnswer>),
+}
+
+/// A model's message in its provider's own form: JSON that only its dialect reads. Cheap to clone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NativeMessage(Arc<Value>);
+
+impl NativeMessage {
+    /// Its size as JSON, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.0.to_string().len()
+    }
+}
+
+impl Message {
+    /// The same message without its provider's own form, and so without reasoning.
+    pub fn forget_reasoning(&mut self) {
+        if let Self::Assistant { native, .. } = self {
+            *native = None;
+        }
+    }
+
+    /// A message of the model with these parts.
+    pub fn assistant(text: impl Into<String>, tool_calls: Vec<ToolCall>) -> Self {
+        Self::Assistant { text: text.into(), tool_calls, native: None }
+    }
 }
 
 /// A conversation in two parts: the messages before the newest request, and those since.
@@ -121,8 +169,14 @@ pub struct ToolAnswer {
 pub enum ModelEvent {
     /// A further part of the text.
     TextDelta(String),
+    /// A further part of the reasoning, as far as the provider shows it.
+    ReasoningDelta(String),
     /// A complete call.
     ToolCall(ToolCall),
+    /// The answer ended inside this tool's arguments: the call cannot be made.
+    CutCall(String),
+    /// The whole message in the provider's own form, for the next call.
+    Native(NativeMessage),
     /// The tokens of this call so far; the last event counts. Absent if the provider does not report them.
     Usage(TokenUsage),
     /// The turn is complete.
@@ -134,10 +188,16 @@ pub enum ModelEvent {
 /// Tokens of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenUsage {
-    /// Read by the model.
+    /// Read by the model, from a cache or not.
     pub input_tokens: u64,
-    /// Written by the model.
+    /// Those of them that came from the provider's cache.
+    pub cached_input_tokens: u64,
+    /// Those of them that were written to the provider's cache.
+    pub cache_write_tokens: u64,
+    /// Written by the model, its reasoning included.
     pub output_tokens: u64,
+    /// Those of them that were reasoning.
+    pub reasoning_tokens: u64,
 }
 
 /// Why a model stopped.
@@ -164,12 +224,22 @@ pub struct ModelError {
     pub retryable: bool,
     /// How long to wait before that, as the provider asks.
     pub retry_after: Option<Duration>,
+    /// The provider's own error, for the owner of the device alone.
+    pub detail: Option<Box<ProviderErrorDetail>>,
 }
 
 impl ModelError {
     /// A permanent failure.
     pub fn new(kind: ErrorKind, message: &str) -> Self {
-        Self { kind, message: message.to_owned(), retryable: false, retry_after: None }
+        Self { kind, message: message.to_owned(), retryable: false, retry_after: None, detail: None }
+    }
+
+    /// The message with the provider's own words, for the owner of the device alone.
+    pub fn for_owner(&self) -> String {
+        match self.detail.as_ref().map(ToString::to_string).filter(|detail| !detail.is_empty()) {
+            Some(detail) => format!("{} The provider says: {detail}", self.message),
+            None => self.message.clone(),
+        }
     }
 
     /// The same, as a temporary failure.
@@ -186,11 +256,15 @@ pub enum ErrorKind {
     Auth,
     /// Too many requests, or a failure inside the provider.
     Overloaded,
+    /// The provider cannot be reached, or the connection to it broke.
+    Unreachable,
     /// The model failed.
     Model,
     /// The conversation is longer than the model takes.
     TooLong,
-    /// The stream was cut or cannot be parsed.
+    /// The reasoning that goes back is not taken. The same call may succeed without it.
+    Reasoning,
+    /// The answer cannot be parsed.
     Protocol,
 }
 
@@ -210,21 +284,13 @@ pub enum AssistantError {
     Account(#[from] ProviderError),
 }
 
-/// The clients that all calls share.
-static CLIENTS: Clients = Clients::new(remote::settings);
-
 /// Opens the assistant that a definition names, for one run. Reads files and so may block.
 ///
 /// # Errors
 /// The provider or its model is unknown, or its key or script cannot be read.
-pub fn open(accounts: &Providers, provider: &Provider, model: &str) -> Result<Box<dyn Assistant>, AssistantError> {
-    let Provider::Account(name) = provider else { return Ok(Box::new(ScriptedAssistant::open(model)?)) };
-    let (kind, account) = accounts.open(name)?;
-    let url = reqwest::Url::parse(&account.base_url)
-        .map_err(|_| ProviderError::BaseUrl(account.base_url.clone(), "it is no URL"))?;
-    let client = CLIENTS.for_url(&url).clone();
-    Ok(match kind {
-        ProviderKind::Anthropic => Box::new(RemoteModel::<Anthropic>::new(client, account, model)),
-        ProviderKind::Openai => Box::new(RemoteModel::<OpenAi>::new(client, account, model)),
-    })
+pub fn open(accounts: &Providers, definition: &Definition) -> Result<Box<dyn Assistant>, AssistantError> {
+    match &definition.provider {
+        Provider::Scripted => Ok(Box::new(ScriptedAssistant::open(&definition.model)?)),
+        Provider::Account(name) => Ok(Box::new(RemoteModel::open(accounts.open(name)?, definition)?)),
+    }
 }

@@ -1,4 +1,4 @@
-//! The configured model providers: kind, address and key.
+//! The configured model providers: profile, address and key.
 //!
 //! One private file for each, so that a key stays with the address it was given for. A service names a provider; the
 //! key never enters a definition.
@@ -8,43 +8,32 @@ use std::path::PathBuf;
 pub use deskgate_definition::KeyPlace;
 use deskgate_definition::RESERVED_NAME;
 use deskgate_definition::provider::{PROVIDER_NAME_RULE, is_provider_name};
-use deskgate_outbound::is_guarded;
+use deskgate_outbound::{Reach, is_allowed, is_here};
 pub use deskgate_secrets::KeyChange;
 use deskgate_secrets::keyring::KeyringEntry;
 use deskgate_secrets::{KeyHolder, KeyPreference, Secret, SecretError, SecretFileError, SecretFileStore, StoredKey};
 use serde::{Deserialize, Serialize};
 
+use super::profile::{Api, Need, Profile};
 use super::remote::ProviderAccess;
-
-/// The kinds of model providers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProviderKind {
-    /// Anthropic's Messages API.
-    Anthropic,
-    /// OpenAI's Chat Completions API, or any compatible server.
-    Openai,
-}
-
-impl ProviderKind {
-    /// The default address.
-    pub const fn base_url(self) -> &'static str {
-        match self {
-            Self::Anthropic => "https://api.anthropic.com",
-            Self::Openai => "https://api.openai.com/v1",
-        }
-    }
-}
 
 /// A provider's configuration, without its key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderConfig {
     /// The provider's name in services.
     pub name: String,
-    /// The API of the provider.
-    pub kind: ProviderKind,
+    /// Its vendor, by the name of a [`Profile`].
+    pub profile: String,
+    /// The format that it is asked in.
+    pub api: Api,
     /// The provider's address.
     pub base_url: String,
+    /// The version of the API that requests name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Whether plain HTTP may go to its address in the own network.
+    #[serde(default)]
+    pub plain_http: bool,
     /// Whether a key is saved for it.
     pub has_key: bool,
     /// Where its key is kept.
@@ -54,12 +43,50 @@ pub struct ProviderConfig {
 
 /// The content of the file.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(from = "SavedProvider")]
 struct ProviderFile {
-    kind: ProviderKind,
+    profile: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    api: Option<Api>,
     base_url: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    api_version: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    plain_http: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<StoredKey>,
+}
+
+/// The file as this version or an earlier one wrote it. Members are not flattened: that would copy the key.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedProvider {
+    profile: Option<String>,
+    /// What earlier versions wrote: `anthropic`, or `openai` for everything else.
+    kind: Option<String>,
+    api: Option<Api>,
+    base_url: String,
+    api_version: Option<String>,
+    #[serde(default)]
+    plain_http: bool,
+    key: Option<StoredKey>,
+}
+
+impl From<SavedProvider> for ProviderFile {
+    fn from(saved: SavedProvider) -> Self {
+        let SavedProvider { profile, kind, api, base_url, api_version, plain_http, key } = saved;
+        let profile = profile.unwrap_or_else(|| {
+            let vendor = match kind.as_deref() {
+                Some("anthropic") => "anthropic",
+                _ if Profile::named("openai").and_then(|openai| openai.base_url.as_deref()) == Some(&base_url) => {
+                    "openai"
+                }
+                _ => "compatible",
+            };
+            vendor.to_owned()
+        });
+        Self { profile, api, base_url, api_version, plain_http, key }
+    }
 }
 
 impl KeyHolder for ProviderFile {
@@ -75,10 +102,16 @@ impl KeyHolder for ProviderFile {
 /// A change of a provider, or a new one.
 #[derive(Clone, Debug)]
 pub struct ProviderChange {
-    /// The API of the provider; `None` keeps it.
-    pub kind: Option<ProviderKind>,
-    /// The new address; `None` keeps it, or takes the kind's own address.
+    /// Its vendor; `None` keeps it.
+    pub profile: Option<String>,
+    /// The format it is asked in; `None` keeps it, or takes the profile's own.
+    pub api: Option<Api>,
+    /// The new address; `None` keeps it, or takes the profile's own.
     pub base_url: Option<String>,
+    /// The version of the API; `None` keeps it, and an empty text takes it away.
+    pub api_version: Option<String>,
+    /// Whether plain HTTP may go to an address of the own network; `None` keeps it.
+    pub plain_http: Option<bool>,
     /// What happens to its key.
     pub key: KeyChange,
     /// Where its key is kept; `None` leaves it where it is, and keeps a first one at the preferred place.
@@ -94,9 +127,21 @@ pub enum ProviderError {
     /// The name is reserved for an address of the management pages.
     #[error("a provider's name cannot be {RESERVED_NAME:?}: that is the address of the page for a new one")]
     TakenName,
-    /// A new provider needs a kind.
-    #[error("a new provider needs its kind: anthropic or openai")]
-    KindMissing,
+    /// A new provider needs a profile.
+    #[error("a new provider needs its profile; choose one of {}", Profile::names())]
+    ProfileMissing,
+    /// There is no such profile.
+    #[error("there is no such profile; choose one of {}", Profile::names())]
+    UnknownProfile,
+    /// The profile does not have this format.
+    #[error("{0} is not asked in this format; choose one of {1}")]
+    OtherApi(&'static str, String),
+    /// The profile has no address of its own.
+    #[error("{0} has an address of its own for each account: give the API base URL, such as {1}")]
+    BaseUrlMissing(&'static str, &'static str),
+    /// The version of the API is missing, has no meaning, or is not valid.
+    #[error("{0}")]
+    ApiVersion(&'static str),
     /// Its address is not valid, and why.
     #[error("the API base URL {0:?} cannot be used: {1}")]
     BaseUrl(String, &'static str),
@@ -173,7 +218,7 @@ impl Providers {
         if name == RESERVED_NAME {
             return Err(ProviderError::TakenName);
         }
-        let written = self.0.change(name, change.kind.is_some(), change.key_place, |saved| change.of(saved))?;
+        let written = self.0.change(name, change.profile.is_some(), change.key_place, |saved| change.of(saved))?;
         Ok(shown(name, &written))
     }
 
@@ -186,42 +231,87 @@ impl Providers {
         Ok(self.0.remove(name)?)
     }
 
-    /// The kind, address and key for a call.
-    pub(super) fn open(&self, name: &str) -> Result<(ProviderKind, ProviderAccess), ProviderError> {
-        let (ProviderFile { kind, base_url, .. }, key) = self.0.open(name)?;
+    /// The profile, address and key for a call.
+    ///
+    /// # Errors
+    /// There is no such provider, or its file, profile or key cannot be used.
+    pub(super) fn open(&self, name: &str) -> Result<ProviderAccess, ProviderError> {
+        let (file, key) = self.0.open(name)?;
+        let profile = Profile::named(&file.profile).ok_or(ProviderError::UnknownProfile)?;
         let key = key.map(|key| Secret::new(&key)).transpose()?;
-        Ok((kind, ProviderAccess { base_url, key }))
+        let ProviderFile { base_url, api_version, plain_http, .. } = file;
+        Ok(ProviderAccess { profile, api: file.api.unwrap_or(profile.apis[0]), base_url, api_version, plain_http, key })
     }
 }
 
 impl ProviderChange {
     /// The configuration after the change.
     fn of(self, saved: Option<ProviderFile>) -> Result<ProviderFile, ProviderError> {
-        let kind = self.kind.or(saved.as_ref().map(|saved| saved.kind)).ok_or(ProviderError::KindMissing)?;
-        let (place, key) = saved.map(|ProviderFile { kind, base_url, key }| ((kind, base_url), key)).unzip();
-        let kept = || place.as_ref().filter(|(saved, _)| *saved == kind).map(|(_, base_url)| base_url.clone());
-        let base_url = self.base_url.or_else(kept).unwrap_or(kind.base_url().to_owned());
-        let base_url = check_base_url(&base_url)?;
-        let moved = place.filter(|(saved, at)| *saved != kind || *at != base_url);
-        let moved = moved.map(|(_, at)| ProviderError::KeyOfAnotherPlace(at));
+        let name = self.profile.or_else(|| saved.as_ref().map(|saved| saved.profile.clone()));
+        let profile =
+            Profile::named(&name.ok_or(ProviderError::ProfileMissing)?).ok_or(ProviderError::UnknownProfile)?;
+        // Another vendor has other addresses and formats; the key belongs to the address alone.
+        let same = saved.as_ref().filter(|saved| saved.profile == profile.name);
+        let api = self.api.or(same.and_then(|saved| saved.api));
+        if api.is_some_and(|api| !profile.apis.contains(&api)) {
+            let known = profile.apis.iter().map(|api| api.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(ProviderError::OtherApi(&profile.title, known));
+        }
+        let plain_http = self.plain_http.or(same.map(|saved| saved.plain_http)).unwrap_or_default();
+        let base_url = self.base_url.or_else(|| same.map(|saved| saved.base_url.clone())).or(profile.base_url.clone());
+        let example = || profile.base_url_example.as_deref().unwrap_or_default();
+        let base_url = base_url.ok_or_else(|| ProviderError::BaseUrlMissing(&profile.title, example()))?;
+        let base_url = check_base_url(&base_url, plain_http)?;
+        let api_version = self.api_version.or_else(|| same.and_then(|saved| saved.api_version.clone()));
+        let api_version = check_api_version(profile, api_version)?;
+        let (at, key) = saved.map(|saved| (saved.base_url, saved.key)).unzip();
+        let moved = at.filter(|at| *at != base_url).map(ProviderError::KeyOfAnotherPlace);
         let key = self.key.of(key.flatten(), moved, |key| Ok(StoredKey::new(key.reveal())))?;
-        Ok(ProviderFile { kind, base_url, key })
+        Ok(ProviderFile { profile: profile.name.to_owned(), api, base_url, api_version, plain_http, key })
+    }
+}
+
+/// The length limit of a version in an address, in characters.
+const MAX_API_VERSION_CHARS: usize = 40;
+
+/// Checks the version that requests name in their address.
+fn check_api_version(profile: &Profile, version: Option<String>) -> Result<Option<String>, ProviderError> {
+    let version = version.filter(|version| !version.is_empty());
+    let is_word = |text: &String| {
+        text.len() <= MAX_API_VERSION_CHARS && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+    };
+    match (&version, profile.api_version) {
+        (Some(_), Need::None) => {
+            Err(ProviderError::ApiVersion("this profile names no version of the API; leave it out"))
+        }
+        (None, Need::Required) => Err(ProviderError::ApiVersion(
+            "this profile needs the version of the API that your resource has, such as 2025-04-01-preview",
+        )),
+        (Some(text), _) if !is_word(text) => {
+            Err(ProviderError::ApiVersion("a version of the API is a word such as 2025-04-01-preview"))
+        }
+        _ => Ok(version),
     }
 }
 
 fn shown(name: &str, written: &ProviderFile) -> ProviderConfig {
-    let ProviderFile { kind, base_url, key } = written;
+    let ProviderFile { profile, api, base_url, api_version, plain_http, key } = written;
+    let default = Profile::named(profile).map_or(Api::Chat, |profile| profile.apis[0]);
     ProviderConfig {
         name: name.to_owned(),
-        kind: *kind,
+        profile: profile.clone(),
+        api: api.unwrap_or(default),
         base_url: base_url.clone(),
+        api_version: api_version.clone(),
+        plain_http: *plain_http,
         has_key: key.is_some(),
         key_place: key.as_ref().map(StoredKey::place),
     }
 }
 
-/// Checks that the address is HTTPS, or plain HTTP to this computer. Returned without a trailing slash.
-fn check_base_url(text: &str) -> Result<String, ProviderError> {
+/// Checks that the address is HTTPS, or plain HTTP to this computer, or to the own network if the owner said so.
+/// Returned without a trailing slash.
+fn check_base_url(text: &str, plain_http: bool) -> Result<String, ProviderError> {
     let wrong = |why| ProviderError::BaseUrl(text.chars().take(200).collect(), why);
     let url = reqwest::Url::parse(text).map_err(|_| wrong("it is no URL, such as https://api.example.com/v1"))?;
     if !url.username().is_empty() || url.password().is_some() {
@@ -231,8 +321,17 @@ fn check_base_url(text: &str) -> Result<String, ProviderError> {
     if url.query().is_some() || url.fragment().is_some() {
         return Err(wrong("it has a query or a fragment; write what stands before them"));
     }
-    if !is_guarded(&url) {
+    let reach = if plain_http { Reach::OwnNetwork } else { Reach::Guarded };
+    if !is_allowed(&url, reach) {
         return Err(wrong(match url.scheme() {
+            "http" if plain_http => {
+                "it is not in your own network, and prompts and keys travel elsewhere over https only"
+            }
+            "http" if is_allowed(&url, Reach::OwnNetwork) => {
+                "prompts and keys travel over https, or over http on this computer only. For a server in your own \
+                 network allow plain HTTP (--plain-http): everybody in that network can then read prompts, answers and \
+                 the key"
+            }
             "http" => "prompts and keys travel over https, or over http on this computer only",
             _ => "it begins with https://",
         }));
@@ -240,12 +339,18 @@ fn check_base_url(text: &str) -> Result<String, ProviderError> {
     Ok(url.as_str().trim_end_matches('/').to_owned())
 }
 
+/// Whether requests to an address can be read by others on the way.
+pub fn travels_openly(base_url: &str) -> bool {
+    reqwest::Url::parse(base_url).is_ok_and(|url| url.scheme() == "http" && !is_here(&url))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn change(kind: Option<ProviderKind>, base_url: Option<&str>, key: KeyChange) -> ProviderChange {
-        ProviderChange { kind, base_url: base_url.map(str::to_owned), key, key_place: None }
+    fn change(profile: Option<&str>, base_url: Option<&str>, key: KeyChange) -> ProviderChange {
+        let (profile, base_url) = (profile.map(str::to_owned), base_url.map(str::to_owned));
+        ProviderChange { profile, api: None, base_url, api_version: None, plain_http: None, key, key_place: None }
     }
 
     fn key() -> KeyChange {
@@ -258,22 +363,26 @@ mod tests {
         let accounts = Providers::new(folder.path().join("providers"));
         assert_eq!(accounts.list().expect("no folder is no account"), []);
         let keep = || KeyChange::Keep;
-        assert!(matches!(accounts.set("work", change(None, None, key())), Err(ProviderError::KindMissing)));
+        assert!(matches!(accounts.set("work", change(None, None, key())), Err(ProviderError::ProfileMissing)));
+        assert!(matches!(accounts.set("work", change(Some("gpt"), None, key())), Err(ProviderError::UnknownProfile)));
+        assert!(matches!(
+            accounts.set("work", change(Some("compatible"), None, key())),
+            Err(ProviderError::BaseUrlMissing(..))
+        ));
         let place = "https://models.example.com/v1/";
-        let set = accounts.set("work", change(Some(ProviderKind::Openai), Some(place), key())).expect("saved");
+        let set = accounts.set("work", change(Some("compatible"), Some(place), key())).expect("saved");
         assert_eq!((set.base_url.as_str(), set.has_key), ("https://models.example.com/v1", true));
         assert_eq!(accounts.set("work", change(None, Some(place), keep())).expect("the same"), set);
-        for elsewhere in [
-            change(Some(ProviderKind::Anthropic), None, keep()),
-            change(Some(ProviderKind::Anthropic), Some(place), keep()),
-            change(None, Some("https://other.example.com/v1"), keep()),
-        ] {
+        for elsewhere in
+            [change(Some("anthropic"), None, keep()), change(None, Some("https://other.example.com/v1"), keep())]
+        {
             let error = accounts.set("work", elsewhere).expect_err("the key belongs to the old place").to_string();
             assert!(error.contains("--key-file") && !error.contains("canary"), "{error}");
         }
         assert_eq!(accounts.list().expect("listed"), [set]);
-        let moved =
-            accounts.set("work", change(Some(ProviderKind::Anthropic), None, key())).expect("with a key of its own");
+        let other = accounts.set("work", change(Some("vllm"), Some(place), keep())).expect("the same place");
+        assert_eq!((other.profile.as_str(), other.has_key), ("vllm", true));
+        let moved = accounts.set("work", change(Some("anthropic"), None, key())).expect("with a key of its own");
         assert_eq!((moved.base_url.as_str(), moved.has_key), ("https://api.anthropic.com", true));
         assert!(!accounts.set("work", change(None, None, KeyChange::Forget)).expect("changed").has_key);
         accounts.remove("work").expect("removed");
@@ -282,31 +391,78 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_account_can_be_set_anew_by_whoever_says_its_kind() {
+    fn what_an_earlier_version_saved_is_the_same_account_and_openais_own_gets_its_profile() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let accounts = Providers::new(folder.path().to_owned());
+        for (kind, base_url, profile) in [
+            ("anthropic", "https://api.anthropic.com", "anthropic"),
+            ("openai", "https://api.openai.com/v1", "openai"),
+            ("openai", "http://127.0.0.1:11434/v1", "compatible"),
+        ] {
+            let text = serde_json::json!({ "kind": kind, "base_url": base_url, "key": "sk-canary" }).to_string();
+            deskgate_secrets::write_private(&folder.path().join("work.json"), text.as_bytes()).expect("written");
+            let listed = accounts.list().expect("read");
+            assert_eq!((listed[0].profile.as_str(), listed[0].base_url.as_str()), (profile, base_url));
+            assert_eq!(accounts.open("work").expect("opens").key.expect("kept").reveal(), "sk-canary");
+        }
+    }
+
+    #[test]
+    fn formats_and_versions_are_those_of_the_profile() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let accounts = Providers::new(folder.path().to_owned());
+        let openai = change(Some("openai"), None, key());
+        assert_eq!(accounts.set("a", openai.clone()).expect("saved").api, Api::Responses);
+        let chat = ProviderChange { api: Some(Api::Chat), ..openai.clone() };
+        assert_eq!(accounts.set("a", chat).expect("saved").api, Api::Chat);
+        let messages = ProviderChange { api: Some(Api::Messages), ..openai.clone() };
+        assert!(matches!(accounts.set("a", messages), Err(ProviderError::OtherApi(..))));
+        let dated = ProviderChange { api_version: Some("2026-01-01".to_owned()), ..openai };
+        assert!(matches!(accounts.set("a", dated), Err(ProviderError::ApiVersion(_))));
+        let azure = change(Some("azure-classic"), Some("https://res.openai.azure.com"), key());
+        assert!(matches!(accounts.set("b", azure.clone()), Err(ProviderError::ApiVersion(_))));
+        for (version, fits) in [("2025-04-01-preview", true), ("2025&x=y", false)] {
+            let change = ProviderChange { api_version: Some(version.to_owned()), ..azure.clone() };
+            assert_eq!(accounts.set("b", change).is_ok(), fits, "{version}");
+        }
+        let access = accounts.open("b").expect("opens");
+        let url = access.url(&access.profile.path(Api::Chat, "my-gpt")).expect("a URL");
+        assert_eq!(
+            url.as_str(),
+            "https://res.openai.azure.com/openai/deployments/my-gpt/chat/completions?api-version=2025-04-01-preview"
+        );
+    }
+
+    #[test]
+    fn a_damaged_account_can_be_set_anew_by_whoever_says_its_profile() {
         let folder = tempfile::tempdir().expect("a folder");
         let accounts = Providers::new(folder.path().to_owned());
         deskgate_secrets::write_private(&folder.path().join("work.json"), b"{ sk-canary").expect("written");
-        assert!(accounts.set("work", change(None, None, key())).is_err(), "of what kind nobody knows any more");
-        assert!(accounts.set("work", change(Some(ProviderKind::Openai), None, key())).expect("anew").has_key);
+        assert!(accounts.set("work", change(None, None, key())).is_err(), "of what vendor nobody knows any more");
+        assert!(accounts.set("work", change(Some("openai"), None, key())).expect("anew").has_key);
         assert_eq!(accounts.list().expect("sound").len(), 1);
     }
 
     #[test]
     fn addresses_that_would_give_a_prompt_or_a_key_away_are_refused() {
         for (text, part) in [
-            ("http://models.example.com", "https"),
+            ("http://models.example.com", "--plain-http"),
+            ("http://8.8.8.8", "https"),
             ("http://127.0.0.1.example.com", "https"),
             ("ftp://models.example.com", "https"),
             ("models.example.com", "URL"),
             ("https://me:canary@models.example.com", "given apart"),
             ("https://models.example.com/?key=x", "query"),
         ] {
-            let error = check_base_url(text).expect_err(text).to_string();
+            let error = check_base_url(text, false).expect_err(text).to_string();
             assert!(error.contains(part) && !error.contains("canary"), "{text}: {error}");
         }
         for text in ["http://localhost:11434/v1", "http://[::1]:8080", "http://127.0.0.1:1/x/"] {
-            assert!(check_base_url(text).is_ok(), "{text}");
+            assert!(check_base_url(text, false).is_ok(), "{text}");
         }
+        assert!(check_base_url("http://192.168.1.7:11434/v1", false).is_err());
+        assert!(check_base_url("http://192.168.1.7:11434/v1", true).is_ok());
+        assert!(check_base_url("http://8.8.8.8/v1", true).is_err());
     }
 
     #[test]

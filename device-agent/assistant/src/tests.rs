@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::providers::{KeyChange, ProviderChange};
 use super::*;
+use deskgate_definition::Definition;
 
 const API_KEY: &str = "sk-canary-4711";
 
@@ -55,13 +56,30 @@ fn no(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
 }
 
-fn opened(kind: ProviderKind, base_url: &str) -> (tempfile::TempDir, Box<dyn Assistant>) {
+fn definition(model: &str) -> Definition {
+    let definition = json!({
+        "name": "Reader", "description": "", "working_directory": "/srv/work", "provider": "work", "model": model,
+        "instructions": "Answer.", "tools": [],
+        "limits": { "max_turns": 5, "max_duration_s": 60, "concurrency": 1 },
+    });
+    serde_json::from_value(definition).expect("a definition")
+}
+
+fn opened(profile: &str, base_url: &str) -> (tempfile::TempDir, Box<dyn Assistant>) {
     let folder = tempfile::tempdir().expect("a folder");
     let accounts = Providers::new(folder.path().to_owned());
     let key = KeyChange::Replace(Secret::new(API_KEY).expect("a key"));
-    let change = ProviderChange { kind: Some(kind), base_url: Some(base_url.to_owned()), key, key_place: None };
+    let change = ProviderChange {
+        profile: Some(profile.to_owned()),
+        api: None,
+        base_url: Some(base_url.to_owned()),
+        api_version: None,
+        plain_http: None,
+        key,
+        key_place: None,
+    };
     accounts.set("work", change).expect("saved");
-    let assistant = open(&accounts, &Provider::Account("work".to_owned()), "m-1-high").expect("opens");
+    let assistant = open(&accounts, &definition("m-1-high")).expect("opens");
     (folder, assistant)
 }
 
@@ -70,9 +88,9 @@ fn request() -> ModelRequest {
     let answered = ToolAnswer { call_id: "t1".to_owned(), text: "nothing".to_owned(), is_error: true };
     let messages = vec![
         Message::User { text: "before".to_owned(), details: None },
-        Message::Assistant { text: "answered".to_owned(), tool_calls: Vec::new() },
+        Message::assistant("answered", Vec::new()),
         Message::User { text: "now".to_owned(), details: Some("{\"order\":1}".to_owned()) },
-        Message::Assistant { text: String::new(), tool_calls: vec![asked] },
+        Message::assistant("", vec![asked]),
         Message::ToolResults(vec![answered]),
     ];
     let tool = ToolSpec {
@@ -85,21 +103,22 @@ fn request() -> ModelRequest {
         messages: Arc::new(messages),
         tools: Arc::new([tool]),
         max_output_tokens: Some(100),
+        effort: None,
     }
 }
 
 /// The model's events, and the request: the head in lower case, and the body.
-async fn talk(kind: ProviderKind, answer: String, pieces: usize) -> (Vec<ModelEvent>, String, Value) {
+async fn talk(profile: &str, answer: String, pieces: usize) -> (Vec<ModelEvent>, String, Value) {
     let (address, served) = server(answer, pieces).await;
-    let (_folder, assistant) = opened(kind, &format!("{address}/base"));
+    let (_folder, assistant) = opened(profile, &format!("{address}/base"));
     let events: Vec<_> = assistant.respond(request()).collect().await;
     let asked = served.await.expect("no panic");
     let (head, body) = asked.split_once("\r\n\r\n").expect("a whole request");
     (events, head.to_lowercase(), serde_json::from_str(body).expect("JSON"))
 }
 
-async fn events(kind: ProviderKind, answer: String) -> Vec<ModelEvent> {
-    talk(kind, answer, 7).await.0
+async fn events(profile: &str, answer: String) -> Vec<ModelEvent> {
+    talk(profile, answer, 7).await.0
 }
 
 fn call(id: &str, name: &str, arguments: Value) -> ModelEvent {
@@ -111,7 +130,29 @@ fn text(text: &str) -> ModelEvent {
 }
 
 fn usage(input_tokens: u64, output_tokens: u64) -> ModelEvent {
-    ModelEvent::Usage(TokenUsage { input_tokens, output_tokens })
+    ModelEvent::Usage(TokenUsage { input_tokens, output_tokens, ..TokenUsage::default() })
+}
+
+/// The same for the stream of Messages, where some were read from the cache and some written to it.
+fn cached_usage(output_tokens: u64) -> ModelEvent {
+    let tokens = TokenUsage {
+        input_tokens: 27,
+        cached_input_tokens: 4,
+        cache_write_tokens: 3,
+        output_tokens,
+        reasoning_tokens: 0,
+    };
+    ModelEvent::Usage(tokens)
+}
+
+/// The events without the message in the provider's own form, and that form.
+fn split(heard: Vec<ModelEvent>) -> (Vec<ModelEvent>, Value) {
+    let native = heard.iter().find_map(|event| match event {
+        ModelEvent::Native(NativeMessage(value)) => Some(Value::clone(value)),
+        _ => None,
+    });
+    let others = heard.into_iter().filter(|event| !matches!(event, ModelEvent::Native(_))).collect();
+    (others, native.unwrap_or_default())
 }
 
 const ANTHROPIC: &str = r#"event: message_start
@@ -190,31 +231,134 @@ data: [DONE]
 
 "#;
 
+const RESPONSES: &str = r#"event: response.created
+data: {"type":"response.created","sequence_number":0,"response":{"id":"resp_1","status":"in_progress","error":null}}
+
+event: response.output_item.added
+data: {"type":"response.output_item.added","output_index":0,"item":{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"half"}}
+
+event: response.reasoning_summary_part.added
+data: {"type":"response.reasoning_summary_part.added","summary_index":0}
+
+event: response.reasoning_summary_text.delta
+data: {"type":"response.reasoning_summary_text.delta","delta":"hm"}
+
+event: response.output_item.done
+data: {"type":"response.output_item.done","output_index":0,"item":{"id":"rs_1","type":"reasoning","summary":[{"type":"summary_text","text":"hm"}],"encrypted_content":"whole","status":null}}
+
+event: response.output_text.delta
+data: {"type":"response.output_text.delta","delta":"Größe"}
+
+event: response.output_item.done
+data: {"type":"response.output_item.done","output_index":1,"item":{"id":"msg_1","type":"message","status":"completed","role":"assistant","phase":"commentary","content":[{"type":"output_text","text":"Größe","annotations":[]}]}}
+
+event: response.output_item.added
+data: {"type":"response.output_item.added","output_index":2,"item":{"id":"fc_1","type":"function_call","status":"in_progress","arguments":"","call_id":"call_a","name":"Grep"}}
+
+event: response.function_call_arguments.delta
+data: {"type":"response.function_call_arguments.delta","output_index":2,"delta":"{\"pattern\": \"size\"}"}
+
+event: response.output_item.done
+data: {"type":"response.output_item.done","output_index":2,"item":{"id":"fc_1","type":"function_call","status":"completed","arguments":"{\"pattern\": \"size\"}","call_id":"call_a","name":"Grep"}}
+
+event: response.completed
+data: {"type":"response.completed","response":{"status":"completed","error":null,"usage":{"input_tokens":22,"input_tokens_details":{"cached_tokens":20},"output_tokens":11,"output_tokens_details":{"reasoning_tokens":5},"total_tokens":33}}}
+
+"#;
+
 #[tokio::test]
 async fn an_answer_with_text_and_tool_calls_is_understood_however_its_bytes_arrive() {
-    let calls = [
+    let thought = || ModelEvent::ReasoningDelta("hm".to_owned());
+    let end = || ModelEvent::End(StopReason::Completed);
+    let anthropic = [
+        cached_usage(0),
+        thought(),
+        text("Größe "),
+        text("prüfen"),
         call("toolu_1", "Grep", json!({ "pattern": "size" })),
         call("toolu_2", "Glob", json!({})),
-        usage(27, 15),
-        ModelEvent::End(StopReason::Completed),
+        cached_usage(15),
+        end(),
     ];
-    let anthropic: Vec<_> = [usage(27, 0), text("Größe "), text("prüfen")].into_iter().chain(calls).collect();
-    let calls = [
+    let openai = [
+        text("Größe"),
         call("call_a", "Grep", json!({ "pattern": "size" })),
         call("call_b", "Glob", json!({ "pattern": "*" })),
         usage(22, 11),
-        ModelEvent::End(StopReason::Completed),
+        end(),
     ];
-    let openai: Vec<_> = [text("Größe")].into_iter().chain(calls).collect();
+    let spent = TokenUsage {
+        input_tokens: 22,
+        cached_input_tokens: 20,
+        cache_write_tokens: 0,
+        output_tokens: 11,
+        reasoning_tokens: 5,
+    };
+    let responses = [
+        thought(),
+        text("Größe"),
+        call("call_a", "Grep", json!({ "pattern": "size" })),
+        ModelEvent::Usage(spent),
+        end(),
+    ];
     for pieces in [1, 17, 1 << 20] {
-        assert_eq!(talk(ProviderKind::Anthropic, ok(ANTHROPIC), pieces).await.0, anthropic);
-        assert_eq!(talk(ProviderKind::Openai, ok(OPENAI), pieces).await.0, openai);
+        assert_eq!(split(talk("anthropic", ok(ANTHROPIC), pieces).await.0).0, anthropic);
+        assert_eq!(split(talk("compatible", ok(OPENAI), pieces).await.0).0, openai);
+        assert_eq!(split(talk("openai", ok(RESPONSES), pieces).await.0).0, responses);
+    }
+}
+
+#[tokio::test]
+async fn a_message_is_kept_as_its_provider_wrote_it_and_goes_back_so() {
+    let (_, native) = split(events("anthropic", ok(ANTHROPIC)).await);
+    let blocks = json!([
+        { "type": "thinking", "thinking": "hm", "signature": "" },
+        { "type": "text", "text": "Größe prüfen" },
+        { "type": "tool_use", "id": "toolu_1", "name": "Grep", "input": { "pattern": "size" } },
+        { "type": "tool_use", "id": "toolu_2", "name": "Glob", "input": {} },
+    ]);
+    assert_eq!(native, blocks);
+    let (_, native) = split(events("openai", ok(RESPONSES)).await);
+    // Nothing is stored there: calls and messages have no identifier, and reasoning has its own.
+    let items = json!([
+        { "type": "reasoning", "id": "rs_1", "summary": [{ "type": "summary_text", "text": "hm" }],
+            "encrypted_content": "whole" },
+        { "type": "message", "status": "completed", "role": "assistant", "phase": "commentary",
+            "content": [{ "type": "output_text", "text": "Größe", "annotations": [] }] },
+        { "type": "function_call", "status": "completed", "call_id": "call_a", "name": "Grep",
+            "arguments": "{\"pattern\":\"size\"}" },
+    ]);
+    assert_eq!(native, items);
+    for (profile, native) in [("anthropic", blocks), ("openai", items)] {
+        let stream = if profile == "openai" { RESPONSES } else { ANTHROPIC };
+        let (address, served) = server(ok(stream), 4096).await;
+        let (_folder, assistant) = opened(profile, &address);
+        let answered = ToolAnswer { call_id: "t1".to_owned(), text: "nothing".to_owned(), is_error: false };
+        let messages = vec![
+            Message::User { text: "now".to_owned(), details: None },
+            Message::Assistant {
+                text: "other".to_owned(),
+                tool_calls: Vec::new(),
+                native: Some(NativeMessage(Arc::new(native.clone()))),
+            },
+            Message::ToolResults(vec![answered]),
+        ];
+        let _heard: Vec<_> =
+            assistant.respond(ModelRequest { messages: Arc::new(messages), ..request() }).collect().await;
+        let asked = served.await.expect("no panic");
+        let body: Value = serde_json::from_str(asked.split_once("\r\n\r\n").expect("whole").1).expect("JSON");
+        match profile {
+            "openai" => {
+                assert_eq!(body["input"].as_array().expect("a list")[1..4], native.as_array().expect("a list")[..])
+            }
+            _ => assert_eq!(body["messages"][1]["content"], native),
+        }
     }
 }
 
 #[tokio::test]
 async fn a_conversation_is_asked_in_each_providers_own_form_and_the_model_by_its_exact_name() {
-    let (_, head, body) = talk(ProviderKind::Anthropic, ok(ANTHROPIC), 4096).await;
+    let (_, head, body) = talk("anthropic", ok(ANTHROPIC), 4096).await;
     assert!(head.starts_with("post /base/v1/messages "), "{head}");
     assert!(
         head.contains(&format!("x-api-key: {API_KEY}")) && head.contains("anthropic-version: 2023-06-01"),
@@ -223,28 +367,31 @@ async fn a_conversation_is_asked_in_each_providers_own_form_and_the_model_by_its
     assert_eq!(
         body,
         json!({
-            "model": "m-1-high", "max_tokens": 100, "system": "You are careful.", "stream": true,
+            "model": "m-1-high", "max_tokens": 100, "stream": true,
+            "system": [{ "type": "text", "text": "You are careful.", "cache_control": { "type": "ephemeral" } }],
             "messages": [
                 { "role": "user", "content": [{ "type": "text", "text": "before" }] },
                 { "role": "assistant", "content": [{ "type": "text", "text": "answered" }] },
                 { "role": "user", "content": [
-                    { "type": "text", "text": "now" }, { "type": "text", "text": "{\"order\":1}" }] },
+                    { "type": "text", "text": "now" },
+                    { "type": "text", "text": "{\"order\":1}", "cache_control": { "type": "ephemeral" } }] },
                 { "role": "assistant", "content": [
                     { "type": "tool_use", "id": "t1", "name": "Grep", "input": { "pattern": "x" } }] },
                 { "role": "user", "content": [
-                    { "type": "tool_result", "tool_use_id": "t1", "content": "nothing", "is_error": true }] },
+                    { "type": "tool_result", "tool_use_id": "t1", "content": "nothing", "is_error": true,
+                        "cache_control": { "type": "ephemeral" } }] },
             ],
-            "tools": [{ "name": "Grep", "description": "Searches.",
+            "tools": [{ "name": "Grep", "description": "Searches.", "cache_control": { "type": "ephemeral" },
                 "input_schema": { "type": "object", "properties": { "pattern": { "type": "string" } } } }],
         })
     );
-    let (_, head, body) = talk(ProviderKind::Openai, ok(OPENAI), 4096).await;
+    let (_, head, body) = talk("compatible", ok(OPENAI), 4096).await;
     assert!(head.starts_with("post /base/chat/completions "), "{head}");
     assert!(head.contains(&format!("authorization: bearer {API_KEY}")), "{head}");
     assert_eq!(
         body,
         json!({
-            "model": "m-1-high", "max_completion_tokens": 100,
+            "model": "m-1-high", "max_tokens": 100,
             "stream": true, "stream_options": { "include_usage": true },
             "messages": [
                 { "role": "system", "content": "You are careful." },
@@ -264,17 +411,17 @@ async fn a_conversation_is_asked_in_each_providers_own_form_and_the_model_by_its
 
 #[tokio::test]
 async fn an_answer_that_was_cut_anywhere_never_ends_as_a_whole_one() {
-    for (kind, whole) in [(ProviderKind::Anthropic, ANTHROPIC), (ProviderKind::Openai, OPENAI)] {
+    let last = "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},";
+    for (profile, whole, last) in [
+        ("anthropic", ANTHROPIC, "event: message_stop"),
         // The answer is complete once its reason is given, even if the final event is lost.
-        let last = match kind {
-            ProviderKind::Anthropic => whole.rfind("event: message_stop").expect("there"),
-            ProviderKind::Openai => {
-                whole.find("data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},").expect("there")
-            }
-        };
+        ("compatible", OPENAI, last),
+        ("openai", RESPONSES, "event: response.completed"),
+    ] {
+        let last = whole.rfind(last).expect("there");
         for cut in (0..=last).step_by(97).chain([last]) {
             let cut = (0..=cut).rev().find(|cut| whole.is_char_boundary(*cut)).unwrap_or(0);
-            let heard = events(kind, ok(&whole[..cut])).await;
+            let heard = events(profile, ok(&whole[..cut])).await;
             let is_whole = |event: &ModelEvent| matches!(event, ModelEvent::End(_) | ModelEvent::ToolCall(_));
             assert!(!heard.iter().any(is_whole), "cut at {cut}: {heard:?}");
         }
@@ -284,49 +431,59 @@ async fn an_answer_that_was_cut_anywhere_never_ends_as_a_whole_one() {
 #[tokio::test]
 async fn what_a_call_read_is_known_before_its_first_word_so_that_a_stopped_one_counts() {
     let (address, _served) = server(ok(ANTHROPIC), 4096).await;
-    let (_folder, assistant) = opened(ProviderKind::Anthropic, &address);
+    let (_folder, assistant) = opened("anthropic", &address);
     let mut heard = assistant.respond(request());
-    assert_eq!(heard.next().await, Some(usage(27, 0)));
+    assert_eq!(heard.next().await, Some(cached_usage(0)));
     let broken = &ANTHROPIC[..ANTHROPIC.find("event: content_block_stop").expect("there")];
-    let heard = events(ProviderKind::Anthropic, ok(broken)).await;
-    assert_eq!(heard.first(), Some(&usage(27, 0)), "{heard:?}");
+    let heard = events("anthropic", ok(broken)).await;
+    assert_eq!(heard.first(), Some(&cached_usage(0)), "{heard:?}");
 }
 
 #[tokio::test]
-async fn a_tool_call_that_a_limit_cut_off_is_not_made() {
-    let cut = ANTHROPIC.replace("\"stop_reason\":\"tool_use\"", "\"stop_reason\":\"max_tokens\"");
-    let last = "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":3}\n\n";
-    let heard = events(ProviderKind::Anthropic, ok(&cut.replace(last, ""))).await;
-    assert!(heard.contains(&ModelEvent::End(StopReason::Length)), "{heard:?}");
-    let calls = heard.iter().filter(|event| matches!(event, ModelEvent::ToolCall(_))).count();
-    assert_eq!(calls, 1, "{heard:?}");
-    let heard = events(
-        ProviderKind::Openai,
-        ok(&OPENAI.replace("\"finish_reason\":\"tool_calls\"", "\"finish_reason\":\"length\"")),
-    )
-    .await;
-    assert!(heard.contains(&ModelEvent::End(StopReason::Length)), "{heard:?}");
-    assert!(!heard.iter().any(|event| matches!(event, ModelEvent::ToolCall(_))), "{heard:?}");
+async fn a_tool_call_that_a_limit_cut_off_is_not_made_and_is_told() {
+    let cut_anthropic = ANTHROPIC
+        .replace("\"stop_reason\":\"tool_use\"", "\"stop_reason\":\"max_tokens\"")
+        .replace("\"index\":3}", "\"index\":3},");
+    let cut_anthropic = cut_anthropic.replace(",\n", "\n");
+    let cut_openai = OPENAI
+        .replace("\"finish_reason\":\"tool_calls\"", "\"finish_reason\":\"length\"")
+        .replace("tern\\\":\\\"*\\\"}", "tern");
+    let cut_responses = RESPONSES
+        .replace("\"status\":\"completed\",\"arguments\"", "\"status\":\"incomplete\",\"arguments\"")
+        .replace("event: response.completed", "event: response.incomplete")
+        .replace(
+            "{\"type\":\"response.completed\",\"response\":{\"status\":\"completed\"",
+            "{\"type\":\"response.incomplete\",\"response\":{\"incomplete_details\":{\"reason\":\"max_output_tokens\"}",
+        );
+    for (profile, stream, tool, whole) in [
+        ("anthropic", cut_anthropic, "Glob", 1),
+        ("compatible", cut_openai, "Glob", 1),
+        ("openai", cut_responses, "Grep", 0),
+    ] {
+        let (heard, native) = split(events(profile, ok(&stream)).await);
+        assert!(heard.contains(&ModelEvent::End(StopReason::Length)), "{profile}: {heard:?}");
+        assert!(heard.contains(&ModelEvent::CutCall(tool.to_owned())), "{profile}: {heard:?}");
+        let calls = heard.iter().filter(|event| matches!(event, ModelEvent::ToolCall(_))).count();
+        assert_eq!(calls, whole, "{profile}: {heard:?}");
+        assert!(!native.to_string().contains(&format!("\"name\":\"{tool}\"")), "{profile}: {native}");
+    }
 }
 
 #[tokio::test]
 async fn texts_of_white_space_alone_are_left_out_where_they_would_be_refused() {
     let (address, served) = server(ok(ANTHROPIC), 4096).await;
-    let (_folder, assistant) = opened(ProviderKind::Anthropic, &address);
+    let (_folder, assistant) = opened("anthropic", &address);
     let call = ToolCall { id: "t1".to_owned(), name: "Grep".to_owned(), arguments: json!({}) };
     let said = |text: &str| Message::User { text: text.to_owned(), details: None };
-    let messages = vec![
-        said(" "),
-        Message::Assistant { text: "\n\n".to_owned(), tool_calls: Vec::new() },
-        said("now"),
-        Message::Assistant { text: "\n\n".to_owned(), tool_calls: vec![call] },
-    ];
+    let messages =
+        vec![said(" "), Message::assistant("\n\n", Vec::new()), said("now"), Message::assistant("\n\n", vec![call])];
     let request = ModelRequest { messages: Arc::new(messages), ..request() };
     let _heard: Vec<_> = assistant.respond(request).collect().await;
     let asked = served.await.expect("no panic");
     let body: Value = serde_json::from_str(asked.split_once("\r\n\r\n").expect("whole").1).expect("JSON");
-    let nothing = json!([{ "type": "text", "text": "(nothing)" }]);
-    assert_eq!((&body["messages"][0]["content"], &body["messages"][1]["content"]), (&nothing, &nothing), "{body}");
+    for message in 0..2 {
+        assert_eq!(body["messages"][message]["content"][0]["text"], "(nothing)", "{body}");
+    }
     assert_eq!(body["messages"][3]["content"][0]["type"], "tool_use", "{body}");
 }
 
@@ -334,7 +491,7 @@ async fn texts_of_white_space_alone_are_left_out_where_they_would_be_refused() {
 async fn servers_that_speak_openai_a_little_differently_are_understood() {
     // An empty reason with every piece means nothing: this stream breaks off.
     let broken = "data: {\"choices\":[{\"delta\":{\"content\":\"half\"},\"finish_reason\":\"\"}]}\n\n";
-    assert_eq!(events(ProviderKind::Openai, ok(broken)).await, [text("half")]);
+    assert_eq!(events("compatible", ok(broken)).await, [text("half")], "no end");
     // Complete calls that are all numbered 0, without usage or a final event.
     let other = concat!(
         "data: {\"choices\":[{\"delta\":{\"content\":null,\"tool_calls\":[",
@@ -344,7 +501,7 @@ async fn servers_that_speak_openai_a_little_differently_are_understood() {
         "\"finish_reason\":\"stop\"}]}\n\n"
     );
     assert_eq!(
-        events(ProviderKind::Openai, ok(other)).await,
+        split(events("compatible", ok(other)).await).0,
         [call("a", "Read", json!({})), call("b", "Glob", json!("not json")), ModelEvent::End(StopReason::Completed)]
     );
 }
@@ -370,11 +527,11 @@ async fn each_refusal_is_told_apart_and_repeats_nothing_that_the_provider_wrote(
         (ok(&format!("event: error\ndata: {overloaded}\n\n")), ErrorKind::Overloaded, true, None),
         (ok("data: {\"type\": sk-canary\n\n"), ErrorKind::Protocol, true, None),
         (ok(&format!("data: {}\n\n", "x".repeat(5 << 20))), ErrorKind::Protocol, true, None),
-        ("not HTTP at all\r\n\r\n".to_owned(), ErrorKind::Protocol, true, None),
-        (String::new(), ErrorKind::Protocol, true, None),
+        ("not HTTP at all\r\n\r\n".to_owned(), ErrorKind::Unreachable, true, None),
+        (String::new(), ErrorKind::Unreachable, true, None),
     ];
     for (answer, kind, retryable, pause) in cases {
-        for provider in [ProviderKind::Anthropic, ProviderKind::Openai] {
+        for provider in ["anthropic", "compatible", "openai"] {
             let shown: String = answer.chars().take(120).collect();
             let heard = talk(provider, answer.clone(), 1 << 16).await.0;
             let [ModelEvent::Error(error)] = &heard[..] else { panic!("{shown}: {heard:?}") };
@@ -390,7 +547,7 @@ async fn nobody_at_the_address_is_a_failure_that_may_pass() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
     let address = format!("http://{}", listener.local_addr().expect("bound"));
     drop(listener);
-    let (_folder, assistant) = opened(ProviderKind::Openai, &address);
+    let (_folder, assistant) = opened("compatible", &address);
     let heard: Vec<_> = assistant.respond(request()).collect().await;
     let [ModelEvent::Error(error)] = &heard[..] else { panic!("{heard:?}") };
     assert!(error.retryable && error.message.contains("reached"), "{error}");

@@ -6,7 +6,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::service;
 use serde::{Deserialize, Serialize};
 
-use super::{ApprovalPolicy, Network, ProtectedPaths, RunLimits, Skill, ToolName};
+use super::{ApprovalPolicy, Network, ProtectedPaths, Reasoning, RunLimits, Skill, ToolName};
 use crate::mcp_server::{self, MAX_MCP_SERVERS};
 use crate::provider::{PROVIDER_NAME_RULE, is_provider_name};
 use crate::{McpServer, Provider};
@@ -27,6 +27,9 @@ pub struct Definition {
     pub provider: Provider,
     /// Which of the provider's models, by the provider's own name; for `scripted`: `folder`, or `script:` and a file's path.
     pub model: String,
+    /// How much the model reasons, and who reads a summary of it.
+    #[serde(default, skip_serializing_if = "Reasoning::is_default")]
+    pub reasoning: Reasoning,
     /// The fixed task.
     pub instructions: String,
     /// The tools the assistant may call; empty: conversation only.
@@ -80,10 +83,10 @@ impl Definition {
         if wrong.is_empty() { Ok(()) } else { Err(InvalidDefinition(wrong)) }
     }
 
-    /// How many tokens the model takes in one call, including its answer. `None` for the scripted assistant, which has
-    /// no model.
-    pub fn context_tokens(&self) -> Option<u64> {
-        let default = (self.provider != Provider::Scripted).then_some(DEFAULT_CONTEXT_TOKENS);
+    /// How many tokens the model takes in one call, including its answer: as the owner said, or as is known of the model.
+    /// `None` for the scripted assistant, which has no model.
+    pub fn context_tokens(&self, known: Option<u64>) -> Option<u64> {
+        let default = (self.provider != Provider::Scripted).then_some(known.unwrap_or(DEFAULT_CONTEXT_TOKENS));
         self.limits.context_tokens.or(default)
     }
 
@@ -199,7 +202,7 @@ impl Definition {
     }
 }
 
-/// The context window of a model where none is configured: today's models have at least this much.
+/// The context window of a model where none is configured or known: today's models have at least this much.
 const DEFAULT_CONTEXT_TOKENS: u64 = 128_000;
 
 /// At most this many skills for each service.
@@ -236,6 +239,7 @@ mod tests {
             working_directory: folder.to_owned(),
             provider: Provider::Scripted,
             model: "folder".to_owned(),
+            reasoning: Default::default(),
             instructions: "Answer from the folder.".to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
@@ -257,6 +261,7 @@ mod tests {
             working_directory: "relative/../path".into(),
             provider: Provider::Scripted,
             model: "gpt".to_owned(),
+            reasoning: Default::default(),
             instructions: "x".repeat(MAX_INSTRUCTIONS_BYTES + 1),
             tools: vec![ToolName::Read, ToolName::Glob, ToolName::Read],
             skills: Vec::new(),
@@ -287,11 +292,12 @@ mod tests {
     fn a_model_of_an_account_has_a_window_and_the_scripted_assistant_none() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let mut definition = sound(folder.path());
-        assert_eq!(definition.context_tokens(), None);
+        assert_eq!(definition.context_tokens(None), None);
         definition.provider = Provider::Account("work".to_owned());
-        assert_eq!(definition.context_tokens(), Some(DEFAULT_CONTEXT_TOKENS));
+        assert_eq!(definition.context_tokens(None), Some(DEFAULT_CONTEXT_TOKENS));
+        assert_eq!(definition.context_tokens(Some(1_000_000)), Some(1_000_000));
         definition.limits.context_tokens = Some(4096);
-        assert_eq!(definition.context_tokens(), Some(4096));
+        assert_eq!(definition.context_tokens(Some(1_000_000)), Some(4096));
     }
 
     #[test]
@@ -331,6 +337,7 @@ mod tests {
             working_directory: "/srv/invoices".into(),
             provider: Provider::Account("work".to_owned()),
             model: "claude-sonnet".to_owned(),
+            reasoning: Default::default(),
             instructions: "Find the open invoices – all of them.".to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: vec![Skill {

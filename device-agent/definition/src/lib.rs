@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`definition`], [`limits`], [`network`], [`protected`], [`skill`], [`tool_name`], [`provider`], [`mcp_server`] | the definition, field by field |
+//! | [`definition`], [`limits`], [`network`], [`protected`], [`skill`], [`tool_name`], [`provider`], [`reasoning`], [`mcp_server`] | the definition, field by field |
 //! | [`approvals`] | which calls run, which ask first, which never run |
 //! | [`service`], [`check`] | a service's draft and published version, and the results of its checks |
 //! | [`tool`] | the contract of tools, and a call with what it would do |
@@ -20,6 +20,7 @@ pub mod names;
 pub mod network;
 pub mod protected;
 pub mod provider;
+pub mod reasoning;
 pub mod service;
 pub mod skill;
 pub mod tool;
@@ -35,6 +36,7 @@ pub use names::{RESERVED_NAME, is_short_name};
 pub use network::Network;
 pub use protected::ProtectedPaths;
 pub use provider::{Provider, SCRIPTED_PROVIDER};
+pub use reasoning::{Effort, Reasoning, ReasoningSummaries};
 pub use service::{Service, ServiceStage, Version};
 pub use skill::{Skill, SkillError};
 pub use tool_name::ToolName;

@@ -2,12 +2,23 @@
 //!
 //! They carry keys and tokens, so no redirect is followed, and plain HTTP stays on this computer.
 
-use std::sync::OnceLock;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
 
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Url};
 
-/// Two clients with the same settings: one for this computer, one for others.
+/// Where plain HTTP may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// To this computer only.
+    Guarded,
+    /// To addresses of the own network too: the owner said so. Everybody in that network can read what is sent.
+    OwnNetwork,
+}
+
+/// Clients with the same settings: for this computer, for the own network, and for others.
 ///
 /// The proxies of the environment are for other computers. A request to this one goes directly, so that plain HTTP never
 /// leaves it. Each client is built on first use, because that reads the certificates that this computer trusts.
@@ -15,20 +26,29 @@ use reqwest::{Client, ClientBuilder, Url};
 pub struct Clients {
     settings: fn(ClientBuilder) -> ClientBuilder,
     here: OnceLock<Client>,
+    own_network: OnceLock<Client>,
     elsewhere: OnceLock<Client>,
 }
 
 impl Clients {
     /// Clients with these settings. They are constants of the program: if they cannot be used, the first request panics.
     pub const fn new(settings: fn(ClientBuilder) -> ClientBuilder) -> Self {
-        Self { settings, here: OnceLock::new(), elsewhere: OnceLock::new() }
+        Self { settings, here: OnceLock::new(), own_network: OnceLock::new(), elsewhere: OnceLock::new() }
     }
 
-    /// The client for an address.
+    /// The client for an address, with plain HTTP to this computer only.
     pub fn for_url(&self, url: &Url) -> &Client {
-        let (client, fresh): (_, fn() -> ClientBuilder) = match is_here(url) {
-            true => (&self.here, || builder().no_proxy()),
-            false => (&self.elsewhere, builder),
+        self.reaching(url, Reach::Guarded)
+    }
+
+    /// The client for an address. Plain HTTP to the own network connects to nothing else, whatever a name resolves to.
+    pub fn reaching(&self, url: &Url, reach: Reach) -> &Client {
+        let (client, fresh): (_, fn() -> ClientBuilder) = match () {
+            () if is_here(url) => (&self.here, || builder().no_proxy()),
+            () if reach == Reach::OwnNetwork && url.scheme() == "http" => {
+                (&self.own_network, || builder().no_proxy().dns_resolver(Arc::new(OwnNetworkResolver)))
+            }
+            () => (&self.elsewhere, builder),
         };
         client.get_or_init(|| {
             let client = (self.settings)(fresh()).build();
@@ -40,7 +60,8 @@ impl Clients {
 impl From<Client> for Clients {
     /// This client for every address.
     fn from(client: Client) -> Self {
-        Self { settings: |builder| builder, here: client.clone().into(), elsewhere: client.into() }
+        let cell = || client.clone().into();
+        Self { settings: |builder| builder, here: cell(), own_network: cell(), elsewhere: cell() }
     }
 }
 
@@ -57,9 +78,55 @@ pub fn is_here(url: &Url) -> bool {
     matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"))
 }
 
+/// HTTPS, or plain HTTP to where it may go. A name in plain HTTP is resolved for each connection, and only then its
+/// address is known.
+pub fn is_allowed(url: &Url, reach: Reach) -> bool {
+    let own = || match url.host() {
+        Some(url::Host::Ipv4(address)) => is_own_network(address.into()),
+        Some(url::Host::Ipv6(address)) => is_own_network(address.into()),
+        Some(url::Host::Domain(_)) => true,
+        None => false,
+    };
+    match url.scheme() {
+        "https" => url.host_str().is_some(),
+        "http" => is_here(url) || (reach == Reach::OwnNetwork && own()),
+        _ => false,
+    }
+}
+
 /// HTTPS, or plain HTTP on this computer.
 pub fn is_guarded(url: &Url) -> bool {
-    url.host_str().is_some() && (url.scheme() == "https" || (url.scheme() == "http" && is_here(url)))
+    is_allowed(url, Reach::Guarded)
+}
+
+/// Whether an address belongs to a private network: this computer, a local network (RFC 1918, RFC 4193), its link, or
+/// the shared space that virtual private networks use (RFC 6598).
+pub fn is_own_network(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            let [first, second, ..] = address.octets();
+            let is_shared = first == 100 && (64..128).contains(&second);
+            address.is_private() || address.is_loopback() || address.is_link_local() || is_shared
+        }
+        IpAddr::V6(address) => address.is_loopback() || address.is_unique_local() || address.is_unicast_link_local(),
+    }
+}
+
+/// Resolves names to addresses of the own network, and to no others.
+#[derive(Debug)]
+struct OwnNetworkResolver;
+
+impl Resolve for OwnNetworkResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let own: Vec<_> = found.filter(|address| is_own_network(address.ip())).collect();
+            if own.is_empty() {
+                return Err("the name has no address in the own network, and plain HTTP goes nowhere else".into());
+            }
+            Ok(Box::new(own.into_iter()) as Addrs)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -77,5 +144,33 @@ mod tests {
         {
             assert!(!guarded(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn plain_http_in_the_own_network_reaches_private_addresses_only() {
+        let allowed = |text: &str| is_allowed(&Url::parse(text).expect("a URL"), Reach::OwnNetwork);
+        for good in [
+            "http://192.168.1.7:11434/v1",
+            "http://10.0.0.1",
+            "http://100.64.3.4",
+            "http://[fd00::1]:1",
+            "http://box.lan",
+        ] {
+            assert!(allowed(good), "{good}");
+        }
+        for bad in
+            ["http://8.8.8.8", "http://[2001:db8::1]", "http://100.128.0.1", "http://172.32.0.1", "ftp://10.0.0.1"]
+        {
+            assert!(!allowed(bad), "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_leads_out_of_the_own_network_is_not_connected_to() {
+        let url = Url::parse("http://127.0.0.1.nip.test:1/").expect("a URL");
+        static CLIENTS: Clients = Clients::new(|builder| builder);
+        assert!(CLIENTS.reaching(&url, Reach::OwnNetwork).get(url.clone()).send().await.is_err());
+        let resolved = OwnNetworkResolver.resolve("localhost".parse().expect("a name")).await.expect("own");
+        assert!(resolved.into_iter().all(|address| address.ip().is_loopback()));
     }
 }

@@ -1,7 +1,6 @@
 //! `provider`: the model providers that services may name.
 
-use clap::{Args, Subcommand, ValueEnum};
-use deskgate_assistant::providers::{ProviderConfig, ProviderKind};
+use clap::{Args, Subcommand};
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 use deskgate_program::records;
@@ -10,7 +9,10 @@ use deskgate_protocol::secret::SecretKind;
 use super::key_file::KeyFileArgs;
 use super::no_secret;
 use super::socket::AgentClient;
-use crate::local::{KeyPlace, ListProviders, NewKey, RemoveProvider, SetProvider};
+use crate::local::{
+    Api, KeyPlace, ListModels, ListProviders, ListedModel, Need, NewKey, Profile, ProviderConfig, RemoveProvider,
+    SetProvider, travels_openly,
+};
 
 /// `deskgate provider …`
 #[derive(Debug, Subcommand)]
@@ -19,6 +21,13 @@ pub(super) enum ProviderCommand {
     Set(ProviderSetArgs),
     /// The model providers of this device
     List,
+    /// The vendors and programs that are known: what `provider set --profile` takes
+    Profiles,
+    /// The models that a provider's key can use
+    Models {
+        /// Its name
+        name: String,
+    },
     /// Remove a model provider and its key; services that name it cannot run any more
     Remove {
         /// Its name
@@ -31,41 +40,44 @@ pub(super) enum ProviderCommand {
 pub(super) struct ProviderSetArgs {
     /// What services name it by, such as work
     name: String,
-    /// The API it speaks; openai is also what most other servers speak
-    #[arg(long, value_enum)]
-    kind: Option<KindName>,
-    /// Its API base URL [default: the kind's own]
+    /// Its vendor or program, such as openai, anthropic or ollama; compatible for any other server with OpenAI's API.
+    /// All of them: deskgate provider profiles
+    #[arg(long)]
+    profile: Option<String>,
+    /// The format it is asked in: responses, chat or messages [default: the profile's own]
+    #[arg(long)]
+    api: Option<Api>,
+    /// Its API base URL [default: the profile's own]
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
+    /// The version that requests name in their address, where the profile has one (Azure); "" for none
+    #[arg(long, value_name = "VERSION")]
+    api_version: Option<String>,
+    /// Allow http:// to an address in your own network: everybody in that network can then read prompts, answers and the
+    /// key. --plain-http=false takes it back
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    plain_http: Option<bool>,
     #[command(flatten)]
     key: KeyFileArgs,
-}
-
-/// The kinds.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum KindName {
-    /// Anthropic's Messages API
-    Anthropic,
-    /// OpenAI's Chat Completions API
-    Openai,
 }
 
 pub(super) async fn run(agent: AgentClient, command: ProviderCommand, out: Output) -> Result<(), Failure> {
     match command {
         ProviderCommand::Set(set) => {
             let provider = agent.request(request(set)?).await?;
-            out.result("provider/1", &provider, || {
-                let next =
-                    format!("Next: deskgate service create NAME --app APP --provider {} --model MODEL", provider.name);
-                match provider.key_place {
-                    Some(place) => format!("Saved, its key {}.\n{next}", place.words()),
-                    None => format!("Saved without a key.\n{next}"),
-                }
-            });
+            out.result("provider/1", &provider, || saved(&provider));
         }
         ProviderCommand::List => {
             let providers = agent.request(ListProviders {}).await?;
             out.result("providers/1", &serde_json::json!({ "providers": providers }), || list(&providers));
+        }
+        ProviderCommand::Profiles => {
+            let profiles: Vec<_> = Profile::all().iter().map(described).collect();
+            out.result("provider-profiles/1", &serde_json::json!({ "profiles": profiles }), profile_list);
+        }
+        ProviderCommand::Models { name } => {
+            let models = agent.request(ListModels { name: name.clone() }).await?;
+            out.result("models/1", &serde_json::json!({ "provider": name, "models": models }), || model_list(&models));
         }
         ProviderCommand::Remove { name } => {
             agent.request(RemoveProvider { name: name.clone() }).await?;
@@ -78,7 +90,12 @@ pub(super) async fn run(agent: AgentClient, command: ProviderCommand, out: Outpu
 }
 
 fn request(set: ProviderSetArgs) -> Result<SetProvider, Failure> {
-    for (what, text) in [("NAME", Some(&set.name)), ("--base-url", set.base_url.as_ref())] {
+    for (what, text) in [
+        ("NAME", Some(&set.name)),
+        ("--profile", set.profile.as_ref()),
+        ("--base-url", set.base_url.as_ref()),
+        ("--api-version", set.api_version.as_ref()),
+    ] {
         no_secret(what, text.map(String::as_str).unwrap_or_default())?;
     }
     let (key, key_place) = (set.key.read()?, set.key.place());
@@ -87,26 +104,78 @@ fn request(set: ProviderSetArgs) -> Result<SetProvider, Failure> {
     {
         return Err(Failure::new(Exit::Usage, format!("--key-file: this is {kind}, not a model provider's key")));
     }
-    let kind = set.kind.map(|kind| match kind {
-        KindName::Anthropic => ProviderKind::Anthropic,
-        KindName::Openai => ProviderKind::Openai,
-    });
-    Ok(SetProvider { name: set.name, kind, base_url: set.base_url, key, key_place })
+    let ProviderSetArgs { name, profile, api, base_url, api_version, plain_http, .. } = set;
+    Ok(SetProvider { name, profile, api, base_url, api_version, plain_http, key, key_place })
+}
+
+fn saved(provider: &ProviderConfig) -> String {
+    let name = &provider.name;
+    let key = match provider.key_place {
+        Some(place) => format!("Saved, its key {}.", place.words()),
+        None => "Saved without a key.".to_owned(),
+    };
+    let open = match travels_openly(&provider.base_url) {
+        true => "\nNot encrypted: everybody in your network can read prompts, answers and the key on their way.",
+        false => "",
+    };
+    let wants_key = Profile::named(&provider.profile).is_some_and(|profile| profile.key == Need::Required);
+    let next = match wants_key && !provider.has_key {
+        true => format!("Next: deskgate provider set {name} --key-file FILE"),
+        false => format!(
+            "Next: deskgate provider models {name}\n      deskgate service create NAME --app APP --provider {name} --model MODEL"
+        ),
+    };
+    format!("{key}{open}\n{next}")
 }
 
 fn list(providers: &[ProviderConfig]) -> String {
     records::list(
         providers,
-        "No model provider yet: services use the scripted assistant. Add one: deskgate provider set NAME --kind \
+        "No model provider yet: services use the scripted assistant. Add one: deskgate provider set NAME --profile \
                 anthropic --key-file -",
-        &["NAME", "KIND", "API BASE URL", "KEY"],
+        &["NAME", "PROFILE", "API", "API BASE URL", "KEY"],
         |provider| {
-            let kind = match provider.kind {
-                ProviderKind::Anthropic => "anthropic",
-                ProviderKind::Openai => "openai",
-            };
             let key = provider.key_place.map_or("none", KeyPlace::as_str);
-            vec![provider.name.clone(), kind.to_owned(), provider.base_url.clone(), key.to_owned()]
+            let words = [&provider.name, &provider.profile, provider.api.as_str(), &provider.base_url, key];
+            words.map(str::to_owned).to_vec()
+        },
+    )
+}
+
+fn described(profile: &Profile) -> serde_json::Value {
+    serde_json::json!({
+        "name": profile.name,
+        "title": profile.title,
+        "base_url": profile.base_url,
+        "base_url_example": profile.base_url_example,
+        "apis": profile.apis,
+        "key": profile.key,
+    })
+}
+
+fn profile_list() -> String {
+    records::list(Profile::all(), "", &["PROFILE", "FOR", "API", "API BASE URL"], |profile| {
+        let apis = profile.apis.iter().map(|api| api.as_str()).collect::<Vec<_>>().join(", ");
+        let example = profile.base_url_example.as_ref().map(|example| format!("yours, such as {example}"));
+        let base_url = profile.base_url.clone().or(example).unwrap_or_default();
+        vec![profile.name.to_owned(), profile.title.clone(), apis, base_url]
+    })
+}
+
+fn model_list(models: &[ListedModel]) -> String {
+    let number = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+    records::list(
+        models,
+        "The provider lists no model for this key.",
+        &["MODEL", "CONTEXT", "MAX OUTPUT", "USD PER MILLION READ / WRITTEN"],
+        |model| {
+            let price = model.usd_per_million_tokens.map(|(read, written)| format!("{read} / {written}"));
+            vec![
+                model.model.clone(),
+                number(model.context_tokens),
+                number(model.max_output_tokens),
+                price.unwrap_or_else(|| "-".to_owned()),
+            ]
         },
     )
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use deskgate_definition::{
-    ApprovalPolicy, Definition, Network, Provider, RunLimits, Service as Record, ServiceStage, Skill, ToolName,
+    ApprovalPolicy, Definition, Effort, Network, Provider, ReasoningSummaries, RunLimits, Service as Record,
+    ServiceStage, Skill, ToolName,
 };
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
@@ -129,6 +130,28 @@ pub(super) struct DefinitionArgs {
     /// Tokens that the model takes in one model call; 0 for the usual number
     #[arg(long, value_name = "TOKENS")]
     context_tokens: Option<u64>,
+    /// How much the model reasons: default leaves it to the model; else none, minimal, low, medium, high, xhigh or max, as
+    /// the model takes them
+    #[arg(long, value_name = "EFFORT")]
+    effort: Option<EffortChoice>,
+    /// Who reads summaries of the reasoning: owner, or off
+    #[arg(long, value_name = "WHO")]
+    reasoning_summaries: Option<ReasoningSummaries>,
+}
+
+/// An effort, or the model's own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EffortChoice(Option<Effort>);
+
+impl std::str::FromStr for EffortChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "default" => Ok(Self(None)),
+            word => word.parse().map(|effort| Self(Some(effort))).map_err(|error| format!("{error}, default")),
+        }
+    }
 }
 
 pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output) -> Result<(), Failure> {
@@ -142,6 +165,7 @@ pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output
                 working_directory: std::env::current_dir().unwrap_or_default(),
                 provider: Provider::Scripted,
                 model: "folder".to_owned(),
+                reasoning: Default::default(),
                 instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
                 tools: ToolName::WORKSPACE_TOOLS.to_vec(),
                 skills: Vec::new(),
@@ -255,6 +279,9 @@ impl DefinitionArgs {
         definition.description = self.description.unwrap_or(definition.description);
         definition.instructions = self.instructions.unwrap_or(definition.instructions);
         definition.model = self.model.unwrap_or(definition.model);
+        let reasoning = &mut definition.reasoning;
+        reasoning.effort = self.effort.map_or(reasoning.effort, |EffortChoice(effort)| effort);
+        reasoning.summaries = self.reasoning_summaries.unwrap_or(reasoning.summaries);
         definition.approvals = self.rules.apply(definition.approvals)?;
         let limits = &mut definition.limits;
         limits.max_turns = self.max_turns.unwrap_or(limits.max_turns);

@@ -41,6 +41,11 @@ impl RunClock {
         self.started.elapsed()
     }
 
+    /// The limit of the run's time.
+    pub(super) fn limit(self) -> Duration {
+        self.deadline - self.started
+    }
+
     /// Excludes a pause during which a person was asked.
     fn stand_still(&mut self, pause: Duration) {
         self.started += pause;
@@ -112,7 +117,9 @@ impl RunDriver<'_> {
             for effect in turn.on(event, self.clock.elapsed()) {
                 match effect {
                     TurnEffect::CallModel(request) => self.doing = Activity::Model(self.assistant.respond(request)),
-                    TurnEffect::RetryIn(pause) => self.doing = Activity::Pause(Box::pin(tokio::time::sleep(pause))),
+                    TurnEffect::RetryIn(pause) => {
+                        self.doing = Activity::Pause(Box::pin(tokio::time::sleep(jittered(pause))))
+                    }
                     TurnEffect::Plan { tool, arguments } => self.doing = Activity::Step(self.plan(&tool, &arguments)),
                     TurnEffect::Ask(request) => self.doing = Activity::Step(self.record.ask(request)),
                     TurnEffect::AwaitAnswer(approval_id) => {
@@ -223,6 +230,11 @@ impl RunDriver<'_> {
             tracing::warn!("a tool does not end after it was stopped: the file system may hang");
         }
     }
+}
+
+/// Up to a quarter longer, so that many runs do not come back to a provider at the same moment.
+fn jittered(pause: Duration) -> Duration {
+    pause + pause.mul_f64(rand::random::<f64>() / 4.0)
 }
 
 impl Activity {

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use deskgate_assistant::mcp::{McpServers, ServerUnavailable};
 use deskgate_assistant::providers::Providers;
-use deskgate_assistant::{self, Assistant};
+use deskgate_assistant::{self, Assistant, ModelFacts};
 use deskgate_definition::Definition;
 use deskgate_definition::approvals::Rulebook;
 use deskgate_definition::tool::Tool;
@@ -115,7 +115,7 @@ pub async fn execute(
     };
     let outcome = match prepared.await {
         Ok(RunResources { toolbox, assistant, rules, before }) => {
-            let turn = turn_of(&job, &toolbox, rules, before);
+            let turn = turn_of(&job, &toolbox, assistant.facts(), rules, before, clock.limit());
             let record = RunRecorder::of(&job, ledger);
             let outcome = drive::run(turn, &toolbox, assistant.as_ref(), &record, clock, &reports, &stop).await;
             // Commands may have left any number of temporary files, which are removed with the tools.
@@ -132,14 +132,24 @@ pub async fn execute(
     outcome
 }
 
-fn turn_of(job: &Job, toolbox: &Toolbox, rules: Rulebook, before: PriorEffects) -> turn::Turn {
+fn turn_of(
+    job: &Job,
+    toolbox: &Toolbox,
+    facts: ModelFacts,
+    rules: Rulebook,
+    before: PriorEffects,
+    max_duration: Duration,
+) -> turn::Turn {
     turn::Turn::new(turn::Setup {
-        system: prompt::system(&job.definition),
+        system: prompt::system(&job.definition, &prompt::Surroundings::now(&rules, toolbox)),
         messages: prompt::messages(&job.earlier, &job.offer.input),
         tools: toolbox.specs().cloned().filter_map(|spec| Some((toolbox.kind(&spec.name)?, spec))).collect(),
         max_turns: job.definition.limits.max_turns,
         max_output_tokens: job.definition.limits.max_output_tokens,
-        context_tokens: job.definition.context_tokens(),
+        context_tokens: job.definition.context_tokens(facts.context_tokens),
+        facts,
+        effort: job.definition.reasoning.effort,
+        max_duration,
         run_attempt: job.offer.attempt,
         rules,
         effects: before.effects,
@@ -191,11 +201,10 @@ async fn prepare(
                 ToolboxError::Sandbox(_) => RunErrorCode::SandboxUnavailable,
             }
         })?;
-        let assistant =
-            deskgate_assistant::open(&accounts, &definition.provider, &definition.model).map_err(|error| {
-                tracing::warn!(%run_id, %error, "assistant");
-                RunErrorCode::ModelError
-            })?;
+        let assistant = deskgate_assistant::open(&accounts, &definition).map_err(|error| {
+            tracing::warn!(%run_id, %error, "assistant");
+            RunErrorCode::ModelError
+        })?;
         Ok(RunResources { toolbox, assistant, rules, before })
     });
     tokio::select! {

@@ -4,7 +4,7 @@ use deskgate_assistant::mcp::ServerUnavailable;
 use deskgate_protocol::run::{Effects, FinishReason, Outcome, RunError, RunErrorCode, RunResult, Usage};
 
 /// The size limit of a result as JSON, in bytes.
-const MAX_RESULT_BYTES: usize = 1024 * 1024;
+pub(super) const MAX_RESULT_BYTES: usize = 1024 * 1024;
 /// The length limit of a failure's message, in characters.
 const MAX_MESSAGE_CHARS: usize = 2_000;
 /// Bytes reserved for the result's other member and its punctuation.

@@ -88,7 +88,7 @@ pub async fn try_sandboxes(services: &[Service], own: &Path) -> Vec<Finding> {
     findings
 }
 
-/// Asks the model of every provider in use for one word.
+/// Tries the model of every provider in use, as the check does.
 pub async fn try_providers(services: &[Service], accounts: &Providers) -> Vec<Finding> {
     let mut asked = Vec::new();
     let mut findings = Vec::new();
@@ -99,8 +99,7 @@ pub async fn try_providers(services: &[Service], accounts: &Providers) -> Vec<Fi
             continue;
         }
         asked.push(what);
-        let limit = definition.limits.max_output_tokens;
-        if let Err(cause) = try_provider(accounts, what.0, what.1, limit).await {
+        if let Err(cause) = try_provider(accounts, definition, Vec::new()).await {
             findings.push(provider(version, cause));
         }
     }

@@ -56,8 +56,10 @@ pub mod services;
 pub mod settings;
 pub mod status;
 
+pub use deskgate_assistant::listing::ListedModel;
 pub use deskgate_assistant::mcp::connections::McpServerConfig as ConfiguredServer;
-pub use deskgate_assistant::providers::{ProviderConfig, ProviderKind};
+pub use deskgate_assistant::profile::{Api, Need, Profile};
+pub use deskgate_assistant::providers::{ProviderConfig, travels_openly};
 pub use deskgate_definition::KeyPlace;
 use deskgate_protocol::management::ManagementRequest;
 pub use deskgate_store::audit;
@@ -83,7 +85,7 @@ pub use health::{GetHealth, GetLog, IgnoreDuration, IgnoreProblem, MakeBundle};
 pub use health_memory::HealthMonitor;
 pub use mcp::{AcceptMcpTools, ListMcpServers, LookAtMcpServer, RemoveMcpServer, ReviewMcpServers, SetMcpServer};
 pub use notices::{GetNotifications, SetNotifications};
-pub use providers::{ListProviders, NewKey, RemoveProvider, SetProvider};
+pub use providers::{ListModels, ListProviders, NewKey, RemoveProvider, SetProvider};
 pub use reply::{AgentReply, ErrorReply, ErrorReplyCode, Requester};
 pub use request::TypedRequest;
 pub use retention::{Amount, Retention, ReviewRetention, SetRetention};
@@ -154,6 +156,8 @@ request::requests! {
     ListProviders;
     /// Add a model provider, or change it.
     SetProvider;
+    /// The models that a provider's key can use.
+    ListModels;
     /// Remove a model provider and its key.
     RemoveProvider;
     /// The MCP servers of this device.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use deskgate_assistant::providers::{ProviderChange, ProviderConfig, ProviderError, ProviderKind, Providers};
+use deskgate_assistant::listing::{self, ListedModel, ListingError};
+use deskgate_assistant::profile::Api;
+use deskgate_assistant::providers::{ProviderChange, ProviderConfig, ProviderError, Providers};
 use serde::{Deserialize, Serialize};
 
 use super::KeyPlace;
@@ -28,10 +30,19 @@ impl TypedRequest for ListProviders {
 pub struct SetProvider {
     /// The provider's name in services.
     pub name: String,
-    /// The API of the provider; absent keeps it.
-    pub kind: Option<ProviderKind>,
-    /// The address; absent keeps it, or takes the kind's own address.
+    /// Its vendor, by the name of a profile; absent keeps it.
+    pub profile: Option<String>,
+    /// The format it is asked in; absent keeps it, or takes the profile's own.
+    #[serde(default)]
+    pub api: Option<Api>,
+    /// The address; absent keeps it, or takes the profile's own.
     pub base_url: Option<String>,
+    /// The version of the API; absent keeps it, and an empty text takes it away.
+    #[serde(default)]
+    pub api_version: Option<String>,
+    /// Whether plain HTTP may go to an address of the own network; absent keeps it.
+    #[serde(default)]
+    pub plain_http: Option<bool>,
     /// What happens to its key.
     pub key: NewKey,
     /// Where its key is kept; absent leaves it where it is, and keeps a first one at the preferred place.
@@ -69,6 +80,24 @@ impl std::fmt::Debug for NewKey {
     }
 }
 
+/// Lists the models that a provider's key can use.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ListModels {
+    /// The provider's name.
+    pub name: String,
+}
+
+impl TypedRequest for ListModels {
+    type Response = Vec<ListedModel>;
+
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Vec<ListedModel>, ErrorReply> {
+        listing::models(&handler.providers, &self.name).await.map_err(|error| match error {
+            ListingError::Provider(error) => error.into(),
+            error => failed(error.to_string()),
+        })
+    }
+}
+
 /// Removes a model provider.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RemoveProvider {
@@ -86,9 +115,10 @@ impl TypedRequest for RemoveProvider {
 
 impl RequestHandler {
     pub(super) async fn set_provider(&self, ask: SetProvider) -> Result<ProviderConfig, ErrorReply> {
-        let SetProvider { name, kind, base_url, key, key_place } = ask;
+        let SetProvider { name, profile, api, base_url, api_version, plain_http, key, key_place } = ask;
         let set = move |accounts: &Providers| {
-            accounts.set(&name, ProviderChange { kind, base_url, key: key_change(&key)?, key_place })
+            let key = key_change(&key)?;
+            accounts.set(&name, ProviderChange { profile, api, base_url, api_version, plain_http, key, key_place })
         };
         let configured = self.with_accounts(set).await;
         self.ask_keyring(Duration::ZERO).await;

@@ -212,6 +212,7 @@ pub fn router(pages: Pages) -> Router {
         .route("/providers", get(providers::list))
         .route("/providers/new", get(providers::ask_new).post(providers::create))
         .route("/providers/{name}", get(providers::show).post(providers::change))
+        .route("/providers/{name}/models", get(providers::models))
         .route("/providers/{name}/remove", get(providers::ask_remove).post(providers::remove))
         .route("/removed", get(applications::removed))
         .route("/runs", get(runs::list))

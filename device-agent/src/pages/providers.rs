@@ -1,4 +1,4 @@
-//! The page of model providers: kind, address, and whether a key is saved. Keys are never shown.
+//! The pages of model providers: vendor, address, and whether a key is saved. Keys are never shown.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -13,19 +13,9 @@ use super::frame::{Frame, Section};
 use super::removal::RemovalQuestion;
 use super::{PageError, Pages};
 use crate::local::{
-    ErrorReply, ErrorReplyCode, GetSettings, ListProviders, ListServices, NewKey, ProviderConfig, ProviderKind,
-    RemoveProvider, SetProvider,
+    Api, ErrorReply, ErrorReplyCode, GetSettings, ListModels, ListProviders, ListServices, ListedModel, Need, NewKey,
+    Profile, ProviderConfig, RemoveProvider, SetProvider, travels_openly,
 };
-
-/// The kinds with their names.
-const PROVIDER_KINDS: [(ProviderKind, &str, &str); 2] = [
-    (ProviderKind::Anthropic, "anthropic", "Anthropic's Messages API"),
-    (ProviderKind::Openai, "openai", "OpenAI's Chat Completions API, which most other servers speak too"),
-];
-
-fn name_of(kind: ProviderKind) -> &'static str {
-    PROVIDER_KINDS.iter().find(|(known, ..)| *known == kind).map_or("", |(_, name, _)| name)
-}
 
 #[derive(Template)]
 #[template(path = "providers.html")]
@@ -35,8 +25,12 @@ struct ProvidersPage {
 }
 
 impl ProvidersPage {
-    fn kind(&self, provider: &ProviderConfig) -> &'static str {
-        name_of(provider.kind)
+    fn title(&self, provider: &ProviderConfig) -> String {
+        Profile::named(&provider.profile).map_or_else(|| provider.profile.clone(), |profile| profile.title.clone())
+    }
+
+    fn is_open(&self, provider: &ProviderConfig) -> bool {
+        travels_openly(&provider.base_url)
     }
 
     fn key(&self, provider: &ProviderConfig) -> String {
@@ -68,9 +62,18 @@ struct FormProblem {
 }
 
 impl ProviderPage {
-    /// Whether an API is the chosen one.
-    fn is_kind(&self, name: &str) -> bool {
-        self.fields.get("kind") == name
+    fn profiles(&self) -> &'static [Profile] {
+        Profile::all()
+    }
+
+    /// Whether this is the chosen value of a field.
+    fn chosen(&self, field: &str, value: &str) -> bool {
+        self.fields.get(field) == value
+    }
+
+    /// Whether any profile names a version of its API.
+    fn names_version(&self, profile: &Profile) -> bool {
+        profile.api_version != Need::None
     }
 
     /// Whether this control has an error.
@@ -119,9 +122,13 @@ pub(super) async fn show(
         Some(place) => place,
         None => pages.handler().request(GetSettings {}).await?.key_place,
     };
+    let is_default = Profile::named(&saved.profile).is_some_and(|profile| profile.apis.first() == Some(&saved.api));
     let pairs = [
-        ("kind", name_of(saved.kind)),
+        ("profile", saved.profile.as_str()),
+        ("api", if is_default { "" } else { saved.api.as_str() }),
         ("base_url", &saved.base_url),
+        ("api_version", saved.api_version.as_deref().unwrap_or_default()),
+        ("plain_http", if saved.plain_http { "yes" } else { "" }),
         ("key_is", "keep"),
         ("key_place", place.as_str()),
     ];
@@ -191,7 +198,9 @@ async fn refuse(
 /// The control that an agent's error is about.
 fn place_of(message: &str) -> &'static str {
     match message {
-        _ if message.starts_with("the API base URL") => "base_url",
+        _ if message.contains("API base URL") => "base_url",
+        _ if message.contains("version of the API") => "api_version",
+        _ if message.contains("is not asked in this format") => "api",
         _ if message.contains("keyring") => "key_place",
         _ if message.starts_with("a provider's name") => "name",
         _ => "key",
@@ -199,14 +208,16 @@ fn place_of(message: &str) -> &'static str {
 }
 
 fn request(name: String, fields: &FormFields) -> Result<SetProvider, FormProblem> {
-    for place in ["name", "base_url"] {
+    for place in ["name", "base_url", "api_version"] {
         if let Some(kind) = SecretKind::of(fields.get(place).trim()) {
             let message = format!("this is {kind}, which does not belong here. It was taken out of the field");
             return Err(FormProblem { place, message });
         }
     }
-    let kind = PROVIDER_KINDS.into_iter().find(|(_, name, _)| *name == fields.get("kind")).map(|(kind, ..)| kind);
-    let kind = kind.ok_or_else(|| FormProblem { place: "kind", message: "choose which API it speaks".to_owned() })?;
+    let missing = || FormProblem { place: "profile", message: "choose whose models they are".to_owned() };
+    let profile = Profile::named(fields.get("profile")).ok_or_else(missing)?;
+    // The fields of a form are all there: an empty one means the profile's own value.
+    let api = fields.get("api").parse().unwrap_or(profile.apis[0]);
     let key = match fields.filled("key") {
         Some(text) => match SecretKind::of(&text).filter(|kind| *kind != SecretKind::ModelProviderKey) {
             Some(other) => {
@@ -219,7 +230,49 @@ fn request(name: String, fields: &FormFields) -> Result<SetProvider, FormProblem
         None => NewKey::Keep,
     };
     let key_place = fields.get("key_place").parse().ok();
-    Ok(SetProvider { name, kind: Some(kind), base_url: fields.filled("base_url"), key, key_place })
+    Ok(SetProvider {
+        name,
+        profile: Some(profile.name.to_owned()),
+        api: Some(api),
+        base_url: fields.filled("base_url").or_else(|| profile.base_url.clone()),
+        api_version: Some(fields.filled("api_version").unwrap_or_default()),
+        plain_http: Some(fields.get("plain_http") == "yes"),
+        key,
+        key_place,
+    })
+}
+
+#[derive(Template)]
+#[template(path = "provider-models.html")]
+struct ModelsPage {
+    frame: Frame,
+    models: Vec<ListedModel>,
+    problem: Option<String>,
+}
+
+impl ModelsPage {
+    fn count(&self, count: &Option<u64>) -> String {
+        count.map_or_else(String::new, |count| count.to_string())
+    }
+
+    fn price(&self, model: &ListedModel) -> String {
+        model.usd_per_million_tokens.map_or_else(String::new, |(read, written)| format!("{read} / {written}"))
+    }
+}
+
+/// `GET /providers/{name}/models`: what its key can use. A provider that does not list them says why.
+pub(super) async fn models(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Path(name): Path<String>,
+) -> Result<Response, PageError> {
+    let provider = find(&pages, &name).await?.name;
+    let frame = Frame::new(&pages, &visitor, Section::Applications, format!("Models of {provider}")).await;
+    let (models, problem) = match pages.handler().request(ListModels { name: provider.clone() }).await {
+        Ok(models) => (models, None),
+        Err(no) => (Vec::new(), Some(no.message)),
+    };
+    Ok(super::html(StatusCode::OK, &ModelsPage { frame, models, problem }))
 }
 
 /// `GET /providers/{name}/remove`: the question before it.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use deskgate_definition::approvals::{OnDenial, Rule, RuleAction};
 use deskgate_definition::{
-    ApprovalPolicy, Definition, FieldError, InvalidDefinition, McpServer, Network, Provider, RunLimits, Skill, ToolName,
+    ApprovalPolicy, Definition, FieldError, InvalidDefinition, McpServer, Network, Provider, Reasoning, RunLimits,
+    Skill, ToolName,
 };
 use deskgate_protocol::secret::SecretKind;
 
@@ -30,6 +31,7 @@ pub(super) fn blank() -> Definition {
         working_directory: PathBuf::new(),
         provider: Provider::Scripted,
         model: "folder".to_owned(),
+        reasoning: Default::default(),
         instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
         tools: ToolName::WORKSPACE_TOOLS.to_vec(),
         skills: Vec::new(),
@@ -50,6 +52,8 @@ pub(super) fn fields(definition: &Definition) -> FormFields {
     set("working_directory", definition.working_directory.display().to_string());
     set("provider", definition.provider.to_string());
     set("model", definition.model.clone());
+    set("effort", definition.reasoning.effort.map(|effort| effort.to_string()).unwrap_or_default());
+    set("summaries", definition.reasoning.summaries.to_string());
     set("instructions", definition.instructions.clone());
     set("kind", if definition.tools.is_empty() { "conversation" } else { "workspace" }.to_owned());
     definition.tools.iter().for_each(|tool| set("tool", tool.to_string()));
@@ -149,6 +153,10 @@ impl FormReader<'_> {
             working_directory: PathBuf::from(self.fields.get("working_directory").trim()),
             provider: Provider::from(self.fields.get("provider").to_owned()),
             model: self.fields.get("model").trim().to_owned(),
+            reasoning: Reasoning {
+                effort: self.fields.get("effort").parse().ok(),
+                summaries: self.fields.get("summaries").parse().unwrap_or_default(),
+            },
             instructions: self.text("instructions"),
             network: if self.fields.get("network") == "host" { Network::Host } else { Network::None },
             skills: self.skills(),
@@ -288,6 +296,7 @@ mod tests {
             working_directory: folder.to_owned(),
             provider: Provider::Account("work".to_owned()),
             model: "model-1".to_owned(),
+            reasoning: Default::default(),
             instructions: "One.\n\nTwo.\n".to_owned(),
             tools: vec![ToolName::Bash, ToolName::Read, ToolName::Write],
             skills: vec![skill],

@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
-use deskgate_definition::{Check, CheckResult, Definition, FieldError, Service, ToolName};
+use deskgate_definition::{Check, CheckResult, Definition, Effort, FieldError, Service, ToolName};
 use deskgate_protocol::ids::{ApplicationId, DraftId};
 use deskgate_protocol::management::{Application, ShowApplication};
 

@@ -6,7 +6,7 @@ use deskgate_definition::{Check, CheckReport, CheckResult, Definition, Provider,
 use deskgate_protocol::Timestamp;
 
 use super::CheckEnvironment;
-use super::probe::{try_provider, try_sandbox, try_tool};
+use super::probe::{specs, try_provider, try_sandbox, try_tool};
 
 /// Is called with each check as it ends.
 pub type CheckObserver<'a> = dyn Fn(&Check) + Sync + 'a;
@@ -71,8 +71,7 @@ pub async fn check(definition: &Definition, computer: &CheckEnvironment, tell: &
     let found = tokio::task::spawn_blocking(move || check_directory(&directory, home.as_deref(), &keys)).await;
     checks.extend(found.unwrap_or_else(|_| vec![fail("directory", "the check itself failed", "run the check again")]));
     let usable = checks.all.iter().all(|check| check.verdict == CheckResult::Pass);
-    let tried =
-        try_provider(accounts, &definition.provider, &definition.model, definition.limits.max_output_tokens).await;
+    let tried = try_provider(accounts, definition, specs(definition, own).await).await;
     checks.push(match tried {
         Ok(found) => pass(MODEL_CHECK, &found),
         Err(cause) => fail(MODEL_CHECK, &cause, next_for(&definition.provider)),
@@ -223,6 +222,7 @@ mod tests {
             working_directory: folder.to_owned(),
             provider: Provider::Scripted,
             model: "folder".to_owned(),
+            reasoning: Default::default(),
             instructions: "Answer.".to_owned(),
             tools: ToolName::WORKSPACE_TOOLS.to_vec(),
             skills: Vec::new(),

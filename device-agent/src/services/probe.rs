@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_assistant::providers::Providers;
-use deskgate_assistant::{self, Assistant, Message, ModelEvent, ModelRequest};
+use deskgate_assistant::{self, Assistant, Message, ModelEvent, ModelRequest, NativeMessage, ToolAnswer, ToolCall};
+use deskgate_definition::tool::ToolSpec;
 use deskgate_definition::{Definition, Network, Provider, ToolName};
 use deskgate_tools::Toolbox;
 use deskgate_tools::engine::workspace::WorkspaceOptions;
@@ -17,6 +18,10 @@ use tokio_util::sync::CancellationToken;
 
 /// The timeout of a model's test.
 const MODEL_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often a call that failed and may succeed is made.
+const MODEL_ATTEMPTS: u32 = 3;
+/// The pause before another, unless the provider asks for one.
+const MODEL_PAUSE: Duration = Duration::from_millis(500);
 
 /// Starts a sandbox as a run of this service would, and tries to escape from it. `Ok` describes in a few words what was
 /// done; the error is why commands cannot run there, and the one thing to do next.
@@ -98,6 +103,19 @@ async fn try_writing(directory: &Path, own: &Path) -> Result<String, String> {
     }
 }
 
+/// The specifications of a service's own tools, without opening its sandbox: as a model gets them.
+pub async fn specs(definition: &Definition, own: &Path) -> Vec<ToolSpec> {
+    let (definition, own) = (definition.clone(), own.to_owned());
+    let opened = tokio::task::spawn_blocking(move || {
+        let Definition { working_directory, protected, network, .. } = &definition;
+        let names: Vec<_> = definition.tools.iter().copied().filter(|tool| *tool != ToolName::Bash).collect();
+        let options = WorkspaceOptions { directory: working_directory, own_folder: &own, protected, network: *network };
+        Toolbox::open(&names, &definition.skills, options).map(|toolbox| toolbox.specs().cloned().collect())
+    });
+    // Whether the tools can be opened is another check.
+    opened.await.ok().and_then(Result::ok).unwrap_or_default()
+}
+
 async fn open(directory: &Path, own: &Path) -> Result<Toolbox, String> {
     let (directory, own) = (directory.to_owned(), own.to_owned());
     let opened = tokio::task::spawn_blocking(move || {
@@ -111,49 +129,123 @@ async fn open(directory: &Path, own: &Path) -> Result<Toolbox, String> {
     opened.map_err(|_| "the tools failed unexpectedly".to_owned())?.map_err(|error| error.to_string())
 }
 
-/// Asks the provider's model for a word, as a run would. `Ok` describes in a few words what it found.
+/// The tool of the check: it returns the word that it was called with.
+const CHECK_TOOL: &str = "Check";
+/// What the check asks.
+const CHECK_REQUEST: &str = "Call the tool Check with the word ready. Then say what it returned.";
+/// What it asks where a service has no tools.
+const CHECK_REQUEST_WITHOUT_TOOLS: &str = "Say: ready";
+
+/// Asks the service's model what a run asks: with the service's limits, effort and tools, a call of a tool and the
+/// answer after its result. `Ok` describes in a few words what it found.
 ///
-/// Only a real call shows that the key may use the model; it costs a few tokens.
-///
-/// The service's own limit of output tokens is used, because some servers refuse a limit above the model's.
+/// Only a real call shows that the key may use the model, and many a model fails at the second; it costs a few tokens.
+/// `specs` are the tools of the service as far as they can be opened.
 ///
 /// # Errors
-/// The provider cannot be opened, or its model reports an error, breaks off, or does not answer within a minute. The
-/// error says why.
+/// The provider cannot be opened, or its model reports an error, breaks off, calls no tool, or does not answer within a
+/// minute. The error says why, in the provider's own words too: it is for the owner alone.
 pub async fn try_provider(
     accounts: &Providers,
-    provider: &Provider,
-    model: &str,
-    max_output_tokens: Option<u64>,
+    definition: &Definition,
+    specs: Vec<ToolSpec>,
 ) -> Result<String, String> {
     let opened = {
-        let (accounts, provider, model) = (accounts.clone(), provider.clone(), model.to_owned());
-        tokio::task::spawn_blocking(move || deskgate_assistant::open(&accounts, &provider, &model)).await
+        let (accounts, definition) = (accounts.clone(), definition.clone());
+        tokio::task::spawn_blocking(move || deskgate_assistant::open(&accounts, &definition)).await
     };
     let assistant = opened.map_err(|_| "the provider failed unexpectedly".to_owned())?;
     let assistant = assistant.map_err(|error| error.to_string())?;
-    if *provider == Provider::Scripted {
+    if definition.provider == Provider::Scripted {
         return Ok("the scripted assistant is ready; it needs no account and asks no model".to_owned());
     }
-    match timeout(MODEL_TIMEOUT, answers(assistant.as_ref(), max_output_tokens)).await {
-        Ok(answered) => answered.map(|()| format!("{model} answered")),
+    let has_tools = !(definition.tools.is_empty() && definition.skills.is_empty() && definition.mcp.is_empty());
+    let model = &definition.model;
+    match timeout(MODEL_TIMEOUT, converse(assistant.as_ref(), definition, specs, has_tools)).await {
+        Ok(Ok(())) if has_tools => Ok(format!("{model} called a tool and answered")),
+        Ok(Ok(())) => Ok(format!("{model} answered")),
+        Ok(Err(cause)) => Err(cause),
         Err(_) => Err(format!("{model} did not answer within {} s", MODEL_TIMEOUT.as_secs())),
     }
 }
 
-async fn answers(assistant: &dyn Assistant, max_output_tokens: Option<u64>) -> Result<(), String> {
-    let mut answer = assistant.respond(ModelRequest {
-        system: "Answer with one word.".into(),
-        messages: Arc::new(vec![Message::User { text: "Say: ready".to_owned(), details: None }]),
-        tools: Arc::new([]),
-        max_output_tokens: max_output_tokens.or(Some(64)),
+/// A call of the check's tool and the answer after it; without tools, one answer.
+async fn converse(
+    assistant: &dyn Assistant,
+    definition: &Definition,
+    mut specs: Vec<ToolSpec>,
+    has_tools: bool,
+) -> Result<(), String> {
+    let text = if has_tools { CHECK_REQUEST } else { CHECK_REQUEST_WITHOUT_TOOLS };
+    specs.extend(has_tools.then(|| ToolSpec {
+        name: CHECK_TOOL.to_owned(),
+        description: "Returns the word that it is called with.".to_owned(),
+        parameters: json!({
+            "type": "object", "properties": { "word": { "type": "string" } }, "required": ["word"],
+            "additionalProperties": false,
+        }),
+    }));
+    let mut messages = vec![Message::User { text: text.to_owned(), details: None }];
+    let tools: Arc<[ToolSpec]> = specs.into();
+    let ask = async |messages: &[Message]| {
+        let request = ModelRequest {
+            system: "This is a check whether everything works. Do what the message asks, and nothing else.".into(),
+            messages: Arc::new(messages.to_vec()),
+            tools: Arc::clone(&tools),
+            max_output_tokens: definition.limits.max_output_tokens,
+            effort: definition.reasoning.effort,
+        };
+        answer(assistant, request).await
+    };
+    let (calls, native) = ask(&messages).await?;
+    if !has_tools {
+        return Ok(());
+    }
+    if !calls.iter().any(|call| call.name == CHECK_TOOL) {
+        return Err(
+            "the model answered without calling the tool that it was asked to call; choose a model that calls \
+                    tools, or leave the tools out"
+                .to_owned(),
+        );
+    }
+    let results = calls.iter().map(|call| ToolAnswer {
+        call_id: call.id.clone(),
+        text: call.arguments["word"].as_str().unwrap_or("ready").to_owned(),
+        is_error: call.name != CHECK_TOOL,
     });
-    while let Some(event) = answer.next().await {
-        match event {
-            ModelEvent::End(_) => return Ok(()),
-            ModelEvent::Error(error) => return Err(error.to_string()),
-            _ => {}
+    let results = Message::ToolResults(results.collect());
+    messages.push(Message::Assistant { text: String::new(), tool_calls: calls, native });
+    messages.push(results);
+    ask(&messages).await.map(drop).map_err(|cause| format!("after the result of a tool: {cause}"))
+}
+
+/// One answer: its calls, and the message in the provider's own form. A failure that may pass is tried again.
+async fn answer(
+    assistant: &dyn Assistant,
+    request: ModelRequest,
+) -> Result<(Vec<ToolCall>, Option<NativeMessage>), String> {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let (mut calls, mut native) = (Vec::new(), None);
+        let mut events = assistant.respond(request.clone());
+        let failed = loop {
+            match events.next().await {
+                Some(ModelEvent::End(_)) => return Ok((calls, native)),
+                Some(ModelEvent::ToolCall(call)) => calls.push(call),
+                Some(ModelEvent::Native(message)) => native = Some(message),
+                Some(ModelEvent::Error(error)) => break Some(error),
+                Some(_) => {}
+                None => break None,
+            }
+        };
+        match failed {
+            Some(error) if error.retryable && attempts < MODEL_ATTEMPTS => {
+                tokio::time::sleep(error.retry_after.unwrap_or(MODEL_PAUSE)).await;
+            }
+            Some(error) => return Err(error.for_owner()),
+            None if attempts < MODEL_ATTEMPTS => tokio::time::sleep(MODEL_PAUSE).await,
+            None => return Err("the model's answer broke off before its end".to_owned()),
         }
     }
-    Err("the model's answer broke off before its end".to_owned())
 }

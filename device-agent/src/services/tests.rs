@@ -126,6 +126,7 @@ impl TestServices {
             working_directory: self.home.path().to_owned(),
             provider: Provider::Scripted,
             model: "folder".to_owned(),
+            reasoning: Default::default(),
             instructions: instructions.to_owned(),
             tools: ToolName::WORKSPACE_TOOLS.to_vec(),
             skills: Vec::new(),

@@ -68,6 +68,7 @@ impl LineSite {
             working_directory: self.home.path().join("work"),
             provider: Provider::Scripted,
             model: "folder".to_owned(),
+            reasoning: Default::default(),
             instructions: "Answer.".to_owned(),
             tools: Vec::new(),
             skills: Vec::new(),

@@ -32,6 +32,7 @@ pub(crate) async fn pinned_to(room: &PagesFixture, list: &StoredToolList) -> Dra
         working_directory: room.home(),
         provider: Provider::Scripted,
         model: "folder".to_owned(),
+        reasoning: Default::default(),
         instructions: "Answer.".to_owned(),
         tools: Vec::new(),
         skills: Vec::new(),

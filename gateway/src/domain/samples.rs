@@ -54,7 +54,14 @@ fn run(state: RunState) -> Run {
         retryable: true,
         effects: Effects::None,
     };
-    let usage = Usage { input_tokens: 1480, output_tokens: 96, model_calls: 2, tool_calls: 1, active_seconds: 8.4 };
+    let usage = Usage {
+        input_tokens: 1480,
+        output_tokens: 96,
+        model_calls: 2,
+        tool_calls: 1,
+        active_seconds: 8.4,
+        ..Usage::default()
+    };
     Run {
         run_id,
         endpoint_id: EndpointId::new(),

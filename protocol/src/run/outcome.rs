@@ -87,10 +87,22 @@ pub enum Effects {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Usage {
-    /// Tokens the model read.
+    /// Tokens the model read, from its provider's cache or not.
     pub input_tokens: u64,
-    /// Tokens the model wrote.
+    /// Those of them that came from the provider's cache.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
+    pub cached_input_tokens: u64,
+    /// Those of them that were written to the provider's cache.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
+    pub cache_write_tokens: u64,
+    /// Tokens the model wrote, its reasoning included.
     pub output_tokens: u64,
+    /// Those of them that were reasoning.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
+    pub reasoning_tokens: u64,
     /// Times the model was called.
     pub model_calls: u64,
     /// Tools that were executed.

@@ -46,7 +46,16 @@ pub(crate) fn signing_key() -> ed25519_dalek::SigningKey {
 }
 
 pub(crate) fn usage() -> Usage {
-    Usage { input_tokens: 1200, output_tokens: 80, model_calls: 2, tool_calls: 1, active_seconds: 1.5 }
+    Usage {
+        input_tokens: 1200,
+        cached_input_tokens: 900,
+        cache_write_tokens: 100,
+        output_tokens: 80,
+        reasoning_tokens: 30,
+        model_calls: 2,
+        tool_calls: 1,
+        active_seconds: 1.5,
+    }
 }
 
 pub(crate) fn result() -> RunResult {

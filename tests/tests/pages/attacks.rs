@@ -221,7 +221,7 @@ async fn no_page_shows_a_secret(device: &TestDevice, hand: &RawSession) {
     let file = device.folder().join("provider-key");
     std::fs::write(&file, provider_key).expect("writable");
     let file = file.to_str().expect("a plain name");
-    let base = ["--kind", "anthropic", "--base-url", "http://127.0.0.1:9", "--key-file", file];
+    let base = ["--profile", "anthropic", "--base-url", "http://127.0.0.1:9", "--key-file", file];
     device.cli(&[&["provider", "set", "work"], &base[..]].concat()).await.ok();
     let mut secrets = vec![
         provider_key.to_owned(),

@@ -149,7 +149,7 @@ async fn health(device: &TestDevice, page: &BrowserPage, judge: &mut Accessibili
     let key = device.folder().join("key");
     std::fs::write(&key, "sk-canary-0123456789").expect("writable");
     let key = key.to_str().expect("a plain name");
-    device.cli(&["provider", "set", "work", "--kind", "anthropic", "--key-file", key]).await.ok();
+    device.cli(&["provider", "set", "work", "--profile", "anthropic", "--key-file", key]).await.ok();
     let file = device.home().join("providers/work.json");
     let mode = |mode| std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("ours");
     page.goto("/health").await;

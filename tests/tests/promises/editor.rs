@@ -141,7 +141,7 @@ async fn each_check_is_shown_as_soon_as_it_is_known() {
     // A model that accepts the question, and is silent until it is released.
     let model = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}/v1", model.local_addr().expect("bound"));
-    device.cli(&["provider", "set", "slow", "--kind", "openai", "--base-url", &url]).await.ok();
+    device.cli(&["provider", "set", "slow", "--profile", "compatible", "--base-url", &url]).await.ok();
     device.cli(&["app", "create", "Billing"]).await.ok();
     let (path, slow) = (folder.path().display().to_string(), ["--provider", "slow", "--model", "m-1"]);
     let fixed = ["service", "create", "Slow", "--app", "Billing", "--dir", &path];
@@ -176,7 +176,7 @@ async fn a_provider_is_kept_on_its_page_and_its_key_never_comes_back() {
     let device = TestDevice::built_in().await;
     let visitor = Visitor::of(&device).await;
     let all = |name: &'static str, url: &'static str, key: &'static str| {
-        [("name", name), ("kind", "openai"), ("base_url", url), ("key", key)]
+        [("name", name), ("profile", "compatible"), ("base_url", url), ("key", key)]
     };
     for (name, url, key, said) in [
         ("work", "https://models.example/v1", "dgk_canary", "this is an application key"),
@@ -195,7 +195,7 @@ async fn a_provider_is_kept_on_its_page_and_its_key_never_comes_back() {
     assert!(form.contains("saved · leave blank to keep") && !form.contains("canary"), "{form}");
 
     // A blank field keeps the key, but not for another address.
-    let kept = [("kind", "openai"), ("base_url", "https://models.example/v1"), ("key", "")];
+    let kept = [("profile", "compatible"), ("base_url", "https://models.example/v1"), ("key", "")];
     visitor.send("/providers/work", &kept).await.redirect_target();
     let moved = visitor.send("/providers/work", &with(&kept, "base_url", "https://elsewhere.example/v1")).await;
     assert_eq!(moved.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", moved.text);

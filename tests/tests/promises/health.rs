@@ -66,7 +66,7 @@ async fn doctor_status_and_the_page_name_the_same_problem_until_the_owner_leaves
     let key = device.folder().join("key");
     std::fs::write(&key, "sk-canary-0123456789").expect("writable");
     let key = key.to_str().expect("a plain name");
-    device.cli(&["provider", "set", "work", "--kind", "anthropic", "--key-file", key]).await.ok();
+    device.cli(&["provider", "set", "work", "--profile", "anthropic", "--key-file", key]).await.ok();
     let file = device.home().join("providers/work.json");
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).expect("ours");
     let said = device.cli(&["doctor"]).await;
@@ -127,7 +127,7 @@ async fn a_support_bundle_lists_what_it_holds_asks_first_and_holds_nothing_secre
     let key = device.folder().join("key");
     std::fs::write(&key, "sk-canary-0123456789").expect("writable");
     let key = key.to_str().expect("a plain name").to_owned();
-    device.cli(&["provider", "set", "work", "--kind", "anthropic", "--key-file", &key]).await.ok();
+    device.cli(&["provider", "set", "work", "--profile", "anthropic", "--key-file", &key]).await.ok();
     let write = json!({ "file_path": "new.txt", "content": "canary-argument" });
     let script = folder.script(
         "writer",

@@ -15,7 +15,6 @@ use crate::text;
 
 fn answers() -> Value {
     json!([
-        { "match": { "userMessage": "Say: ready" }, "response": { "content": "ready" } },
         { "match": { "userMessage": "Hello" }, "response": { "content": "Good day" } },
     ])
 }
@@ -38,7 +37,7 @@ async fn says_good_day(backend: &Backend) {
 async fn keys_move_to_the_keyring_and_back_and_a_move_that_ends_in_the_middle_loses_none() {
     let Some(model) = ModelServer::start(answers()).await else { return };
     let (device, folder) = (TestDevice::built_in().await, Folder::new());
-    configure(&device, &model, "openai", "/v1", MODEL_KEY).await;
+    configure(&device, &model, "compatible", "/v1", MODEL_KEY).await;
     let key_file = model.key_file(MODEL_KEY);
     let key_file = key_file.to_str().expect("a plain name");
     device.cli(&["mcp", "set", "crm", "--url", "https://tools.example.com/mcp", "--key-file", key_file]).await.ok();
@@ -66,7 +65,7 @@ async fn keys_move_to_the_keyring_and_back_and_a_move_that_ends_in_the_middle_lo
     assert!(!server.contains(MODEL_KEY), "no key stays in a file");
     let listed = device.cli(&["provider", "list"]).await.ok();
     assert_eq!(text(&listed, "/providers/0/key_place"), "keyring", "{listed}");
-    configure(&device, &model, "openai", "/v1", MODEL_KEY).await;
+    configure(&device, &model, "compatible", "/v1", MODEL_KEY).await;
     assert!(!is_in_file(&device) && keyring.entries().await == 2, "a new key goes there, and the old one is deleted");
     device.cli(&["mcp", "remove", "crm"]).await.ok();
     assert_eq!(keyring.entries().await, 1, "what is removed is removed there too");
@@ -82,13 +81,13 @@ async fn keys_move_to_the_keyring_and_back_and_a_move_that_ends_in_the_middle_lo
 async fn one_key_moves_by_its_form_or_command_and_its_place_is_named_wherever_it_is_shown() {
     let Some(model) = ModelServer::start(answers()).await else { return };
     let device = TestDevice::built_in().await;
-    configure(&device, &model, "openai", "/v1", MODEL_KEY).await;
+    configure(&device, &model, "compatible", "/v1", MODEL_KEY).await;
     let key_file = model.key_file(MODEL_KEY);
     let key_file = key_file.to_str().expect("a plain name");
     let visitor = Visitor::of(&device).await;
     let provider = device.cli(&["provider", "list"]).await.ok()["providers"][0].clone();
     let form = |place: &'static str| {
-        [("kind", "openai"), ("base_url", text(&provider, "/base_url")), ("key", ""), ("key_place", place)]
+        [("profile", "compatible"), ("base_url", text(&provider, "/base_url")), ("key", ""), ("key_place", place)]
     };
 
     let away = visitor.send("/providers/work", &form("keyring")).await;
@@ -113,7 +112,7 @@ async fn one_key_moves_by_its_form_or_command_and_its_place_is_named_wherever_it
     assert!(visitor.page("/providers/work").await.text.contains("It is in the desktop&#39;s keyring"));
     assert!(visitor.page("/mcp").await.text.contains("saved in a file that only you can read"));
     assert!(visitor.page("/settings").await.text.contains("1 in the desktop's keyring"));
-    configure(&device, &model, "openai", "/v1", MODEL_KEY).await;
+    configure(&device, &model, "compatible", "/v1", MODEL_KEY).await;
     assert!(!is_in_file(&device) && keyring.entries().await == 1, "a key that is replaced stays where it was");
     let moved = device.plain_cli(&["mcp", "set", "crm", "--key-place", "keyring"]).await;
     assert!(moved.stdout.contains("with a key in the desktop's keyring"), "{}", moved.stdout);
@@ -137,7 +136,7 @@ async fn one_key_moves_by_its_form_or_command_and_its_place_is_named_wherever_it
 async fn a_keyring_that_is_locked_or_hangs_stops_only_runs_that_need_a_key_and_loses_none() {
     let Some(model) = ModelServer::start(answers()).await else { return };
     let (mut device, folder) = (TestDevice::built_in().await, Folder::new());
-    configure(&device, &model, "openai", "/v1", MODEL_KEY).await;
+    configure(&device, &model, "compatible", "/v1", MODEL_KEY).await;
     let mut keyring = Keyring::start(&device).await;
     kept_in(&device, "keyring").await.ok();
     let backend = device.publish_here("shop", &folder, &["--provider", "work", "--model", "m-1"]).await;

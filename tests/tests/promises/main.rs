@@ -47,6 +47,7 @@ mod stops;
 mod streams;
 mod tls;
 mod tool_call_crashes;
+mod vendors;
 mod versions;
 mod webhooks;
 mod wire_formats;

@@ -1,4 +1,4 @@
-//! Runs with a model over a network, in the wire formats of both kinds of providers; and with skills.
+//! Runs with a model over a network, in each wire format; and with skills.
 
 use deskgate_tests::model::{MODEL_KEY, ModelServer};
 use deskgate_tests::{Backend, Folder, TestDevice};
@@ -9,7 +9,6 @@ use crate::text;
 /// One turn that searches, one that reads, one that answers.
 fn looks_and_answers() -> Value {
     json!([
-        { "match": { "userMessage": "Say: ready" }, "response": { "content": "ready" } },
         { "match": { "userMessage": "lamps", "turnIndex": 0 }, "response": { "blocks": [
             { "type": "text", "text": "I will look." },
             { "type": "toolCall", "name": "Grep", "arguments": "{\"pattern\":\"lamps\",\"output_mode\":\"content\"}" },
@@ -23,33 +22,33 @@ fn looks_and_answers() -> Value {
 }
 
 /// A device with a service whose model is on this server.
-async fn served_by(model: &ModelServer, kind: &str, path: &str) -> (TestDevice, Folder, Backend) {
+async fn served_by(model: &ModelServer, profile: &str, path: &str) -> (TestDevice, Folder, Backend) {
     let device = TestDevice::built_in().await;
     let folder = Folder::new();
-    configure(&device, model, kind, path, MODEL_KEY).await;
+    configure(&device, model, profile, path, MODEL_KEY).await;
     let backend = device.publish_here("shop", &folder, &["--provider", "work", "--model", "m-1"]).await;
     (device, folder, backend)
 }
 
-pub(crate) async fn configure(device: &TestDevice, model: &ModelServer, kind: &str, path: &str, key: &str) {
+pub(crate) async fn configure(device: &TestDevice, model: &ModelServer, profile: &str, path: &str, key: &str) {
     let base_url = format!("{}{path}", model.address());
     let key_file = model.key_file(key);
     let key_file = key_file.to_str().expect("a plain name");
-    let set = ["provider", "set", "work", "--kind", kind, "--base-url", &base_url, "--key-file", key_file];
+    let set = ["provider", "set", "work", "--profile", profile, "--base-url", &base_url, "--key-file", key_file];
     assert_eq!(device.cli(&set).await.ok()["has_key"], true);
 }
 
 #[tokio::test]
 async fn a_run_reads_files_with_real_tools_through_either_wire_format() {
-    for (kind, path) in [("anthropic", ""), ("openai", "/v1")] {
+    for (profile, path) in [("anthropic", ""), ("openai", "/v1"), ("compatible", "/v1")] {
         let Some(model) = ModelServer::start(looks_and_answers()).await else { return };
-        let (device, _folder, backend) = served_by(&model, kind, path).await;
+        let (device, _folder, backend) = served_by(&model, profile, path).await;
         let run_id = backend.submit("How many lamps?").await;
         let run = backend.wait_for_end(&run_id).await;
-        assert_eq!(run["result"]["text"], "Order 4711 asks for three green lamps.", "{kind}: {run}");
+        assert_eq!(run["result"]["text"], "Order 4711 asks for three green lamps.", "{profile}: {run}");
         assert_eq!((&run["usage"]["model_calls"], &run["usage"]["tool_calls"]), (&json!(3), &json!(2)), "{run}");
         // One of the formats also estimates usage that the fixtures do not set.
-        assert!(run["usage"]["output_tokens"].as_u64() >= Some(9), "{kind}: {run}");
+        assert!(run["usage"]["output_tokens"].as_u64() >= Some(9), "{profile}: {run}");
         let events = device.events(&run_id).await;
         let tools = events.iter().filter(|event| *event == "tool.completed").count();
         assert_eq!(tools, 2, "{events:?}");
@@ -57,7 +56,7 @@ async fn a_run_reads_files_with_real_tools_through_either_wire_format() {
         let asked = model.requests().await;
         let last = asked.last().expect("asked").to_string();
         for part in ["How many lamps?", "I will look.", "three green lamps for Ms Meier", "There is no such tool"] {
-            assert!(last.contains(part), "{kind}: {part} in {last}");
+            assert!(last.contains(part), "{profile}: {part} in {last}");
         }
         assert_eq!(asked.last().expect("asked")["model"], "m-1");
         let logs = device.log().own();
@@ -88,12 +87,11 @@ async fn a_provider_that_is_busy_is_asked_again_and_the_run_succeeds() {
     let busy = json!({ "error": { "message": "later", "type": "rate_limit_error", "code": "rate_limit_exceeded" },
         "status": 429 });
     let fixtures = json!([
-        { "match": { "userMessage": "Say: ready" }, "response": { "content": "ready" } },
         { "match": { "userMessage": "lamps", "sequenceIndex": 0 }, "response": busy },
         { "match": { "userMessage": "lamps", "sequenceIndex": 1 }, "response": { "content": "Three." } },
     ]);
     let Some(model) = ModelServer::start(fixtures).await else { return };
-    let (_device, _folder, backend) = served_by(&model, "openai", "/v1").await;
+    let (_device, _folder, backend) = served_by(&model, "compatible", "/v1").await;
     let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
     assert_eq!((&run["result"]["text"], &run["usage"]["model_calls"]), (&json!("Three."), &json!(2)), "{run}");
 }
@@ -133,7 +131,6 @@ async fn a_skill_is_published_as_it_was_read_and_a_file_that_changed_since_fails
 async fn a_conversation_that_outgrows_the_models_window_is_summed_up_once_and_goes_on() {
     let long = format!("Lamps: {}", "green lamp, ".repeat(400));
     let fixtures = json!([
-        { "match": { "userMessage": "Say: ready" }, "response": { "content": "ready" } },
         { "match": { "userMessage": "Application: Lamps" }, "response": { "content": "They spoke of four hundred lamps." } },
         { "match": { "userMessage": "Lamps:" }, "response": { "content": "Four hundred." } },
         { "match": { "userMessage": "And their colour?" }, "response": { "content": "Green." } },
@@ -142,7 +139,7 @@ async fn a_conversation_that_outgrows_the_models_window_is_summed_up_once_and_go
     let Some(model) = ModelServer::start(fixtures).await else { return };
     let device = TestDevice::built_in().await;
     let folder = Folder::new();
-    configure(&device, &model, "openai", "/v1", MODEL_KEY).await;
+    configure(&device, &model, "compatible", "/v1", MODEL_KEY).await;
     let service = ["--provider", "work", "--model", "m-1", "--tools", "none", "--context-tokens", "1024"];
     let backend = device.publish_here("shop", &folder, &service).await;
     let talk = backend.conversation("case 4711").await;
@@ -164,7 +161,7 @@ async fn a_run_writes_no_more_tokens_than_its_service_allows() {
     let Some(model) = ModelServer::start(looks_and_answers()).await else { return };
     let device = TestDevice::built_in().await;
     let folder = Folder::new();
-    configure(&device, &model, "openai", "/v1", MODEL_KEY).await;
+    configure(&device, &model, "compatible", "/v1", MODEL_KEY).await;
     let service = ["--provider", "work", "--model", "m-1", "--max-output-tokens", "3"];
     let backend = device.publish_here("shop", &folder, &service).await;
     let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
@@ -172,5 +169,5 @@ async fn a_run_writes_no_more_tokens_than_its_service_allows() {
     assert!(text(&run, "/error/message").contains("as much as the service allows"), "{run}");
     assert_eq!((&run["usage"]["tool_calls"], &run["error"]["effects"]), (&json!(0), &json!("none")), "{run}");
     let asked = model.requests().await;
-    assert_eq!(asked.last().expect("asked")["max_completion_tokens"], 3);
+    assert_eq!(asked.last().expect("asked")["max_tokens"], 3);
 }

@@ -14,7 +14,7 @@
 //! | `{"text": "…"}` | says it; texts that follow each other are one message, put together as they are |
 //! | `{"tool": "…", "arguments": {…}}` | calls a tool; `arguments` may be left out. Any name and any JSON is allowed, so that mistakes can be played too |
 //! | `{"delay_ms": n}` | waits, at most an hour |
-//! | `{"error": {"kind": "…", "message": "…", "times": n}}` | fails as a model fails. Kinds: `auth`, `overloaded` (which the agent tries again), `model`, `too_long`, `protocol`. `message` may be left out. With `times` it fails only so often and then plays on |
+//! | `{"error": {"kind": "…", "message": "…", "times": n}}` | fails as a model fails. Kinds: `auth`, `overloaded` and `unreachable` (which the agent tries again), `model`, `too_long`, `protocol`. `message` may be left out. With `times` it fails only so often and then plays on |
 //! | `{"end": "…"}` | ends there: `completed`, `length` (as if cut at a token limit) or `cut` (as if the connection broke). Only as the last step |
 //!
 //! A *turn* is the model's output in one call. It ends after its last tool call: consecutive tools are called together,
@@ -267,10 +267,8 @@ fn step(value: Value) -> Result<ScriptStep, String> {
         Some("error") => {
             let ErrorBody { kind, message, times } = shaped::<ErrorStep>(value)?.error;
             let message = message.unwrap_or_else(|| "The script of the scripted assistant plays an error.".to_owned());
-            Ok(ScriptStep::Error {
-                error: ModelError { kind, message, retryable: kind == ErrorKind::Overloaded, retry_after: None },
-                times,
-            })
+            let retryable = matches!(kind, ErrorKind::Overloaded | ErrorKind::Unreachable);
+            Ok(ScriptStep::Error { error: ModelError { retryable, ..ModelError::new(kind, &message) }, times })
         }
         Some(_) => Ok(ScriptStep::End(shaped::<EndStep>(value)?.end)),
         None => Err("a step is an object with \"text\", \"tool\", \"delay_ms\", \"error\" or \"end\"".to_owned()),

@@ -29,7 +29,7 @@ fn play(script: &Script, conversation: &mut Vec<Message>, result: &str) -> Vec<S
         .iter()
         .map(|call| ToolAnswer { call_id: call.id.clone(), text: result.to_owned(), is_error: false })
         .collect();
-    conversation.push(Message::Assistant { text: String::new(), tool_calls: calls });
+    conversation.push(Message::assistant("", calls));
     conversation.push(Message::ToolResults(answers));
     actions
 }
@@ -147,7 +147,7 @@ fn in_a_conversation_a_script_begins_anew_with_each_message_and_can_quote_the_ea
         { "tool": "Read", "arguments": { "file_path": "a" } },
         { "text": "{{earlier}}now {{input}}: {{last_tool_result}}" }
     ]));
-    let answered = |text: &str| Message::Assistant { text: text.to_owned(), tool_calls: Vec::new() };
+    let answered = |text: &str| Message::assistant(text, Vec::new());
     let mut conversation = vec![asked("one"), answered("first"), asked("two")];
     let first = play(&script, &mut conversation, "content");
     assert!(matches!(&first[0], ScriptAction::Say(ModelEvent::ToolCall(_))), "{first:?}");

@@ -263,6 +263,7 @@ async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> 
         working_directory: folder.to_owned(),
         provider: Provider::Scripted,
         model: "folder".to_owned(),
+        reasoning: Default::default(),
         instructions: format!("Answer, {concurrency} at a time."),
         tools: Vec::new(),
         skills: Vec::new(),

@@ -50,6 +50,7 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         working_directory: folder.to_owned(),
         provider: Provider::Scripted,
         model: model.into(),
+        reasoning: Default::default(),
         instructions: "Answer.".into(),
         tools: ToolName::WORKSPACE_TOOLS.to_vec(),
         skills: Vec::new(),

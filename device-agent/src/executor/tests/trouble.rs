@@ -50,7 +50,11 @@ async fn parts_of(mut job: Job, toolbox: &Toolbox) -> (TempDir, turn::Turn, RunR
     Arc::make_mut(&mut job.definition).approvals.rules.push(all);
     let rules = job.definition.approvals.rulebook().expect("rules");
     let record = RunRecorder::of(&job, store.ledger(job.offer.run_id, job.offer.attempt));
-    (disk, turn_of(&job, toolbox, rules, PriorEffects::default()), record)
+    (
+        disk,
+        turn_of(&job, toolbox, ModelFacts::default(), rules, PriorEffects::default(), Duration::from_secs(60)),
+        record,
+    )
 }
 
 async fn drive(assistant: CannedAssistant, toolbox: Toolbox) -> Outcome {

@@ -25,6 +25,11 @@ use serde_json::Value;
 
 use super::{ApprovalAnswer, ApprovalRequest, CallBasis, Turn, TurnEffect, TurnEvent, TurnState};
 
+/// How many tools one turn may call. Real turns stay far below.
+pub(super) const MAX_TOOL_CALLS: usize = 64;
+/// The result for the model of a call beyond that.
+const TOO_MANY_CALLS_TEXT: &str =
+    "Not run: 64 calls at once are the limit. Call it again in your next message if you still need it.";
 /// The result for the model when a rule denies a call.
 const DENIED_BY_RULE_TEXT: &str = "The owner's rules for this service do not allow this call. Go on without it.";
 /// The result for the model when a request expires.
@@ -109,6 +114,11 @@ impl Turn {
     /// Begins the next call that the service has a tool for, or returns the results to the model.
     pub(super) fn next_tool(&mut self, mut work: CallQueue) -> Vec<TurnEffect> {
         while let Some(call) = work.pending.pop_front() {
+            if work.answers.len() >= MAX_TOOL_CALLS {
+                let text = TOO_MANY_CALLS_TEXT.to_owned();
+                work.answers.push(ToolAnswer { call_id: call.id, text, is_error: true });
+                continue;
+            }
             let Some(kind) = self.kinds.iter().find(|(name, _)| *name == call.name).map(|(_, kind)| *kind) else {
                 let text = self.no_such_tool();
                 work.answers.push(ToolAnswer { call_id: call.id, text, is_error: true });

@@ -13,6 +13,8 @@ use deskgate_protocol::control::ToolKind;
 
 /// How many bytes count as one token in an estimate. About right for texts in Latin letters.
 const BYTES_PER_TOKEN: usize = 4;
+/// The same for an estimate that is hardly too high: a provider that counts less than this is not believed.
+const MAX_BYTES_PER_TOKEN: usize = 6;
 
 /// An estimate of the tokens in so many bytes.
 pub(super) fn tokens(bytes: usize) -> u64 {
@@ -69,7 +71,9 @@ impl ContextWindow {
     /// How many tokens the next call would send.
     fn filled(&self, messages: &[Message]) -> u64 {
         let (counted, from) = self.counted.unwrap_or((self.fixed, 0));
-        counted + tokens(messages[from.min(messages.len())..].iter().map(bytes).sum())
+        let counted = counted + tokens(messages[from.min(messages.len())..].iter().map(bytes).sum());
+        let least = self.fixed as usize * BYTES_PER_TOKEN + messages.iter().map(bytes).sum::<usize>();
+        counted.max((least / MAX_BYTES_PER_TOKEN) as u64)
     }
 
     /// The part to summarise before the next call. A quarter of the window is reserved for the answer and for
@@ -133,7 +137,7 @@ impl ContextPart {
 fn bytes(message: &Message) -> usize {
     match message {
         Message::User { text, details } => text.len() + details.as_ref().map_or(0, String::len),
-        Message::Assistant { text, tool_calls } => {
+        Message::Assistant { text, tool_calls, .. } => {
             let of_calls = tool_calls.iter().map(|call| call.name.len() + call.arguments.to_string().len());
             text.len() + of_calls.sum::<usize>()
         }

@@ -8,6 +8,8 @@
 //!                       Waiting                an answer, a failure, a limit, a stop
 //! ```
 //!
+//! A provider that cannot be used at the moment is asked again until the run's time is over ([`reply`]).
+//!
 //! Before a call, and after one that was too long for the model, a part of the conversation may be summarised
 //! ([`summary`]); that is a separate call, which is retried in the same way.
 //!
@@ -35,7 +37,8 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_assistant::{Message, ModelRequest};
+use deskgate_assistant::{Message, ModelError, ModelFacts, ModelRequest};
+use deskgate_definition::Effort;
 use deskgate_definition::approvals::{GrantScope, Rulebook};
 use deskgate_definition::tool::ToolSpec;
 use deskgate_protocol::canonical::Sha256Digest;
@@ -64,6 +67,12 @@ pub(super) struct Setup {
     pub(super) max_output_tokens: Option<u64>,
     /// The limit of tokens of one call, including the answer; `None`: no limit.
     pub(super) context_tokens: Option<u64>,
+    /// What is known of the model.
+    pub(super) facts: ModelFacts,
+    /// How much the model reasons; `None` leaves it to the model.
+    pub(super) effort: Option<Effort>,
+    /// The limit of the run's awake time.
+    pub(super) max_duration: Duration,
     /// The run's attempt. Numbers restart with each attempt; with it, identifiers are unique within the run.
     pub(super) run_attempt: u32,
     pub(super) rules: Rulebook,
@@ -84,10 +93,21 @@ pub(super) struct Turn {
     /// How many of them are written, as far as known.
     written_tokens: u64,
     context: ContextWindow,
+    facts: ModelFacts,
+    effort: Option<Effort>,
+    max_duration: Duration,
+    /// The awake time at the newest event.
+    awake: Duration,
     run_attempt: u32,
     turns: u32,
     /// The attempt of calling the model in this turn.
     attempt: u32,
+    /// Why the model cannot be used at the moment.
+    outage: Option<ModelError>,
+    /// The limit of this turn's answer, once one was cut.
+    raised_limit: Option<u64>,
+    /// Whether the reasoning of earlier calls was left out in this turn, because it was refused.
+    forgot_reasoning: bool,
     /// The attempt of summarising in this turn.
     summing_attempt: u32,
     reported_messages: u32,
@@ -127,9 +147,16 @@ impl Turn {
             max_output_tokens: setup.max_output_tokens,
             written_tokens: 0,
             context,
+            facts: setup.facts,
+            effort: setup.effort,
+            max_duration: setup.max_duration,
+            awake: Duration::ZERO,
             run_attempt: setup.run_attempt,
             turns: 0,
             attempt: 0,
+            outage: None,
+            raised_limit: None,
+            forgot_reasoning: false,
             summing_attempt: 0,
             reported_messages: 0,
             usage: Usage::default(),
@@ -145,6 +172,7 @@ impl Turn {
     /// Takes an event and returns the effects. `awake` is the awake time since the run started.
     pub(super) fn on(&mut self, event: TurnEvent, awake: Duration) -> Vec<TurnEffect> {
         self.usage.active_seconds = awake.as_secs_f64();
+        self.awake = awake;
         let state = std::mem::replace(&mut self.state, TurnState::Finished);
         if let (
             TurnState::Calling(reply) | TurnState::Summing(reply, _),
@@ -158,6 +186,11 @@ impl Turn {
             (TurnState::Finished, _) => Vec::new(),
             (state, TurnEvent::Stop) => {
                 self.end_of(&state, Outcome::Cancelled { effects: self.effects, usage: self.usage })
+            }
+            (TurnState::Calling(_) | TurnState::Summing(..) | TurnState::Waiting(_), TurnEvent::Deadline)
+                if self.outage.is_some() =>
+            {
+                self.fail_unavailable()
             }
             (state, TurnEvent::Deadline) => {
                 self.end_of(&state, outcome::failed(RunErrorCode::MaxDurationExceeded, self.effects, self.usage))
@@ -190,6 +223,7 @@ impl Turn {
         }
         self.turns += 1;
         (self.attempt, self.summing_attempt) = (0, 0);
+        (self.raised_limit, self.forgot_reasoning) = (None, false);
         self.context.next_turn();
         self.ask_model()
     }
@@ -218,7 +252,8 @@ impl Turn {
             system: Arc::clone(&self.system),
             messages: Arc::clone(&self.messages),
             tools: Arc::clone(&self.tools),
-            max_output_tokens: self.left(),
+            max_output_tokens: [self.left(), self.raised_limit].into_iter().flatten().min(),
+            effort: self.effort,
         })]
     }
 }

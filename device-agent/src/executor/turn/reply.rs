@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_assistant::{ErrorKind, Message, ModelError, ModelEvent, StopReason, TokenUsage, ToolCall};
+use deskgate_assistant::{ErrorKind, Message, ModelError, ModelEvent, NativeMessage, StopReason, TokenUsage, ToolCall};
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
 use deskgate_protocol::run::{FinishReason, RunErrorCode};
 
@@ -15,14 +15,16 @@ use crate::executor::outcome;
 pub(super) const MAX_MESSAGE_BYTES: usize = 60_000;
 /// How many bytes of one turn's text are kept: no result can be larger.
 const MAX_TEXT_BYTES: usize = 1024 * 1024;
-/// How many tools one turn may call. Real turns stay far below.
-pub(super) const MAX_TOOL_CALLS: usize = 64;
-/// How many attempts one turn may make when model calls fail temporarily.
-pub(super) const MAX_MODEL_ATTEMPTS: u32 = 6;
+/// How many attempts one turn may make when a provider answers with what no answer looks like.
+pub(super) const MAX_MALFORMED_ATTEMPTS: u32 = 6;
 /// How many bytes of the assistant's text a request shows.
 const MAX_REASON_BYTES: usize = 4_000;
 /// The pause before the second attempt; doubled for each further one.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(250);
+/// The longest pause, unless the provider asks for a longer one.
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
+/// The least limit of output tokens that is asked for after an answer was cut.
+const MIN_RAISED_LIMIT: u64 = 16_384;
 
 /// The model's reply so far in the current call.
 #[derive(Default)]
@@ -31,11 +33,26 @@ pub(super) struct ModelReply {
     /// The length of the text, in characters.
     pub(super) length: u64,
     pub(super) cut: bool,
+    /// The beginning of the reasoning, as far as the provider shows it.
+    pub(super) reasoning: String,
     pub(super) calls: Vec<ToolCall>,
+    /// The tool in whose arguments the answer ended.
+    pub(super) cut_call: Option<String>,
+    /// The message in the provider's own form.
+    pub(super) native: Option<NativeMessage>,
     pub(super) tokens: TokenUsage,
 }
 
 impl ModelReply {
+    /// Why the model calls tools, as far as it says: its text, or else its reasoning.
+    fn why(&mut self) -> String {
+        let said = if self.text.trim().is_empty() { std::mem::take(&mut self.reasoning) } else { self.text.clone() };
+        match outcome::cut(&said, MAX_REASON_BYTES) {
+            whole if whole.len() == said.len() => said,
+            beginning => format!("{beginning} [cut here]"),
+        }
+    }
+
     /// The size of text and calls, in bytes.
     pub(super) fn written(&self) -> usize {
         self.text.len() + self.calls.iter().map(|call| call.arguments.to_string().len()).sum::<usize>()
@@ -44,6 +61,9 @@ impl ModelReply {
 
 impl Turn {
     pub(super) fn model(&mut self, mut reply: ModelReply, event: ModelEvent) -> Vec<TurnEffect> {
+        if !matches!(event, ModelEvent::Error(_)) {
+            self.outage = None;
+        }
         match event {
             ModelEvent::TextDelta(text) => {
                 // After a cut nothing is added, not even a shorter piece that would still fit.
@@ -57,12 +77,13 @@ impl Turn {
                     return say;
                 }
             }
-            ModelEvent::ToolCall(_) if reply.calls.len() == MAX_TOOL_CALLS => {
-                self.count(&reply);
-                let message = "The model asked for too many tool calls at once.";
-                return self.fail_because(RunErrorCode::ModelError, message, true);
+            ModelEvent::ReasoningDelta(text) => {
+                let room = MAX_REASON_BYTES.saturating_sub(reply.reasoning.len());
+                reply.reasoning.push_str(outcome::cut(&text, room));
             }
             ModelEvent::ToolCall(call) => reply.calls.push(call),
+            ModelEvent::CutCall(tool) => reply.cut_call = Some(tool),
+            ModelEvent::Native(native) => reply.native = Some(native),
             ModelEvent::Usage(tokens) => reply.tokens = tokens,
             ModelEvent::Error(error) => {
                 self.count(&reply);
@@ -90,23 +111,61 @@ impl Turn {
         {
             return self.sum_up(part);
         }
-        if let Some(pause) = pause(error, self.attempt) {
+        if error.kind == ErrorKind::Reasoning && !std::mem::replace(&mut self.forgot_reasoning, true) {
+            Arc::make_mut(&mut self.messages).iter_mut().for_each(Message::forget_reasoning);
+            return self.call_model();
+        }
+        if let Some(pause) = self.pause(error, self.attempt) {
             self.state = TurnState::Waiting(None);
             return vec![TurnEffect::RetryIn(pause)];
         }
+        if self.outage.is_some() {
+            return self.fail_unavailable();
+        }
         let code = match error.kind {
             ErrorKind::Auth => RunErrorCode::ModelAuth,
-            ErrorKind::Overloaded | ErrorKind::Model | ErrorKind::TooLong | ErrorKind::Protocol => {
-                RunErrorCode::ModelError
-            }
+            _ => RunErrorCode::ModelError,
         };
         self.fail_because(code, &error.message, error.retryable)
     }
 
-    fn model_ended(&mut self, reply: ModelReply, reason: StopReason) -> Vec<TurnEffect> {
+    /// The pause before the next attempt; `None`: there is none. A provider that is busy or cannot be reached is asked
+    /// again for as long as the run may take; the pauses stay within that time. The pause that a provider asks for is
+    /// kept.
+    pub(super) fn pause(&mut self, error: &ModelError, attempts: u32) -> Option<Duration> {
+        let is_outage = matches!(error.kind, ErrorKind::Overloaded | ErrorKind::Unreachable);
+        if !error.retryable || (!is_outage && attempts >= MAX_MALFORMED_ATTEMPTS) {
+            return None;
+        }
+        if is_outage {
+            self.outage = Some(error.clone());
+        }
+        let left = self.max_duration.saturating_sub(self.awake);
+        let grown = INITIAL_BACKOFF.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1))).min(MAX_BACKOFF);
+        let pause = match error.retry_after {
+            Some(asked) => grown.max(asked),
+            None => grown.min(left / 2).max(INITIAL_BACKOFF),
+        };
+        (pause < left).then_some(pause)
+    }
+
+    /// Ends the run: the provider cannot be used, and the run's time does not allow to wait longer.
+    pub(super) fn fail_unavailable(&mut self) -> Vec<TurnEffect> {
+        let why = self.outage.take().map(|error| error.message).unwrap_or_default();
+        let message = format!("{why} It was asked again until the run's time was over.");
+        self.fail_because(RunErrorCode::ModelError, message.trim_start(), true)
+    }
+
+    fn model_ended(&mut self, mut reply: ModelReply, reason: StopReason) -> Vec<TurnEffect> {
         self.count(&reply);
         self.context.record_usage(reply.tokens, self.messages.len());
-        let ModelReply { text, cut, calls, .. } = reply;
+        let is_cut = reply.cut_call.is_some()
+            || (reason == StopReason::Length && reply.calls.is_empty() && reply.text.trim().is_empty());
+        if is_cut && reason != StopReason::Refused && self.left() != Some(0) {
+            return self.answer_cut(&reply);
+        }
+        let why = reply.why();
+        let ModelReply { text, cut, calls, native, .. } = reply;
         let mut effects = Vec::new();
         if !text.is_empty() {
             self.reported_messages += 1;
@@ -118,16 +177,12 @@ impl Turn {
         effects.push(TurnEffect::Emit(DeviceEvent::UsageUpdated { usage: self.usage }));
         effects.extend(if reason == StopReason::Refused {
             self.fail_because(RunErrorCode::ModelError, "The model declined to answer.", false)
-        } else if self.left() == Some(0) && (!calls.is_empty() || text.trim().is_empty()) {
+        } else if self.left() == Some(0) && (is_cut || !calls.is_empty() || text.trim().is_empty()) {
             // The calls' results could no longer become an answer.
             self.fail_because(RunErrorCode::ModelError, OUTPUT_LIMIT_TEXT, false)
         } else if !calls.is_empty() {
-            let why = match outcome::cut(&text, MAX_REASON_BYTES) {
-                whole if whole.len() == text.len() => whole.to_owned(),
-                beginning => format!("{beginning} [cut here]"),
-            };
             let work = CallQueue::new(calls.iter().cloned().collect(), why);
-            Arc::make_mut(&mut self.messages).push(Message::Assistant { text, tool_calls: calls });
+            Arc::make_mut(&mut self.messages).push(Message::Assistant { text, tool_calls: calls, native });
             self.next_tool(work)
         } else if text.trim().is_empty() {
             self.fail_because(RunErrorCode::ModelError, "The model ended without an answer.", true)
@@ -139,9 +194,38 @@ impl Turn {
         effects
     }
 
+    /// An answer that ended before it said or did anything whole: it is asked for once more with a higher limit, if
+    /// there is one, and never taken for an answer.
+    fn answer_cut(&mut self, reply: &ModelReply) -> Vec<TurnEffect> {
+        let reported = TurnEffect::Emit(DeviceEvent::UsageUpdated { usage: self.usage });
+        let written = reply.tokens.output_tokens.max(context::tokens(reply.written()));
+        let most = [self.left(), self.facts.max_output_tokens].into_iter().flatten().min().unwrap_or(u64::MAX);
+        let higher = written.saturating_mul(2).max(MIN_RAISED_LIMIT).min(most);
+        let effects = if self.raised_limit.is_none() && higher > written {
+            self.raised_limit = Some(higher);
+            self.call_model()
+        } else {
+            let held = self.raised_limit.unwrap_or(written).max(written);
+            let what = match &reply.cut_call {
+                Some(tool) => format!("The assistant's call of {tool} was not whole"),
+                None => "The assistant had no answer yet".to_owned(),
+            };
+            let message = format!(
+                "{what} when it reached the limit of {held} output tokens for one answer, so nothing was done. Ask for \
+                 less at once, or ask the owner for a model that writes more."
+            );
+            self.fail_because(RunErrorCode::ModelError, &message, false)
+        };
+        std::iter::once(reported).chain(effects).collect()
+    }
+
     pub(super) fn count(&mut self, reply: &ModelReply) {
-        self.usage.input_tokens += reply.tokens.input_tokens;
-        self.usage.output_tokens += reply.tokens.output_tokens;
+        let tokens = reply.tokens;
+        self.usage.input_tokens += tokens.input_tokens;
+        self.usage.cached_input_tokens += tokens.cached_input_tokens;
+        self.usage.cache_write_tokens += tokens.cache_write_tokens;
+        self.usage.output_tokens += tokens.output_tokens;
+        self.usage.reasoning_tokens += tokens.reasoning_tokens;
         self.written_tokens += match reply.tokens.output_tokens {
             0 => context::tokens(reply.written()),
             told => told,
@@ -155,12 +239,5 @@ impl Turn {
 
 /// The failure of a stream that ended too early.
 pub(super) fn broken_off() -> ModelError {
-    ModelError::new(ErrorKind::Protocol, "The model's answer broke off before its end.").as_retryable()
-}
-
-/// The pause before the next attempt; `None`: no attempt is left. The run's own time bounds the pause that a provider
-/// asks for.
-pub(super) fn pause(error: &ModelError, attempts: u32) -> Option<Duration> {
-    let again = error.retryable && attempts < MAX_MODEL_ATTEMPTS;
-    again.then(|| (INITIAL_BACKOFF * 2_u32.pow(attempts - 1)).max(error.retry_after.unwrap_or_default()))
+    ModelError::new(ErrorKind::Unreachable, "The model's answer broke off before its end.").as_retryable()
 }

@@ -11,7 +11,8 @@ use deskgate_protocol::run::{FinishReason, RunError};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::reply::{MAX_MESSAGE_BYTES, MAX_MODEL_ATTEMPTS, MAX_TOOL_CALLS};
+use super::calls::MAX_TOOL_CALLS;
+use super::reply::{MAX_MALFORMED_ATTEMPTS, MAX_MESSAGE_BYTES};
 use super::*;
 
 mod approvals;
@@ -42,6 +43,9 @@ fn setup_under(max_turns: u32, approvals: ApprovalPolicy) -> Setup {
         max_turns,
         max_output_tokens: None,
         context_tokens: None,
+        facts: ModelFacts::default(),
+        effort: None,
+        max_duration: Duration::from_secs(3600),
         run_attempt: 2,
         rules: approvals.rulebook().expect("rules"),
         effects: Effects::None,
@@ -120,12 +124,7 @@ fn ends() -> TurnEvent {
 }
 
 fn fails(kind: ErrorKind, retryable: bool) -> TurnEvent {
-    TurnEvent::Model(ModelEvent::Error(ModelError {
-        kind,
-        message: "out of order".into(),
-        retryable,
-        retry_after: None,
-    }))
+    TurnEvent::Model(ModelEvent::Error(ModelError { retryable, ..ModelError::new(kind, "out of order") }))
 }
 
 fn answers(text: &str) -> TurnEvent {
@@ -215,15 +214,105 @@ fn a_stream_that_breaks_off_is_a_failure_and_its_calls_never_run() {
 }
 
 #[test]
-fn an_overloaded_model_is_tried_six_times_with_growing_pauses() {
+fn answers_that_are_none_are_tried_six_times_with_growing_pauses() {
     let mut turn = turn(9);
-    let mut seen = after(&mut turn, [TurnEvent::Started, fails(ErrorKind::Overloaded, true)]);
-    for _ in 0..5 {
-        seen.extend(after(&mut turn, [TurnEvent::RetryDue, fails(ErrorKind::Overloaded, true)]));
+    let mut seen = after(&mut turn, [TurnEvent::Started, fails(ErrorKind::Protocol, true)]);
+    for _ in 1..MAX_MALFORMED_ATTEMPTS {
+        seen.extend(after(&mut turn, [TurnEvent::RetryDue, fails(ErrorKind::Protocol, true)]));
     }
     let pauses = [250, 500, 1000, 2000, 4000].map(|ms| format!("retry in {ms} ms"));
     assert_eq!(seen[..5], pauses);
     assert_eq!(seen[5], "failed ModelError");
+}
+
+#[test]
+fn a_provider_that_is_away_is_asked_again_until_the_time_is_over() {
+    for kind in [ErrorKind::Overloaded, ErrorKind::Unreachable] {
+        let mut turn = turn(9);
+        let mut awake = Duration::ZERO;
+        turn.on(TurnEvent::Started, awake);
+        let mut asked = 0;
+        let failed = loop {
+            match &turn.on(fails(kind, true), awake)[..] {
+                [TurnEffect::RetryIn(pause)] => {
+                    assert!(*pause <= Duration::from_secs(60), "{pause:?}");
+                    awake += *pause;
+                }
+                [TurnEffect::Finish(outcome)] => break outcome.clone(),
+                other => panic!("{other:?}"),
+            }
+            asked += 1;
+            turn.on(TurnEvent::RetryDue, awake);
+        };
+        assert!(awake > Duration::from_secs(3598) && (60..100).contains(&asked), "{asked} times in {awake:?}");
+        let Outcome::Failed { error, .. } = failed else { panic!("{failed:?}") };
+        assert!(error.retryable && error.message.contains("out of order") && error.message.contains("time was over"));
+    }
+    // What a provider asks for is kept; if it is more than there is, nobody waits for it.
+    let asks = |seconds| {
+        let error =
+            ModelError { retry_after: Some(SECOND * seconds), ..ModelError::new(ErrorKind::Overloaded, "busy") };
+        TurnEvent::Model(ModelEvent::Error(error.as_retryable()))
+    };
+    assert_eq!(after(&mut turn(9), [TurnEvent::Started, asks(100)]), ["retry in 100000 ms"]);
+    assert_eq!(after(&mut turn(9), [TurnEvent::Started, asks(4000)]), ["failed ModelError"]);
+}
+
+#[test]
+fn time_that_ends_in_an_outage_is_said_to_be_one() {
+    let mut turn = turn(9);
+    after(&mut turn, [TurnEvent::Started, fails(ErrorKind::Unreachable, true), TurnEvent::RetryDue]);
+    assert_eq!(after(&mut turn, [TurnEvent::Deadline]), ["failed ModelError"]);
+    // Once it is back, the time is over as any other.
+    let mut turn = self::turn(9);
+    after(&mut turn, [TurnEvent::Started, fails(ErrorKind::Unreachable, true), TurnEvent::RetryDue, says("x")]);
+    assert_eq!(after(&mut turn, [TurnEvent::Deadline]), ["failed MaxDurationExceeded"]);
+}
+
+#[test]
+fn reasoning_that_is_not_taken_back_is_left_out_once() {
+    let mut turn = turn(9);
+    after(&mut turn, [TurnEvent::Started, calls("Read"), ends(), answers("x")]);
+    let refuses = || fails(ErrorKind::Reasoning, false);
+    assert_eq!(after(&mut turn, [refuses()]), ["call the model with 3 messages"]);
+    let natives =
+        conversation(&turn).iter().filter(|message| matches!(message, Message::Assistant { native: Some(_), .. }));
+    assert_eq!(natives.count(), 0);
+    assert_eq!(after(&mut turn, [refuses()]), ["failed ModelError"]);
+}
+
+#[test]
+fn a_call_that_was_cut_is_asked_for_once_more_and_then_the_run_says_where_it_was_cut() {
+    let length = || TurnEvent::Model(ModelEvent::End(StopReason::Length));
+    let cut = || TurnEvent::Model(ModelEvent::CutCall("Write".to_owned()));
+    let wrote =
+        |output_tokens| TurnEvent::Model(ModelEvent::Usage(TokenUsage { output_tokens, ..TokenUsage::default() }));
+    let mut turn = turn(9);
+    let told = after(&mut turn, [TurnEvent::Started, says("I save."), calls("Read"), cut(), wrote(8192), length()]);
+    assert_eq!(told, ["usage after 1 calls", "call the model with 1 messages"], "nothing of it runs");
+    match &turn.on(cut(), SECOND)[..] {
+        [] => {}
+        other => panic!("{other:?}"),
+    }
+    match &after_effects(&mut turn, [wrote(16_384), length()])[..] {
+        [_, TurnEffect::Finish(Outcome::Failed { error, .. })] => {
+            assert!(error.message.contains("call of Write") && error.message.contains("16384"), "{}", error.message);
+            assert_eq!((error.effects, error.retryable), (Effects::None, false));
+        }
+        other => panic!("{other:?}"),
+    }
+    // Where the model's own limit was reached, there is no higher one.
+    let facts = ModelFacts { max_output_tokens: Some(8192), ..ModelFacts::default() };
+    let mut turn = Turn::new(Setup { facts, ..setup(9) });
+    assert_eq!(after(&mut turn, [TurnEvent::Started, cut(), wrote(8192), length()])[1], "failed ModelError");
+    // Nothing but reasoning is no answer either.
+    let mut turn = self::turn(9);
+    let told = after(&mut turn, [TurnEvent::Started, wrote(8192), length()]);
+    assert_eq!(told, ["usage after 1 calls", "call the model with 1 messages"]);
+}
+
+fn after_effects(turn: &mut Turn, events: impl IntoIterator<Item = TurnEvent>) -> Vec<TurnEffect> {
+    events.into_iter().map(|event| turn.on(event, SECOND)).last().expect("events")
 }
 
 #[test]
@@ -272,7 +361,8 @@ fn a_stop_says_whether_anything_may_have_been_written() {
 fn the_end_of_time_is_a_failure_of_its_own_and_usage_says_how_long_it_took() {
     let mut turn = turn(9);
     turn.on(TurnEvent::Started, Duration::ZERO);
-    let usage = TurnEvent::Model(ModelEvent::Usage(TokenUsage { input_tokens: 7, output_tokens: 2 }));
+    let usage =
+        TurnEvent::Model(ModelEvent::Usage(TokenUsage { input_tokens: 7, output_tokens: 2, ..TokenUsage::default() }));
     turn.on(usage, SECOND);
     match &turn.on(TurnEvent::Deadline, 5 * SECOND)[..] {
         [TurnEffect::Finish(Outcome::Failed { error: RunError { code, effects, .. }, usage })] => {
@@ -287,7 +377,8 @@ fn the_end_of_time_is_a_failure_of_its_own_and_usage_says_how_long_it_took() {
 #[test]
 fn tokens_of_failed_and_whole_calls_are_added_up() {
     let mut turn = turn(9);
-    let usage = |input_tokens| TurnEvent::Model(ModelEvent::Usage(TokenUsage { input_tokens, output_tokens: 1 }));
+    let tokens = |input_tokens| TokenUsage { input_tokens, output_tokens: 1, ..TokenUsage::default() };
+    let usage = |input_tokens| TurnEvent::Model(ModelEvent::Usage(tokens(input_tokens)));
     // Within a call the last count is valid: 3, then 5 in all.
     after(&mut turn, [TurnEvent::Started, usage(3), usage(5), fails(ErrorKind::Overloaded, true), TurnEvent::RetryDue]);
     after(&mut turn, [usage(10), says("x"), ends()]);
@@ -320,11 +411,17 @@ fn endless_text_is_kept_up_to_the_limit_and_called_cut() {
 }
 
 #[test]
-fn an_endless_list_of_calls_is_a_failure() {
+fn a_call_beyond_the_most_of_one_turn_is_refused_and_the_others_run() {
     let mut turn = turn(9);
     turn.on(TurnEvent::Started, SECOND);
-    let effects: Vec<_> = (0..=MAX_TOOL_CALLS).flat_map(|_| turn.on(calls("Read"), SECOND)).collect();
-    assert_eq!(effects.iter().map(words).collect::<Vec<_>>(), ["failed ModelError"]);
+    (0..MAX_TOOL_CALLS + 2).for_each(|_| assert!(turn.on(calls("Read"), SECOND).is_empty()));
+    after(&mut turn, [ends()]);
+    let told = (0..MAX_TOOL_CALLS).map(|_| after(&mut turn, [answers("text")])).last().expect("many");
+    assert_eq!(told[1], "call the model with 3 messages");
+    let Message::ToolResults(results) = &conversation(&turn)[2] else { panic!("results") };
+    assert_eq!(results.len(), MAX_TOOL_CALLS + 2);
+    let refused = results.iter().filter(|result| result.is_error && result.text.contains("limit"));
+    assert_eq!((refused.count(), turn.usage.tool_calls), (2, MAX_TOOL_CALLS as u64));
 }
 
 fn any_event() -> impl Strategy<Value = TurnEvent> {
@@ -336,6 +433,8 @@ fn any_event() -> impl Strategy<Value = TurnEvent> {
         1 => Just(0).prop_map(|_| fails(ErrorKind::Auth, false)),
         2 => Just(0).prop_map(|_| fails(ErrorKind::Overloaded, true)),
         2 => Just(0).prop_map(|_| fails(ErrorKind::TooLong, false)),
+        1 => Just(0).prop_map(|_| fails(ErrorKind::Reasoning, false)),
+        1 => Just(0).prop_map(|_| TurnEvent::Model(ModelEvent::CutCall("Write".to_owned()))),
         2 => Just(0).prop_map(|_| TurnEvent::ModelClosed),
         4 => Just(0).prop_map(|_| TurnEvent::RetryDue),
         6 => Just(0).prop_map(|_| answers("result")),
@@ -362,7 +461,9 @@ proptest! {
         let mut turn = turn(max_turns);
         let mut finished = false;
         let mut tools: i64 = 0;
+        let mut pauses = 0;
         for event in events {
+            pauses += u64::from(matches!(event, TurnEvent::RetryDue));
             let ending = matches!(event, TurnEvent::Stop | TurnEvent::Deadline) && !finished;
             let finishes_tool = matches!(event, TurnEvent::ToolFinished(_) | TurnEvent::Noted);
             let says_no = matches!(event, TurnEvent::Planned(Err(_)));
@@ -385,7 +486,8 @@ proptest! {
                 tools += i64::from(matches!(effect, TurnEffect::RunTool { .. }));
             }
             prop_assert!((0..=1).contains(&tools));
-            prop_assert!(turn.usage.model_calls <= u64::from(max_turns * 2 * (MAX_MODEL_ATTEMPTS + 1)));
+            // Each turn may be asked, summed up, asked with a higher limit and without reasoning; more only when a pause ends.
+            prop_assert!(turn.usage.model_calls <= u64::from(max_turns * 6) + pauses);
         }
         // After any events: a stop ends a run that has not ended.
         let end = turn.on(TurnEvent::Stop, SECOND);

@@ -3,7 +3,7 @@
 use super::*;
 
 fn usage(input_tokens: u64, output_tokens: u64) -> TurnEvent {
-    TurnEvent::Model(ModelEvent::Usage(TokenUsage { input_tokens, output_tokens }))
+    TurnEvent::Model(ModelEvent::Usage(TokenUsage { input_tokens, output_tokens, ..TokenUsage::default() }))
 }
 
 fn user(text: &str) -> Message {
@@ -11,7 +11,7 @@ fn user(text: &str) -> Message {
 }
 
 fn assistant(text: &str) -> Message {
-    Message::Assistant { text: text.into(), tool_calls: Vec::new() }
+    Message::assistant(text, Vec::new())
 }
 
 /// A run in a conversation, with a model that reads so many tokens.
@@ -34,6 +34,22 @@ fn text_of(message: &Message) -> &str {
         Message::User { text, .. } | Message::Assistant { text, .. } => text,
         Message::ToolResults(answers) => &answers[0].text,
     }
+}
+
+/// What stands beside the text of a request.
+fn details_of(message: &Message) -> &str {
+    match message {
+        Message::User { details: Some(details), .. } => details,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_provider_that_counts_too_little_is_not_believed() {
+    let mut turn = Turn::new(Setup { context_tokens: Some(4096), ..setup(9) });
+    after(&mut turn, [TurnEvent::Started, usage(1, 1), calls("Read"), ends(), answers(&"1".repeat(9000))]);
+    let told = after(&mut turn, [usage(1, 1), calls("Read"), ends(), answers(&"2".repeat(9500))]);
+    assert_eq!(told[1], "call the model with 1 messages", "to sum up");
 }
 
 #[test]
@@ -139,18 +155,19 @@ fn a_run_whose_work_nobody_sums_up_still_knows_what_it_wrote() {
     after(&mut turn, [says("Next."), calls("Read"), ends()]);
     assert_eq!(after(&mut turn, [answers(&"2".repeat(4000))])[1], "call the model with 1 messages", "to sum up");
     let mut told = after(&mut turn, [fails(ErrorKind::Overloaded, true)]);
-    for _ in 1..MAX_MODEL_ATTEMPTS {
+    for _ in 1..6 {
         assert!(told[0].starts_with("retry in"), "{told:?}");
         told = after(&mut turn, [TurnEvent::RetryDue, fails(ErrorKind::Overloaded, true)]);
     }
     assert_eq!(told[1], "call the model with 3 messages");
-    let (work, last) = (text_of(&conversation(&turn)[1]), text_of(&conversation(&turn)[2]));
+    let (work, last) = (details_of(&conversation(&turn)[0]), text_of(&conversation(&turn)[2]));
     for known in
         ["Assistant: First I save.", "Assistant calls Write: ", "Result: invoice.txt was created.", "Result: 11"]
     {
         assert!(work.contains(known), "{known:?} is missing: {work}");
     }
-    assert!(work.ends_with("\n\nNext.") && work.len() < 2500, "{}", work.len());
+    assert!(work.len() < 2500, "{}", work.len());
+    assert_eq!(text_of(&conversation(&turn)[1]), "Next.");
     assert_eq!(last, "2".repeat(4000));
 }
 
@@ -168,7 +185,8 @@ fn older_work_of_a_long_run_is_summed_up_and_the_last_results_stay_whole() {
     assert_eq!(after(&mut turn, [says("Read three files."), ends()])[1], "call the model with 3 messages");
     let texts: Vec<_> = conversation(&turn).iter().map(text_of).collect();
     assert_eq!(texts[0], "hello");
-    assert_eq!(texts[1], "[A summary of my work on this request so far:]\nRead three files.\n\nNext.");
+    let noted = details_of(&conversation(&turn)[0]);
+    assert_eq!((noted, texts[1]), ("[A summary of your work on this request so far:]\nRead three files.", "Next."));
     assert_eq!(texts[2], "4".repeat(4000));
 }
 

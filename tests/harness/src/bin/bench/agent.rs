@@ -63,7 +63,9 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
     }
     if bench.wants(&[HTTP_METRIC]) {
         let provider = ModelProvider::start(TURNS_PER_RUN, SMALL_FILE_NAME).await?;
-        desktop.ask(&["provider", "set", "bench", "--kind", "openai", "--base-url", &provider.base_url()]).await?;
+        desktop
+            .ask(&["provider", "set", "bench", "--profile", "compatible", "--base-url", &provider.base_url()])
+            .await?;
         let service = ["--provider", "bench", "--model", "m-1", "--tools", "Read", "--max-turns", "1000"];
         let target = desktop.publish_as("remote", &service).await?;
         let times = turns(bench, &target, || provider.take_spent()).await?;

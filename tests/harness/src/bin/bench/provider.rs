@@ -9,6 +9,7 @@ use axum::body::Bytes;
 use axum::http::header;
 use axum::routing::post;
 use deskgate_gateway::http::server;
+use deskgate_tests::vendors::{Move, check_of_a_service};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -57,8 +58,17 @@ fn answer(asked: &[u8], turns: usize, file: &str) -> String {
     let messages = asked["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
     let played = messages.iter().filter(|message| message["role"] == "tool").count();
     let choice = |delta: Value, end: Option<&str>| json!({ "choices": [{ "delta": delta, "finish_reason": end }] });
-    let chunks = if asked["tools"].is_array() && played < turns {
-        let function = json!({ "name": "Read", "arguments": json!({ "file_path": file }).to_string() });
+    let checked = check_of_a_service(&asked);
+    let goes_on = match &checked {
+        Some(checked) => matches!(checked, Move::Call(_)),
+        None => asked["tools"].is_array() && played < turns,
+    };
+    let chunks = if goes_on {
+        let (name, arguments) = match checked {
+            Some(Move::Call(calls)) => calls[0].clone(),
+            _ => ("Read", json!({ "file_path": file })),
+        };
+        let function = json!({ "name": name, "arguments": arguments.to_string() });
         let call = json!({ "index": 0, "id": format!("call_{played}"), "type": "function", "function": function });
         [
             choice(json!({ "content": "I look." }), None),

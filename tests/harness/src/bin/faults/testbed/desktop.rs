@@ -76,7 +76,8 @@ impl Desktop {
         std::fs::write(&file, &key).expect("a file of its own");
         secrets.add(&format!("the model's key of {name}"), &key);
         let file = file.to_str().expect("a plain name");
-        let set = ["provider", "set", "work", "--kind", "openai", "--base-url", model.address(), "--key-file", file];
+        let set =
+            ["provider", "set", "work", "--profile", "compatible", "--base-url", model.address(), "--key-file", file];
         device.cli(&set).await.ok();
         let folder = Folder::new();
         let service = ["--provider", "work", "--model", "m-1", "--tools", "Bash,Read,Write", "--allow", "Bash"];

@@ -11,6 +11,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use deskgate_tests::vendors::{Move, check_of_a_service};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -148,7 +149,16 @@ impl Drop for OpenTurn {
 
 async fn answer(State(desktop): State<ModelState>, body: Bytes) -> Response {
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let Some(asked) = TurnRequest::read(&request) else { return whole(&[json!({ "content": "ready" })], "stop") };
+    let Some(asked) = TurnRequest::read(&request) else {
+        return match check_of_a_service(&request) {
+            Some(Move::Call(calls)) => {
+                let function = json!({ "name": calls[0].0, "arguments": calls[0].1.to_string() });
+                let call = json!({ "index": 0, "id": "call-check", "type": "function", "function": function });
+                whole(&[json!({ "tool_calls": [call] })], "tool_calls")
+            }
+            _ => whole(&[json!({ "content": "ready" })], "stop"),
+        };
+    };
     let entry = OpenTurn::open(&desktop, asked.turn.clone());
     let mut manner = desktop.manner.subscribe();
     let now = *manner.borrow();

@@ -1,0 +1,98 @@
+//! The three formats in which models are asked: a request's body, and the events of its stream.
+//!
+//! | file | format |
+//! |---|---|
+//! | [`responses`] | OpenAI's Responses |
+//! | [`chat`] | OpenAI's Chat Completions, which most other servers have too |
+//! | [`messages`] | Anthropic's Messages |
+//!
+//! Each gives the whole message back as a [`NativeMessage`] and sends it unchanged with the next call: a model's
+//! reasoning is signed or encrypted, and several vendors refuse a call without the reasoning of the one before.
+//!
+//! What differs between vendors of one format stands in their profiles, not here.
+
+pub(super) mod chat;
+pub(super) mod messages;
+pub(super) mod responses;
+
+use serde_json::{Map, Value};
+
+use deskgate_definition::Reasoning;
+
+use super::profile::{ModelEntry, Profile};
+use super::refusal::malformed_response;
+use super::sse::SseEvent;
+use super::{ModelError, ModelEvent, ModelRequest, NativeMessage, ToolCall};
+
+/// The text of a message that would have no content: formats refuse that.
+const EMPTY_TEXT: &str = "(nothing)";
+
+/// What is the same for every call of a run.
+#[derive(Clone, Debug)]
+pub(super) struct ModelOptions {
+    /// The model's name, as the owner wrote it.
+    pub model: String,
+    pub profile: &'static Profile,
+    /// What the profile knows of the model.
+    pub entry: Option<&'static ModelEntry>,
+    pub reasoning: Reasoning,
+    /// The same for all runs of a published version, so that their common beginning is found in a cache.
+    pub cache_key: String,
+}
+
+/// One format.
+pub(super) trait Dialect: Send + 'static {
+    /// The reader of one answer.
+    fn new(options: &ModelOptions) -> Self;
+
+    /// The body of a request.
+    fn body(options: &ModelOptions, request: &ModelRequest) -> Value;
+
+    /// Takes one event of the stream.
+    fn on(&mut self, event: &SseEvent) -> Result<Vec<ModelEvent>, ModelError>;
+
+    /// The stream has ended. Returns the closing events if the answer is complete.
+    fn closed(&mut self) -> Vec<ModelEvent> {
+        Vec::new()
+    }
+}
+
+/// The size limit of what one answer makes us keep, in bytes: as much as a request to this device may have, and as much
+/// again for reasoning.
+const MAX_KEPT_BYTES: usize = 8 * 1024 * 1024;
+
+/// Counts what is kept of one answer.
+#[derive(Debug, Default)]
+struct KeptBytes(usize);
+
+impl KeptBytes {
+    fn add(&mut self, bytes: usize) -> Result<(), ModelError> {
+        self.0 += bytes;
+        if self.0 > MAX_KEPT_BYTES { Err(malformed_response()) } else { Ok(()) }
+    }
+}
+
+/// The arguments of a call from their text.
+fn arguments(text: &str) -> Value {
+    match text.trim() {
+        "" | "null" => Value::Object(Map::new()),
+        text => serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned())),
+    }
+}
+
+/// Arguments as an object: others are wrapped in one, so that the model sees its mistake.
+fn as_object(arguments: &Value) -> Value {
+    if arguments.is_object() { arguments.clone() } else { serde_json::json!({ "malformed": arguments }) }
+}
+
+/// Whether a text is the whole of a call's arguments, where the answer may have ended inside them.
+fn is_whole(text: &str) -> bool {
+    serde_json::from_str::<Map<String, Value>>(text).is_ok()
+}
+
+/// The last events of an answer: the message, its calls, or the call that was cut.
+fn closing(native: Value, calls: Vec<ToolCall>, cut: Option<String>) -> impl Iterator<Item = ModelEvent> {
+    let native = ModelEvent::Native(NativeMessage(native.into()));
+    let calls = calls.into_iter().map(ModelEvent::ToolCall);
+    calls.chain(cut.map(ModelEvent::CutCall)).chain([native])
+}

@@ -1,0 +1,290 @@
+//! OpenAI's Responses API, streaming, with nothing stored at the provider.
+
+use deskgate_definition::tool::ToolSpec;
+use deskgate_definition::{Effort, ReasoningSummaries};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{Dialect, EMPTY_TEXT, KeptBytes, ModelOptions, arguments, as_object, closing, is_whole};
+use crate::refusal::{ProviderErrorBody, malformed_response};
+use crate::sse::SseEvent;
+use crate::{Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolCall};
+
+/// At most this many items of one answer are kept.
+const MAX_ITEMS: usize = 1024;
+
+/// The state of one answer.
+#[derive(Debug)]
+pub(crate) struct Responses {
+    /// The complete items, in the API's own form.
+    items: Vec<Map<String, Value>>,
+    /// The tool whose call has begun and is not complete.
+    open_call: Option<String>,
+    shows_reasoning: bool,
+    kept: KeptBytes,
+}
+
+impl Dialect for Responses {
+    fn new(_: &ModelOptions) -> Self {
+        Self { items: Vec::new(), open_call: None, shows_reasoning: false, kept: KeptBytes::default() }
+    }
+
+    fn body(options: &ModelOptions, request: &ModelRequest) -> Value {
+        let mut body = json!({
+            "model": options.model,
+            "input": request.messages.iter().flat_map(items).collect::<Vec<_>>(),
+            "store": false,
+            "stream": true,
+        });
+        if !request.system.trim().is_empty() {
+            body["instructions"] = (*request.system).into();
+        }
+        if !request.tools.is_empty() {
+            body["tools"] = request.tools.iter().map(tool).collect();
+        }
+        let limit = options.entry.and_then(|entry| entry.max_output_tokens).unwrap_or(u64::MAX);
+        if let Some(most) = request.max_output_tokens {
+            body["max_output_tokens"] = most.min(limit).max(MIN_OUTPUT_TOKENS).into();
+        }
+        body["prompt_cache_key"] = options.cache_key.as_str().into();
+        if options.entry.is_none_or(|entry| entry.reasons) {
+            // Nothing is stored there, so the reasoning comes here, encrypted, and goes back with the next call.
+            body["include"] = json!(["reasoning.encrypted_content"]);
+            let effort = request.effort.map(Effort::as_str);
+            let summary = (options.reasoning.summaries == ReasoningSummaries::Owner).then_some("auto");
+            let members = [("effort", effort), ("summary", summary)];
+            let reasoning: Map<_, _> =
+                members.into_iter().filter_map(|(name, word)| Some((name.to_owned(), word?.into()))).collect();
+            if !reasoning.is_empty() {
+                body["reasoning"] = reasoning.into();
+            }
+        }
+        body
+    }
+
+    fn on(&mut self, event: &SseEvent) -> Result<Vec<ModelEvent>, ModelError> {
+        // Some servers end the stream as Chat Completions do.
+        if event.data == "[DONE]" {
+            return Ok(Vec::new());
+        }
+        let shown = |text: String| Ok(vec![ModelEvent::ReasoningDelta(text)]);
+        match serde_json::from_str(&event.data).map_err(|_| malformed_response())? {
+            StreamEvent::OutputText { delta } | StreamEvent::Refusal { delta } => {
+                self.kept.add(delta.len())?;
+                Ok(vec![ModelEvent::TextDelta(delta)])
+            }
+            StreamEvent::ReasoningSummary { delta } | StreamEvent::ReasoningText { delta } => {
+                self.shows_reasoning = true;
+                shown(delta)
+            }
+            StreamEvent::ReasoningPart if self.shows_reasoning => shown("\n\n".to_owned()),
+            StreamEvent::ItemAdded { item } => {
+                self.open_call = (item.get("type") == Some(&"function_call".into()))
+                    .then(|| item.get("name").and_then(Value::as_str).unwrap_or_default().to_owned());
+                Ok(Vec::new())
+            }
+            StreamEvent::ItemDone { item } => self.item_done(item),
+            StreamEvent::Completed { response } => Ok(self.ended(StopReason::Completed, &response)),
+            StreamEvent::Incomplete { response } => {
+                let why = response.incomplete_details.as_ref().and_then(|details| details.reason.as_deref());
+                let reason = if why == Some("content_filter") { StopReason::Refused } else { StopReason::Length };
+                Ok(self.ended(reason, &response))
+            }
+            StreamEvent::Failed { response } => Err(failure(&json!({ "error": response.error }))),
+            StreamEvent::Error(error) => Err(failure(&Value::Object(error))),
+            StreamEvent::ReasoningPart | StreamEvent::Other => Ok(Vec::new()),
+        }
+    }
+}
+
+/// The API refuses a smaller limit.
+const MIN_OUTPUT_TOKENS: u64 = 16;
+
+impl Responses {
+    fn item_done(&mut self, item: Map<String, Value>) -> Result<Vec<ModelEvent>, ModelError> {
+        self.kept.add(item.values().map(|value| value.to_string().len()).sum())?;
+        if self.items.len() == MAX_ITEMS {
+            return Err(malformed_response());
+        }
+        if item.get("type") == Some(&"function_call".into()) {
+            if ["call_id", "name"].iter().any(|name| !item.get(*name).is_some_and(Value::is_string)) {
+                return Err(malformed_response());
+            }
+            let is_cut = item.get("status") == Some(&"incomplete".into());
+            if is_cut {
+                // It stays the open call.
+                return Ok(Vec::new());
+            }
+            self.open_call = None;
+        }
+        self.items.push(item);
+        Ok(Vec::new())
+    }
+
+    fn ended(&mut self, reason: StopReason, response: &ResponseEnd) -> Vec<ModelEvent> {
+        let (mut native, mut calls) = (Vec::new(), Vec::new());
+        let mut cut = self.open_call.take().filter(|_| reason == StopReason::Length);
+        let items = std::mem::take(&mut self.items);
+        let count = items.len();
+        for (at, mut item) in items.into_iter().enumerate() {
+            let member = |name: &str| item.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+            if item.get("type") == Some(&"function_call".into()) {
+                let (id, name, text) = (member("call_id"), member("name"), member("arguments"));
+                if reason == StopReason::Length && at + 1 == count && !is_whole(&text) {
+                    cut = Some(name);
+                    continue;
+                }
+                let arguments = arguments(&text);
+                item.insert("arguments".to_owned(), as_object(&arguments).to_string().into());
+                calls.push(ToolCall { id, name, arguments });
+            }
+            native.extend(sendable(item));
+        }
+        // Reasoning goes back only with what it led to.
+        while native.last().is_some_and(|item| item["type"] == "reasoning") {
+            native.pop();
+        }
+        let usage = response.usage.map(|usage| ModelEvent::Usage(usage.tokens()));
+        closing(native.into(), calls, cut).chain(usage).chain([ModelEvent::End(reason)]).collect()
+    }
+}
+
+/// An item as it goes back. Nothing is stored there, so identifiers name nothing: calls and messages go without theirs.
+/// Reasoning is bound to its own, and means nothing without its encrypted content.
+fn sendable(mut item: Map<String, Value>) -> Option<Value> {
+    match item.get("type").and_then(Value::as_str)? {
+        "reasoning" => {
+            item.get("encrypted_content").filter(|content| content.is_string())?;
+            item.retain(|name, _| ["type", "id", "summary", "encrypted_content"].contains(&name.as_str()));
+            item.entry("summary").or_insert_with(|| json!([]));
+        }
+        _ => {
+            item.remove("id");
+            item.retain(|_, value| !value.is_null());
+        }
+    }
+    Some(Value::Object(item))
+}
+
+/// A failure that the stream reports.
+fn failure(body: &Value) -> ModelError {
+    let body = ProviderErrorBody::of(body);
+    let error = body.meaning().unwrap_or_else(malformed_response);
+    ModelError { detail: Some(Box::new(body.detail(None))), ..error }
+}
+
+fn tool(tool: &ToolSpec) -> Value {
+    // Strict schemas forbid optional arguments, which our tools have.
+    json!({
+        "type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters,
+        "strict": false,
+    })
+}
+
+fn items(message: &Message) -> Vec<Value> {
+    match message {
+        Message::User { text, details } => {
+            let texts = [Some(text), details.as_ref()].into_iter().flatten().filter(|text| !text.is_empty());
+            let mut parts: Vec<_> = texts.map(|text| json!({ "type": "input_text", "text": text })).collect();
+            if parts.is_empty() {
+                parts.push(json!({ "type": "input_text", "text": EMPTY_TEXT }));
+            }
+            vec![json!({ "role": "user", "content": parts })]
+        }
+        Message::Assistant { native: Some(native), .. } => native.0.as_array().cloned().unwrap_or_default(),
+        Message::Assistant { text, tool_calls, native: None } => {
+            let said = (!text.is_empty()).then(|| json!({ "role": "assistant", "content": text }));
+            let calls = tool_calls.iter().map(|ToolCall { id, name, arguments }| {
+                let arguments = as_object(arguments).to_string();
+                json!({ "type": "function_call", "call_id": id, "name": name, "arguments": arguments })
+            });
+            said.into_iter().chain(calls).collect()
+        }
+        Message::ToolResults(answers) => answers
+            .iter()
+            .map(|answer| {
+                // This format has no field for an error.
+                let failed = if answer.is_error { "Error: " } else { "" };
+                let output = format!("{failed}{}", answer.text);
+                json!({ "type": "function_call_output", "call_id": answer.call_id, "output": output })
+            })
+            .collect(),
+    }
+}
+
+/// The events of the stream. Unknown ones are ignored.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type")]
+enum StreamEvent {
+    #[serde(rename = "response.output_text.delta")]
+    OutputText { delta: String },
+    #[serde(rename = "response.refusal.delta")]
+    Refusal { delta: String },
+    #[serde(rename = "response.reasoning_summary_part.added")]
+    ReasoningPart,
+    #[serde(rename = "response.reasoning_summary_text.delta")]
+    ReasoningSummary { delta: String },
+    #[serde(rename = "response.reasoning_text.delta")]
+    ReasoningText { delta: String },
+    #[serde(rename = "response.output_item.added")]
+    ItemAdded { item: Map<String, Value> },
+    #[serde(rename = "response.output_item.done")]
+    ItemDone { item: Map<String, Value> },
+    #[serde(rename = "response.completed")]
+    Completed { response: ResponseEnd },
+    #[serde(rename = "response.incomplete")]
+    Incomplete { response: ResponseEnd },
+    #[serde(rename = "response.failed")]
+    Failed { response: ResponseEnd },
+    #[serde(rename = "error")]
+    Error(Map<String, Value>),
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Debug, Deserialize)]
+struct ResponseEnd {
+    usage: Option<ResponsesUsage>,
+    incomplete_details: Option<IncompleteDetails>,
+    #[serde(default)]
+    error: Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct IncompleteDetails {
+    reason: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ResponsesUsage {
+    input_tokens: u64,
+    input_tokens_details: InputDetails,
+    output_tokens: u64,
+    output_tokens_details: OutputDetails,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct InputDetails {
+    cached_tokens: u64,
+    cache_write_tokens: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct OutputDetails {
+    reasoning_tokens: u64,
+}
+
+impl ResponsesUsage {
+    fn tokens(self) -> TokenUsage {
+        TokenUsage {
+            input_tokens: self.input_tokens,
+            cached_input_tokens: self.input_tokens_details.cached_tokens,
+            cache_write_tokens: self.input_tokens_details.cache_write_tokens,
+            output_tokens: self.output_tokens,
+            reasoning_tokens: self.output_tokens_details.reasoning_tokens,
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Runs with models of vendors that enforce their rules: strict stand-ins, each with what its vendor documents.
+
+use deskgate_tests::vendors::{ModelVendor, Move, VENDOR_KEY, Vendor};
+use deskgate_tests::{Backend, Folder, TestDevice};
+use serde_json::{Value, json};
+
+use crate::text;
+
+const ALL: [Vendor; 8] = [
+    Vendor::Anthropic,
+    Vendor::Openai,
+    Vendor::Google,
+    Vendor::Mistral,
+    Vendor::Deepseek,
+    Vendor::Openrouter,
+    Vendor::Xai,
+    Vendor::Groq,
+];
+
+fn read() -> (&'static str, Value) {
+    ("Read", json!({ "file_path": "orders.txt" }))
+}
+
+fn say(text: &str) -> Move {
+    Move::Say(text.to_owned())
+}
+
+/// Two calls at once, one call, and the answer.
+fn looks_and_answers() -> Vec<Move> {
+    vec![Move::Call(vec![("Glob", json!({ "pattern": "*" })), read()]), Move::Call(vec![read()]), say("Three lamps.")]
+}
+
+async fn set(device: &TestDevice, vendor: &ModelVendor, profile: &str, more: &[&str]) {
+    let (base_url, key_file) = (vendor.base_url(), vendor.key_file());
+    let key_file = key_file.to_str().expect("a plain name");
+    let set = ["provider", "set", "work", "--profile", profile, "--base-url", &base_url, "--key-file", key_file];
+    device.cli(&[&set[..], more].concat()).await.ok();
+}
+
+/// A device with a service whose model is this vendor's.
+async fn served_by(vendor: &ModelVendor, kind: Vendor, more: &[&str]) -> (TestDevice, Folder, Backend) {
+    let device = TestDevice::built_in().await;
+    let folder = Folder::new();
+    set(&device, vendor, kind.profile(), &[]).await;
+    let service = [&["--provider", "work", "--model", kind.model()][..], more].concat();
+    let backend = device.publish_here("shop", &folder, &service).await;
+    (device, folder, backend)
+}
+
+#[tokio::test]
+async fn every_vendor_gets_its_reasoning_back_and_refuses_nothing() {
+    for kind in ALL {
+        let vendor = ModelVendor::start(kind, looks_and_answers()).await;
+        let (device, _folder, backend) = served_by(&vendor, kind, &["--effort", "high"]).await;
+        let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
+        assert_eq!(run["result"]["text"], "Three lamps.", "{kind:?}: {run}\n{:#?}", vendor.refused());
+        assert_eq!(vendor.refused(), Vec::<Value>::new(), "{kind:?}");
+        assert_eq!(run["usage"]["tool_calls"], 3, "{kind:?}: {run}");
+        assert_eq!(run["usage"]["output_tokens"], 60, "{kind:?}: {run}");
+        assert_eq!(run["usage"]["reasoning_tokens"], 21, "{kind:?}: {run}");
+        // What a reasoning was is nobody's but the owner's.
+        let run_id = text(&run, "/run_id").to_owned();
+        let events = device.cli(&["runs", "show", &run_id]).await.ok();
+        assert!(!events.to_string().contains("I look first"), "{kind:?}: {events}");
+    }
+}
+
+#[tokio::test]
+async fn the_models_of_a_key_are_listed() {
+    let vendor = ModelVendor::start(Vendor::Openai, Vec::new()).await;
+    let device = TestDevice::built_in().await;
+    set(&device, &vendor, "openai", &[]).await;
+    let listed = device.cli(&["provider", "models", "work"]).await.ok();
+    assert_eq!(listed["models"][0]["model"], "gpt-5.6-terra", "{listed}");
+    assert_eq!(listed["models"][0]["max_output_tokens"], 128_000, "what the profile knows is added: {listed}");
+    let other = vendor.key_file();
+    std::fs::write(&other, "sk-another-key-4711").expect("writable");
+    device.cli(&["provider", "set", "work", "--key-file", other.to_str().expect("plain")]).await.ok();
+    let refused = device.cli(&["provider", "models", "work"]).await;
+    assert_eq!(refused.exit, 1, "{}", refused.stderr);
+    assert!(refused.stderr.contains("[the key]") && !refused.stderr.contains("4711"), "{}", refused.stderr);
+}
+
+#[tokio::test]
+async fn a_check_asks_what_a_run_asks_and_shows_the_owner_the_vendors_words() {
+    let vendor = ModelVendor::start(Vendor::Openai, vec![say("Never.")]).await;
+    let device = TestDevice::built_in().await;
+    let folder = Folder::new();
+    set(&device, &vendor, "openai", &["--api", "chat"]).await;
+    device.cli(&["app", "create", "shop"]).await.ok();
+    let dir = folder.path().display().to_string();
+    let create = ["service", "create", "shop", "--app", "shop", "--dir", &dir, "--provider", "work"];
+    device.cli(&[&create[..], &["--model", "gpt-5.6-terra"]].concat()).await.ok();
+    let checked = device.cli(&["service", "check", "shop"]).await;
+    assert_eq!(checked.exit, 10, "{}", checked.stderr);
+    assert!(checked.stdout.contains("To use function tools, use /v1/responses"), "{}", checked.stdout);
+    device.cli(&["provider", "set", "work", "--api", "responses"]).await.ok();
+    device.cli(&["service", "check", "shop"]).await.ok();
+}
+
+#[tokio::test]
+async fn a_prompt_is_read_from_the_cache_but_for_what_is_new() {
+    let mut moves: Vec<_> = (0..20).map(|_| Move::Call(vec![read()])).collect();
+    moves.push(say("Done."));
+    let vendor = ModelVendor::start(Vendor::Anthropic, moves).await;
+    let (_device, _folder, backend) = served_by(&vendor, Vendor::Anthropic, &[]).await;
+    let run = backend.wait_for_end(&backend.submit("Read it often.").await).await;
+    assert_eq!(run["result"]["text"], "Done.", "{run}\n{:#?}", vendor.refused());
+    let (read, cached) = vendor.read_tokens();
+    assert!(cached * 100 >= read * 80, "{cached} of {read} tokens came from the cache");
+    let usage = &run["usage"];
+    assert!(
+        usage["cached_input_tokens"].as_u64() > Some(0) && usage["cache_write_tokens"].as_u64() > Some(0),
+        "{usage}"
+    );
+}
+
+#[tokio::test]
+async fn a_call_that_was_cut_is_asked_for_once_more_with_a_higher_limit_and_never_a_success() {
+    for kind in [Vendor::Anthropic, Vendor::Openai, Vendor::Groq] {
+        let vendor = ModelVendor::start(kind, vec![Move::CutCall("Write"), say("Done.")]).await;
+        let (_device, _folder, backend) = served_by(&vendor, kind, &[]).await;
+        let run = backend.wait_for_end(&backend.submit("Write much.").await).await;
+        assert_eq!(run["result"]["text"], "Done.", "{kind:?}: {run}");
+        let asked = vendor.asked();
+        let limit = |body: &Value| {
+            ["max_tokens", "max_output_tokens", "max_completion_tokens"].iter().find_map(|name| body[*name].as_u64())
+        };
+        assert!(limit(asked.last().expect("asked")) >= Some(16_384), "{kind:?}: {:?}", asked.last());
+        vendor.then(vec![Move::CutCall("Write"), Move::CutCall("Write"), say("Never.")]);
+        let run = backend.wait_for_end(&backend.submit("Write much.").await).await;
+        assert_eq!(
+            (&run["state"], &run["error"]["code"]),
+            (&json!("failed"), &json!("model_error")),
+            "{kind:?}: {run}"
+        );
+        assert!(text(&run, "/error/message").contains("call of Write was not whole"), "{run}");
+        assert_eq!((&run["error"]["effects"], &run["usage"]["model_calls"]), (&json!("none"), &json!(2)), "{run}");
+    }
+}
+
+#[tokio::test]
+async fn an_outage_is_waited_out_and_the_run_goes_on() {
+    let busy = || json!({ "error": { "message": "later", "type": "rate_limit_error", "code": "rate_limit_exceeded" } });
+    let soon = |name: &'static str, value: &str| vec![(name, value.to_owned())];
+    let moves = vec![
+        Move::Call(vec![read()]),
+        Move::Refuse(503, Vec::new(), json!({ "error": { "message": "down" } })),
+        Move::Refuse(429, soon("retry-after-ms", "20"), busy()),
+        Move::Refuse(429, soon("retry-after", "0"), busy()),
+        Move::Refuse(529, Vec::new(), json!({ "type": "error", "error": { "type": "overloaded_error" } })),
+        Move::HangUp,
+        Move::HangUp,
+        say("Back again."),
+    ];
+    for kind in [Vendor::Anthropic, Vendor::Openai] {
+        let vendor = ModelVendor::start(kind, moves.clone()).await;
+        let (_device, _folder, backend) = served_by(&vendor, kind, &[]).await;
+        let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
+        assert_eq!(run["result"]["text"], "Back again.", "{kind:?}: {run}\n{:#?}", vendor.refused());
+        assert_eq!(run["usage"]["model_calls"], 8, "{run}");
+    }
+    // A provider that never comes back ends the run with its time, and says so.
+    let vendor = ModelVendor::start(Vendor::Openai, Vec::new()).await;
+    let (device, _folder, backend) = served_by(&vendor, Vendor::Openai, &["--max-duration", "3"]).await;
+    drop(vendor);
+    let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
+    assert_eq!((&run["state"], &run["error"]["code"]), (&json!("failed"), &json!("model_error")), "{run}");
+    assert!(text(&run, "/error/message").contains("until the run's time was over"), "{run}");
+    assert_eq!(run["error"]["retryable"], true, "{run}");
+    assert!(!device.log().own().contains(VENDOR_KEY));
+}
+
+#[tokio::test]
+async fn reasoning_that_is_not_taken_back_is_left_out_and_the_run_goes_on() {
+    let stale = json!({ "error": { "message": "The encrypted content gAAA... could not be verified.",
+        "type": "invalid_request_error", "code": "invalid_encrypted_content", "param": null } });
+    let moves = vec![Move::Call(vec![read()]), Move::Refuse(400, Vec::new(), stale), say("Three lamps.")];
+    let vendor = ModelVendor::start(Vendor::Openai, moves).await;
+    let (_device, _folder, backend) = served_by(&vendor, Vendor::Openai, &[]).await;
+    let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
+    assert_eq!(run["result"]["text"], "Three lamps.", "{run}\n{:#?}", vendor.refused());
+    let last = vendor.asked().pop().expect("asked")["input"].to_string();
+    assert!(!last.contains("encrypted_content") && last.contains("function_call_output"), "{last}");
+}
+
+#[tokio::test]
+async fn a_server_in_the_own_network_needs_a_word_for_plain_http() {
+    let device = TestDevice::built_in().await;
+    let set = ["provider", "set", "lab", "--profile", "ollama", "--base-url", "http://192.168.7.7:11434/v1"];
+    let refused = device.cli(&set).await;
+    assert_eq!(refused.exit, 2, "{}", refused.stderr);
+    assert!(refused.stderr.contains("--plain-http"), "{}", refused.stderr);
+    let allowed = device.cli(&[&set[..], &["--plain-http"]].concat()).await;
+    assert_eq!(allowed.value["plain_http"], true, "{}", allowed.stderr);
+    let public = ["provider", "set", "lab", "--base-url", "http://8.8.8.8/v1", "--no-key"];
+    assert!(device.cli(&public).await.stderr.contains("not in your own network"));
+}
