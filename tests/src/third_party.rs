@@ -4,6 +4,21 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
+use crate::binaries;
+
+/// The folder of the Python tools that `scripts/setup test` installs.
+pub fn python_tools() -> PathBuf {
+    let gateway = binaries::gateway();
+    gateway.ancestors().nth(2).expect("the programs are in target/<profile>").join("tools/python/bin")
+}
+
+/// One of its programs.
+pub fn python_tool(name: &str) -> PathBuf {
+    let path = python_tools().join(name);
+    assert!(path.is_file(), "{} is missing: run scripts/setup test", path.display());
+    path
+}
+
 /// Their folder; they are installed on first use. `None`, with a message, if that is impossible; on a build server that
 /// fails the test.
 pub async fn install_dir() -> Option<PathBuf> {

@@ -38,13 +38,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_definition::tool::ToolSpec;
-use deskgate_definition::{Definition, Effort, Provider};
+use deskgate_definition::{Definition, Effort, Provider, ProviderErrorDetail};
 use futures_util::stream::BoxStream;
 use serde::Deserialize;
 use serde_json::Value;
 
 use providers::{ProviderError, Providers};
-pub use refusal::ProviderErrorDetail;
 use remote::RemoteModel;
 pub use script::{Script, ScriptError};
 pub use scripted::ScriptedAssistant;

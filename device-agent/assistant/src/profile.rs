@@ -1,6 +1,6 @@
 //! Profiles of model providers: what differs between vendors, as data.
 //!
-//! One file in `profiles/` for each. A new vendor of a known format is a new file there and a line in [`FILES`].
+//! One file in `profiles/` for each. A new vendor of a known format is a new file there and a line in `FILES` here.
 
 use std::sync::LazyLock;
 

@@ -6,6 +6,7 @@
 //! | [`approvals`] | which calls run, which ask first, which never run |
 //! | [`service`], [`check`] | a service's draft and published version, and the results of its checks |
 //! | [`tool`] | the contract of tools, and a call with what it would do |
+//! | [`model_failure`] | why a model could not be used, in its provider's words |
 //! | [`key_place`], [`names`] | where keys are kept; which names are valid |
 //!
 //! Data only: this crate calls no provider, opens no database and runs no tool. The agent's `services` work with it.
@@ -16,6 +17,7 @@ pub mod definition;
 pub mod key_place;
 pub mod limits;
 pub mod mcp_server;
+pub mod model_failure;
 pub mod names;
 pub mod network;
 pub mod protected;
@@ -32,6 +34,7 @@ pub use definition::{Definition, FieldError, InvalidDefinition};
 pub use key_place::KeyPlace;
 pub use limits::RunLimits;
 pub use mcp_server::{MAX_MCP_SERVERS, McpServer};
+pub use model_failure::{ModelFailure, ProviderErrorDetail};
 pub use names::{RESERVED_NAME, is_short_name};
 pub use network::Network;
 pub use protected::ProtectedPaths;

@@ -14,7 +14,7 @@ use deskgate_protocol::{EndpointId, RunId};
 
 use super::socket::AgentClient;
 use super::{app, call, operation};
-use crate::local::{Evidence, OwnerFinding, ReconcileRun, ShowEvidence};
+use crate::local::{Evidence, ModelFailure, OwnerFinding, ReconcileRun, ShowEvidence, ShowModelFailure};
 
 /// `deskgate runs …`
 #[derive(Debug, Subcommand)]
@@ -137,10 +137,13 @@ pub(super) async fn show(
     // Only runs that are not settled have any.
     let evidence = agent.request(ShowEvidence { run_id }).await?;
     let waiting = detail.run.state == RunState::AwaitingReconciliation;
-    let shown = RunView { detail: &detail, evidence: &evidence };
+    let failed = detail.run.state == RunState::Failed;
+    let failure = if failed { agent.request(ShowModelFailure { run_id }).await? } else { None };
+    let shown = RunView { detail: &detail, evidence: &evidence, model_failure: failure.as_ref() };
     out.result("run/1", &shown, || {
         let events: String = detail.events.iter().map(|event| line(event) + "\n").collect();
-        events + &summary(&detail.run) + &call::evidence(&evidence, waiting.then_some(run_id))
+        let failure = failure.as_ref().map(model_failure).unwrap_or_default();
+        events + &summary(&detail.run) + &failure + &call::evidence(&evidence, waiting.then_some(run_id))
     });
     match wait {
         Some(_) => verdict(&detail.run),
@@ -155,6 +158,17 @@ struct RunView<'a> {
     detail: &'a RunDetail,
     #[serde(skip_serializing_if = "<[Evidence]>::is_empty")]
     evidence: &'a [Evidence],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model_failure: Option<&'a ModelFailure>,
+}
+
+/// What the provider said. Callers do not learn it.
+fn model_failure(failure: &ModelFailure) -> String {
+    let ModelFailure { provider, model, detail, .. } = failure;
+    let request = detail.request_id.as_ref().map(|id| format!(" (its request {id})")).unwrap_or_default();
+    format!(
+        "The provider {provider} said of {model}: {detail}{request}\nOnly you see this. See whether it works: deskgate doctor\n"
+    )
 }
 
 async fn tail(agent: AgentClient, run_id: RunId, timeout: Option<Duration>, out: Output) -> Result<(), Failure> {

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use deskgate_assistant::ModelError;
+use deskgate_definition::ModelFailure;
 use deskgate_definition::tool::PlannedCall;
+use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::ApprovalResolution;
 use deskgate_protocol::ids::{ApprovalId, EndpointId};
 use deskgate_store::approvals::ApprovalState;
@@ -20,6 +23,8 @@ pub(super) struct RunRecorder {
     ledger: Ledger,
     endpoint_id: EndpointId,
     service: String,
+    provider: String,
+    model: String,
     subject: Option<String>,
     expiry: Duration,
     /// Cancelled when requests no longer wait for a decision.
@@ -32,6 +37,8 @@ impl RunRecorder {
             ledger,
             endpoint_id: job.offer.endpoint_id,
             service: job.definition.name.clone(),
+            provider: job.definition.provider.to_string(),
+            model: job.definition.model.clone(),
             subject: job.offer.subject.clone(),
             expiry: Duration::from_secs(job.definition.approvals.expiry_s.into()),
             leaving: job.leaving.clone(),
@@ -117,6 +124,20 @@ impl RunRecorder {
             }
         }
         .boxed()
+    }
+
+    /// Keeps why the model could not be used. If that cannot be written, only the owner knows less.
+    pub(super) async fn keep_failure(&self, error: ModelError) {
+        let failure = ModelFailure {
+            at: Timestamp::now(),
+            provider: self.provider.clone(),
+            model: self.model.clone(),
+            message: error.message,
+            detail: error.detail.map(|detail| *detail).unwrap_or_default(),
+        };
+        if let Err(error) = self.ledger.keep_model_failure(failure).await {
+            tracing::warn!(%error, "why the model failed could not be kept");
+        }
     }
 
     pub(super) fn note(&self, call_id: String, ok: bool) -> BoxFuture<'static, TurnEvent> {

@@ -1,5 +1,6 @@
 //! Requests about approvals, the audit, and runs that wait for their owner's decision.
 
+use deskgate_definition::ModelFailure;
 use deskgate_definition::approvals::GrantScope;
 pub use deskgate_definition::tool::{Plan, PlanPreview};
 use deskgate_protocol::ids::{ApplicationId, ApprovalId, RunId};
@@ -90,6 +91,21 @@ impl TypedRequest for ShowEvidence {
 
     async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Vec<Evidence>, ErrorReply> {
         handler.evidence(self.run_id).await
+    }
+}
+
+/// Shows why the model of a run could not be used, in its provider's words.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ShowModelFailure {
+    /// The run.
+    pub run_id: RunId,
+}
+
+impl TypedRequest for ShowModelFailure {
+    type Response = Option<ModelFailure>;
+
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Option<ModelFailure>, ErrorReply> {
+        Ok(handler.store.model_failure(self.run_id).await?)
     }
 }
 

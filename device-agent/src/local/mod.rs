@@ -60,7 +60,7 @@ pub use deskgate_assistant::listing::ListedModel;
 pub use deskgate_assistant::mcp::connections::McpServerConfig as ConfiguredServer;
 pub use deskgate_assistant::profile::{Api, Need, Profile};
 pub use deskgate_assistant::providers::{ProviderConfig, travels_openly};
-pub use deskgate_definition::KeyPlace;
+pub use deskgate_definition::{KeyPlace, ModelFailure};
 use deskgate_protocol::management::ManagementRequest;
 pub use deskgate_store::audit;
 use serde::{Deserialize, Serialize};
@@ -76,7 +76,7 @@ pub use account::{AccountView, CancelSignIn, GetAccount, SignIn, SignOut};
 pub use agent::{GetIdentity, OpenPages, OpenedPages, Stop};
 pub use approvals::{
     ApprovalState, ApprovalView, DecideApproval, Decision, Evidence, ListApprovals, ListAudit, OnDisk, OwnerFinding,
-    Plan, PlanPreview, ReconcileRun, ShowApproval, ShowEvidence, median,
+    Plan, PlanPreview, ReconcileRun, ShowApproval, ShowEvidence, ShowModelFailure, median,
 };
 pub use connection::{ConnectionTestResult, DiscardConnection, GetConnection, SaveConnection, TestConnection};
 pub use find::{Find, HitKind, SearchHit, SearchResults};
@@ -182,6 +182,8 @@ request::requests! {
     ListAudit;
     /// The evidence about an unsettled run.
     ShowEvidence;
+    /// Why the model of a run could not be used.
+    ShowModelFailure;
     /// Settle a run whose end is unknown.
     ReconcileRun;
     /// The health report.

@@ -18,7 +18,10 @@ use super::live::Topic;
 use super::overview::{Names, RunRow};
 use super::timeline::Timeline;
 use super::{PageError, Pages};
-use crate::local::{ErrorReply, ErrorReplyCode, Evidence, OnDisk, OwnerFinding, ReconcileRun, ShowEvidence};
+use crate::local::{
+    ErrorReply, ErrorReplyCode, Evidence, ModelFailure, OnDisk, OwnerFinding, ReconcileRun, ShowEvidence,
+    ShowModelFailure,
+};
 
 /// How many runs one page shows.
 const RUNS_PER_PAGE: u32 = 50;
@@ -114,6 +117,7 @@ struct RunDetailPage {
     timeline: Timeline,
     steps: Vec<EventRow>,
     calls: Vec<UnsettledCallRow>,
+    failure: Option<ModelFailure>,
 }
 
 /// One event in the list of steps.
@@ -188,16 +192,18 @@ pub(super) async fn show(
     visitor: Visitor,
     Path(run_id): Path<RunId>,
 ) -> Result<Response, PageError> {
-    let (frame, names, evidence) = tokio::join!(
+    let (frame, names, evidence, failure) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Runs, format!("Run {run_id}")),
         Names::new(&pages),
         pages.handler().request(ShowEvidence { run_id }),
+        pages.handler().request(ShowModelFailure { run_id }),
     );
     let RunDetail { run, events } = pages.handler().manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
     let timeline = Timeline::new(&run, &events);
     let steps = events.into_iter().map(EventRow::new).collect();
     let calls = evidence.unwrap_or_default().iter().map(UnsettledCallRow::new).collect();
-    let page = RunDetailPage { frame, row: names.row(run), timeline, steps, calls };
+    let failure = failure.unwrap_or_default();
+    let page = RunDetailPage { frame, row: names.row(run), timeline, steps, calls, failure };
     Ok(super::html(StatusCode::OK, &page))
 }
 

@@ -74,7 +74,7 @@ pub enum IntentBasis {
 /// The handle of one attempt of a run.
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    store: Store,
+    pub(super) store: Store,
     pub(super) run_id: RunId,
     attempt: u32,
 }

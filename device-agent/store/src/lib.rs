@@ -10,6 +10,7 @@ mod error;
 pub mod intents;
 pub mod journal;
 pub mod ledger;
+pub mod model_failures;
 #[cfg(test)]
 mod plans;
 pub mod retention;

@@ -220,6 +220,14 @@ CREATE TABLE tool_list (
     UNIQUE (server, url, digest)
 ) STRICT;
 ",
+    "
+-- Why the model of a run could not be used, in its provider's words; of the newest runs only.
+CREATE TABLE model_failure (
+    n        INTEGER PRIMARY KEY AUTOINCREMENT,
+    run_id   TEXT NOT NULL UNIQUE,
+    failure  TEXT NOT NULL
+) STRICT;
+",
 ];
 
 /// Checks, without a change, that the file has this program's schema.

@@ -191,7 +191,7 @@ async fn a_name_that_is_an_address_of_these_pages_is_refused_with_the_reason() {
     let failed = room.post("/mcp/new", &form(&[("name", "new")])).await;
     assert!(failed.status == 422 && failed.body.contains("id=\"name-wrong\""), "{}", failed.body);
     assert!(failed.body.contains("the page for a new one"), "{}", failed.body);
-    let provider = [("name", "new"), ("kind", "openai"), ("base_url", "https://models.example/v1"), ("key", "")];
+    let provider = [("name", "new"), ("profile", "compatible"), ("base_url", "https://models.example/v1"), ("key", "")];
     let failed = room.post("/providers/new", &provider).await;
     assert!(failed.status == 422 && failed.body.contains("the page for a new one"), "{}", failed.body);
 }

@@ -2,9 +2,9 @@
 //!
 //! | file | vendor |
 //! |---|---|
-//! | [`messages`] | Anthropic: thinking that goes back unchanged, the cache and its count |
-//! | [`responses`] | OpenAI's Responses: reasoning that goes back encrypted |
-//! | [`chat`] | Google, Mistral, DeepSeek, OpenRouter, xAI, Groq, and OpenAI's Chat Completions |
+//! | `messages` | Anthropic: thinking that goes back unchanged, the cache and its count |
+//! | `responses` | OpenAI's Responses: reasoning that goes back encrypted |
+//! | `chat` | Google, Mistral, DeepSeek, OpenRouter, xAI, Groq, and OpenAI's Chat Completions |
 //!
 //! The rules were taken from the vendors' documentation, their SDKs and reported answers, in November 2026. A stand-in
 //! that accepts a request proves less than the vendor would; one that refuses it says what the vendor says.

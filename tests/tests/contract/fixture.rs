@@ -1,10 +1,11 @@
 //! A gateway and a desktop with one service, and the programs that call it like a backend.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice, binaries};
+use deskgate_tests::third_party::python_tools;
+use deskgate_tests::{Backend, Folder, GatewayProcess, Postgres, TestDevice};
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -51,7 +52,7 @@ impl ContractFixture {
             .args(arguments)
             .current_dir(self.folder())
             .env_clear()
-            .env("PATH", format!("{own}:{}", tools().display()))
+            .env("PATH", format!("{own}:{}", python_tools().display()))
             .env("HOME", self.folder())
             .env("LC_ALL", "C.UTF-8")
             .env("BASE_URL", &self.base_url)
@@ -61,7 +62,7 @@ impl ContractFixture {
             .env("HOOK_URL", &self.hook.0)
             .env("HOOK_SECRET", &self.hook.1)
             // So that Go compiles its own packages only once.
-            .env("GOCACHE", tools().join("../../go"))
+            .env("GOCACHE", python_tools().join("../../go"))
             .stdin(Stdio::null())
             .kill_on_drop(true);
         let ended = tokio::time::timeout(PROGRAM_TIMEOUT, command.output()).await;
@@ -87,18 +88,6 @@ async fn webhook(device: &TestDevice, base_url: &str, service: &str) -> (String,
     let made = device.cli(&[&["hook", "create", "tickets"][..], &place, &mapping].concat()).await.ok();
     let hook_id = made["webhook"]["hook_id"].as_str().expect("a text");
     (format!("{base_url}/api/v1/webhooks/{hook_id}"), made["secret"].as_str().expect("a text").to_owned())
-}
-
-/// A program of the Python tools that `make setup` installs.
-pub(crate) fn tool(name: &str) -> PathBuf {
-    let path = tools().join(name);
-    assert!(path.is_file(), "{} is missing: run `make setup`", path.display());
-    path
-}
-
-fn tools() -> PathBuf {
-    let gateway = binaries::gateway();
-    gateway.ancestors().nth(2).expect("the programs are in target/<profile>").join("tools/python/bin")
 }
 
 /// A file beside the tests.

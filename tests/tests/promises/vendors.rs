@@ -1,8 +1,13 @@
 //! Runs with models of vendors that enforce their rules: strict stand-ins, each with what its vendor documents.
 
+use std::process::Stdio;
+
+use deskgate_tests::third_party;
 use deskgate_tests::vendors::{ModelVendor, Move, VENDOR_KEY, Vendor};
+use deskgate_tests::visitor::Visitor;
 use deskgate_tests::{Backend, Folder, TestDevice};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 
 use crate::text;
 
@@ -62,6 +67,46 @@ async fn every_vendor_gets_its_reasoning_back_and_refuses_nothing() {
         let run_id = text(&run, "/run_id").to_owned();
         let events = device.cli(&["runs", "show", &run_id]).await.ok();
         assert!(!events.to_string().contains("I look first"), "{kind:?}: {events}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_asked_has_the_types_of_the_vendors_own_sdks() {
+    for (kind, more, effort, format) in [
+        (Vendor::Anthropic, &[][..], "high", "messages"),
+        (Vendor::Openai, &[], "high", "responses"),
+        // Without reasoning, current models take tools there too.
+        (Vendor::Openai, &["--api", "chat"], "none", "chat"),
+    ] {
+        let vendor = ModelVendor::start(kind, looks_and_answers()).await;
+        let (device, folder) = (TestDevice::built_in().await, Folder::new());
+        set(&device, &vendor, kind.profile(), more).await;
+        let service = ["--provider", "work", "--model", kind.model(), "--effort", effort, "--tools", "Read,Glob,Bash"];
+        let backend = device.publish_here("shop", &folder, &service).await;
+        let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
+        assert_eq!(run["result"]["text"], "Three lamps.", "{format}: {run}\n{:#?}", vendor.refused());
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/sdk_types.py");
+        let judged = |bodies: Vec<Value>| {
+            let asked = json!({ "format": format, "bodies": bodies }).to_string();
+            async move {
+                let mut python = tokio::process::Command::new(third_party::python_tool("python"));
+                let piped = python.arg(script).stdin(Stdio::piped()).stderr(Stdio::piped());
+                let mut python = piped.spawn().expect("it starts");
+                let mut stdin = python.stdin.take().expect("piped");
+                stdin.write_all(asked.as_bytes()).await.expect("it reads");
+                drop(stdin);
+                let ended = python.wait_with_output().await.expect("it ends");
+                (ended.status.success(), String::from_utf8_lossy(&ended.stderr).into_owned())
+            }
+        };
+        let bodies = vendor.asked();
+        assert!(bodies.len() >= 5, "{bodies:?}");
+        let (fits, why) = judged(bodies.clone()).await;
+        assert!(fits, "{format}: {why}");
+        // The judge would notice.
+        let mut wrong = bodies[2].clone();
+        wrong["tools"][0]["unheard_of"] = true.into();
+        assert!(!judged(vec![wrong]).await.0, "{format}");
     }
 }
 
@@ -169,6 +214,30 @@ async fn an_outage_is_waited_out_and_the_run_goes_on() {
     assert!(text(&run, "/error/message").contains("until the run's time was over"), "{run}");
     assert_eq!(run["error"]["retryable"], true, "{run}");
     assert!(!device.log().own().contains(VENDOR_KEY));
+}
+
+#[tokio::test]
+async fn what_a_vendor_said_of_a_failed_run_is_the_owners_alone() {
+    let no = json!({ "error": { "message": format!("Bad tools for {VENDOR_KEY}."), "type": "invalid_request_error",
+        "code": "invalid_function_parameters", "param": "tools[0]" } });
+    let moves = vec![Move::Refuse(400, vec![("x-request-id", "req_4711".to_owned())], no)];
+    let vendor = ModelVendor::start(Vendor::Openai, moves).await;
+    let (device, _folder, backend) = served_by(&vendor, Vendor::Openai, &[]).await;
+    let run_id = backend.submit("How many lamps?").await;
+    let run = backend.wait_for_end(&run_id).await;
+    assert_eq!(run["error"]["code"], "model_error", "{run}");
+    let shown = device.cli(&["runs", "show", &run_id]).await.ok();
+    let detail = &shown["model_failure"]["detail"];
+    assert_eq!((&detail["status"], &detail["param"]), (&json!(400), &json!("tools[0]")), "{shown}");
+    assert_eq!((&detail["message"], &detail["request_id"]), (&json!("Bad tools for [the key]."), &json!("req_4711")));
+    let page = Visitor::of(&device).await.page(&format!("/runs/{run_id}")).await.text;
+    assert!(
+        page.contains("parameter tools[0]: Bad tools for [the key].") && page.contains("Only you see this"),
+        "{page}"
+    );
+    for told in [run.to_string(), device.log().own()] {
+        assert!(!told.contains("Bad tools") && !told.contains("req_4711"), "{told}");
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use deskgate_assistant::{ModelEvent, ModelRequest};
+use deskgate_assistant::{ModelError, ModelEvent, ModelRequest};
 use deskgate_definition::tool::{Plan, PlannedCall, ToolOutput, ToolResult};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
@@ -74,6 +74,8 @@ pub(crate) enum TurnEffect {
     Emit(DeviceEvent),
     /// A piece of the message; it has a value only now.
     Say(MessageDelta),
+    /// Keep why the model could not be used, for the owner.
+    KeepFailure(Box<ModelError>),
     /// A summary of the conversation before this run: later runs see this exchange instead.
     Remember {
         said: String,

@@ -126,7 +126,8 @@ impl Turn {
             ErrorKind::Auth => RunErrorCode::ModelAuth,
             _ => RunErrorCode::ModelError,
         };
-        self.fail_because(code, &error.message, error.retryable)
+        let failed = self.fail_because(code, &error.message, error.retryable);
+        kept(error).into_iter().chain(failed).collect()
     }
 
     /// The pause before the next attempt; `None`: there is none. A provider that is busy or cannot be reached is asked
@@ -151,9 +152,10 @@ impl Turn {
 
     /// Ends the run: the provider cannot be used, and the run's time does not allow to wait longer.
     pub(super) fn fail_unavailable(&mut self) -> Vec<TurnEffect> {
-        let why = self.outage.take().map(|error| error.message).unwrap_or_default();
-        let message = format!("{why} It was asked again until the run's time was over.");
-        self.fail_because(RunErrorCode::ModelError, message.trim_start(), true)
+        let Some(error) = self.outage.take() else { return self.fail(RunErrorCode::MaxDurationExceeded) };
+        let message = format!("{} It was asked again until the run's time was over.", error.message);
+        let failed = self.fail_because(RunErrorCode::ModelError, &message, true);
+        kept(&error).into_iter().chain(failed).collect()
     }
 
     fn model_ended(&mut self, mut reply: ModelReply, reason: StopReason) -> Vec<TurnEffect> {
@@ -235,6 +237,11 @@ impl Turn {
     fn message_id(&self, number: u32) -> String {
         format!("msg_{}_{number}", self.run_attempt)
     }
+}
+
+/// What the provider said is kept, if it said anything.
+fn kept(error: &ModelError) -> Option<TurnEffect> {
+    error.detail.is_some().then(|| TurnEffect::KeepFailure(Box::new(error.clone())))
 }
 
 /// The failure of a stream that ended too early.

@@ -70,7 +70,10 @@ pub(in crate::http) fn succeeded() -> Value {
         "result": { "text": "Two are open: 2026-102 and 2026-103.", "finish_reason": "completed" },
         "usage": {
             "input_tokens": 1412,
+            "cached_input_tokens": 1024,
+            "cache_write_tokens": 0,
             "output_tokens": 63,
+            "reasoning_tokens": 0,
             "model_calls": 2,
             "tool_calls": 1,
             "active_seconds": 4.2,

@@ -99,6 +99,7 @@ fn words(effect: &TurnEffect) -> String {
         TurnEffect::Say(delta) => format!("{} at {}: {:?}", delta.message_id, delta.offset, delta.text),
         TurnEffect::Emit(DeviceEvent::UsageUpdated { usage }) => format!("usage after {} calls", usage.model_calls),
         TurnEffect::Remember { said, .. } => format!("remember {said:?}"),
+        TurnEffect::KeepFailure(error) => format!("keep {:?}", error.kind),
         TurnEffect::Emit(DeviceEvent::ApprovalRequested { call_id, tool, .. }) => format!("{call_id} {tool} held"),
         TurnEffect::Emit(DeviceEvent::ApprovalResolved { resolution, .. }) => format!("{resolution:?}"),
         TurnEffect::Finish(Outcome::Succeeded { result, .. }) => format!("succeeded {:?}", result.text),
