@@ -235,9 +235,12 @@ impl ModelError {
 
     /// The message with the provider's own words, for the owner of the device alone.
     pub fn for_owner(&self) -> String {
-        match self.detail.as_ref().map(ToString::to_string).filter(|detail| !detail.is_empty()) {
-            Some(detail) => format!("{} The provider says: {detail}", self.message),
-            None => self.message.clone(),
+        let Some(detail) = &self.detail else { return self.message.clone() };
+        match (detail.to_string(), detail.status) {
+            (text, _) if text.is_empty() => self.message.clone(),
+            // Nobody answered: it is this computer that says why.
+            (text, None) => format!("{} ({text})", self.message),
+            (text, Some(_)) => format!("{} The provider says: {text}", self.message),
         }
     }
 

@@ -197,7 +197,7 @@ pub struct ModelEntry {
     /// Whether it thinks without being asked.
     #[serde(default)]
     pub thinks_by_default: bool,
-    /// The word with which it is asked not to think; absent: `disabled`.
+    /// The word with which it is asked not to think; absent: `disabled`; empty: it always thinks.
     pub thinking_off: Option<String>,
     /// US dollars for a million tokens.
     pub usd_per_million_tokens: Option<Prices>,

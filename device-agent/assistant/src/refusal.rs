@@ -55,11 +55,18 @@ const TOO_LONG_PHRASES: [&str; 17] = [
 const RATE_PHRASES: [&str; 3] = ["rate limit", "too many requests", "tokens per min"];
 
 /// Phrases for reasoning that is not taken back, where there is no code for it.
-const REASONING_PHRASES: [&str; 3] = [
+const REASONING_PHRASES: [&str; 6] = [
     "invalid `signature` in `thinking` block",
     "blocks in the latest assistant message cannot be modified",
-    "encrypted content",
+    "encrypted content for item",
+    "could not be verified",
+    "required following item",
+    "thought signature",
 ];
+/// Phrases for an account without credit, where the words say something else.
+const CREDIT_PHRASES: [&str; 1] = ["credit balance is too low"];
+/// Phrases of failures that are no accident, although their status says so.
+const PERMANENT_PHRASES: [&str; 2] = ["requires --jinja", "not supported"];
 
 impl ProviderErrorBody {
     /// Takes the known members of an error's JSON.
@@ -87,9 +94,9 @@ impl ProviderErrorBody {
         Self { kind: word("type").or_else(|| word("status")), code: word("code"), param: word("param"), message }
     }
 
-    /// The words for the owner, without the key.
-    pub(super) fn detail(&self, key: Option<&Secret>) -> ProviderErrorDetail {
-        let short = |text: &Option<String>, limit| text.as_ref().map(|text| redacted(text, key, limit));
+    /// The words for the owner. The key is taken out where it is known ([`without_key`]).
+    fn detail(&self) -> ProviderErrorDetail {
+        let short = |text: &Option<String>, limit| text.as_ref().map(|text| redacted(text, limit));
         ProviderErrorDetail {
             status: None,
             kind: short(&self.kind, MAX_WORD_CHARS),
@@ -105,6 +112,9 @@ impl ProviderErrorBody {
         let message = self.message.as_deref().unwrap_or_default().to_lowercase();
         let words = [self.code.as_deref(), self.kind.as_deref()];
         let known = words.into_iter().flatten().find_map(|word| {
+            if let Some(status) = word.parse().ok().and_then(|code| StatusCode::from_u16(code).ok()) {
+                return by_status(status);
+            }
             Some(match word {
                 "authentication_error"
                 | "invalid_api_key"
@@ -143,27 +153,72 @@ impl ProviderErrorBody {
             })
         });
         let says = |phrases: &[&str]| phrases.iter().any(|phrase| message.contains(phrase));
+        // A word such as `api_error` may say less than the message.
+        let known = known.filter(|error| !(error.retryable && says(&PERMANENT_PHRASES)));
         known
+            .or_else(|| says(&CREDIT_PHRASES).then(no_credit))
             .or_else(|| says(&REASONING_PHRASES).then(reasoning_refused))
             .or_else(|| (says(&TOO_LONG_PHRASES) && !says(&RATE_PHRASES)).then(too_long))
     }
 }
 
-/// How long to wait, where only the message says it: in a stream there are no headers.
+/// How long to wait, where only the message says it, as in `4m12.5s`, `11.054s` or `35 seconds`: in a stream there are no
+/// headers.
 fn try_again_in(message: &str) -> Option<Duration> {
-    let (_, rest) = message.split_once("try again in ")?;
-    let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-    let count: f64 = rest[..digits].trim_end_matches('.').parse().ok()?;
-    let seconds = if rest[digits..].trim_start().starts_with("ms") { count / 1000.0 } else { count };
-    Duration::try_from_secs_f64(seconds).ok()
+    let (_, mut rest) = message.split_once("try again in ")?;
+    let mut seconds = 0.0;
+    let mut is_known = false;
+    loop {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let Ok(count) = rest[..digits].trim_end_matches('.').parse::<f64>() else { break };
+        let unit = rest[digits..].trim_start();
+        let (factor, length) = match () {
+            () if unit.starts_with("ms") => (0.001, 2),
+            () if unit.starts_with('m') => (60.0, 1),
+            () if unit.starts_with('h') => (3600.0, 1),
+            () => (1.0, usize::from(unit.starts_with('s'))),
+        };
+        (seconds, is_known) = (seconds + count * factor, true);
+        rest = &unit[length..];
+    }
+    is_known.then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
 }
 
-/// A text of the other side for the owner: one line, bounded, without the key and without what looks like a secret.
-fn redacted(text: &str, key: Option<&Secret>, limit: usize) -> String {
-    let text = match key.map(Secret::reveal).filter(|key| !key.is_empty()) {
-        Some(key) => text.replace(key, "[the key]"),
-        None => text.to_owned(),
-    };
+/// The shortest key that is looked for: a shorter one, such as `none`, is a word.
+const MIN_KEY_BYTES: usize = 8;
+
+/// Takes the key out of a provider's words.
+pub(super) fn without_key(mut error: ModelError, key: Option<&Secret>) -> ModelError {
+    let key = key.map(Secret::reveal).filter(|key| key.len() >= MIN_KEY_BYTES);
+    if let (Some(key), Some(detail)) = (key, &mut error.detail) {
+        let ProviderErrorDetail { status: _, kind, code, param, message, request_id } = detail.as_mut();
+        for text in [kind, code, param, message, request_id].into_iter().flatten() {
+            *text = text.replace(key, "[the key]");
+        }
+    }
+    error
+}
+
+/// The error that a stream reports, if this is one: with the member `error`, or called an error.
+pub(super) fn stream_error(data: &str) -> Option<ModelError> {
+    let body: Value = serde_json::from_str(data).ok()?;
+    let has_error = body.get("error").is_some_and(|error| !error.is_null());
+    if !has_error && body["object"] != "error" && body["type"] != "error" {
+        return None;
+    }
+    Some(reported(&body))
+}
+
+/// The error in a body, of which it is known that it is one.
+pub(super) fn reported(body: &Value) -> ModelError {
+    let body = ProviderErrorBody::of(body);
+    let error = body.meaning().unwrap_or_else(malformed_response);
+    ModelError { detail: Some(Box::new(body.detail())), ..error }
+}
+
+/// A text of the other side for the owner: one line, bounded, without what looks like a secret.
+fn redacted(text: &str, limit: usize) -> String {
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let words = text.split_inclusive(char::is_whitespace).map(|word| {
         let bare = word.trim_matches(|c: char| c.is_whitespace() || "\"'`.,:;()[]{}<>".contains(c));
         match secret::SecretKind::of(bare) {
@@ -213,7 +268,7 @@ fn too_long() -> ModelError {
     ModelError::new(ErrorKind::TooLong, "The request is too large for this model. Ask for less.")
 }
 
-fn overloaded() -> ModelError {
+pub(super) fn overloaded() -> ModelError {
     ModelError::new(ErrorKind::Overloaded, "The model provider is busy or has trouble of its own.").as_retryable()
 }
 
@@ -241,7 +296,7 @@ pub(super) async fn refused(mut response: Response, key: Option<&Secret>) -> Mod
     let request_id = ["request-id", "x-request-id", "apim-request-id"]
         .into_iter()
         .find_map(|name| header(response.headers(), name))
-        .map(|id| redacted(id, key, MAX_WORD_CHARS));
+        .map(|id| redacted(id, MAX_WORD_CHARS));
     let mut body = Vec::new();
     while let Ok(Some(bytes)) = response.chunk().await
         && body.len() < MAX_ERROR_BODY_BYTES
@@ -256,7 +311,37 @@ pub(super) async fn refused(mut response: Response, key: Option<&Secret>) -> Mod
             ..ProviderErrorBody::default()
         },
     };
-    let error = written.meaning().unwrap_or_else(|| match status {
+    let error = match status {
+        // What is spent does not come back by waiting, whatever the body calls it; what is reserved does.
+        StatusCode::PAYMENT_REQUIRED => Some(if pause.is_some() { overloaded() } else { no_credit() }),
+        _ => written.meaning(),
+    };
+    let is_permanent = || {
+        let message = written.message.as_deref().unwrap_or_default();
+        PERMANENT_PHRASES.iter().any(|phrase| message.contains(phrase))
+    };
+    let error = error.or_else(|| by_status(status).filter(|error| !(error.retryable && is_permanent())));
+    let error = error.unwrap_or_else(|| match status.is_success() {
+        true => ModelError::new(ErrorKind::Model, "What answers at the model provider's API base URL is no model."),
+        false => ModelError::new(
+            ErrorKind::Model,
+            &format!("The model provider did not take the request (HTTP {}).", status.as_u16()),
+        ),
+    });
+    let detail = ProviderErrorDetail { status: Some(status.as_u16()), request_id, ..written.detail() };
+    let retryable = error.retryable && may_retry != Some(false);
+    let error = ModelError {
+        retryable,
+        retry_after: retryable.then_some(pause.or(error.retry_after)).flatten(),
+        detail: Some(Box::new(detail)),
+        ..error
+    };
+    without_key(error, key)
+}
+
+/// What a status means, if it says anything.
+fn by_status(status: StatusCode) -> Option<ModelError> {
+    Some(match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => auth(),
         StatusCode::PAYMENT_REQUIRED => no_credit(),
         StatusCode::NOT_FOUND => no_such_model(),
@@ -264,20 +349,10 @@ pub(super) async fn refused(mut response: Response, key: Option<&Secret>) -> Mod
         StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
             overloaded()
         }
+        StatusCode::NOT_IMPLEMENTED | StatusCode::HTTP_VERSION_NOT_SUPPORTED => return None,
         _ if status.is_server_error() => overloaded(),
-        _ => ModelError::new(
-            ErrorKind::Model,
-            &format!("The model provider did not take the request (HTTP {}).", status.as_u16()),
-        ),
-    });
-    let detail = ProviderErrorDetail { status: Some(status.as_u16()), request_id, ..written.detail(key) };
-    let retryable = error.retryable && may_retry != Some(false);
-    ModelError {
-        retryable,
-        retry_after: retryable.then_some(pause.or(error.retry_after)).flatten(),
-        detail: Some(Box::new(detail)),
-        ..error
-    }
+        _ => return None,
+    })
 }
 
 fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
@@ -324,6 +399,36 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_in_a_message_is_understood() {
+        for (message, milliseconds) in [
+            ("please try again in 11.054s. visit", Some(11_054)),
+            ("try again in 4m12.5s.", Some(252_500)),
+            ("try again in 35 seconds.", Some(35_000)),
+            ("try again in 20ms", Some(20)),
+            ("try again in a while", None),
+            ("later", None),
+        ] {
+            assert_eq!(try_again_in(message), milliseconds.map(Duration::from_millis), "{message}");
+        }
+    }
+
+    #[test]
+    fn an_error_in_a_stream_is_understood_by_word_or_number() {
+        for (data, kind, retryable) in [
+            (r#"{"error":{"code":502,"message":"Provider returned error"}}"#, ErrorKind::Overloaded, true),
+            (r#"{"error":{"code":"429","message":"x"}}"#, ErrorKind::Overloaded, true),
+            (r#"{"error":{"code":401,"message":"x"}}"#, ErrorKind::Auth, false),
+            (r#"{"object":"error","message":"This model's maximum context length is 8"}"#, ErrorKind::TooLong, false),
+            (r#"{"type":"error","error":{"type":"overloaded_error"}}"#, ErrorKind::Overloaded, true),
+            (r#"{"error":"out of order"}"#, ErrorKind::Protocol, true),
+        ] {
+            let error = stream_error(data).expect(data);
+            assert_eq!((error.kind, error.retryable), (kind, retryable), "{data}");
+        }
+        assert!(stream_error(r#"{"choices":[],"error":null}"#).is_none());
+    }
+
+    #[test]
     fn the_owner_reads_the_providers_words_without_the_key() {
         let key = Secret::new("canary-4711").expect("a key");
         for (body, shown) in [
@@ -348,10 +453,11 @@ mod tests {
             ),
             (json!(7), ""),
         ] {
-            assert_eq!(ProviderErrorBody::of(&body).detail(Some(&key)).to_string(), shown, "{body}");
+            let error = without_key(reported(&body), Some(&key));
+            assert_eq!(error.detail.expect("kept").to_string(), shown, "{body}");
         }
         let long = json!({ "error": { "message": "x".repeat(10_000) } });
-        let detail = ProviderErrorBody::of(&long).detail(None);
+        let detail = ProviderErrorBody::of(&long).detail();
         assert_eq!(detail.message.map(|text| text.chars().count()), Some(MAX_MESSAGE_CHARS + 1));
     }
 }

@@ -4,23 +4,25 @@
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use deskgate_definition::Definition;
+use deskgate_definition::{Definition, ReasoningSummaries};
 use deskgate_outbound::{Clients, Reach};
 use deskgate_secrets::Secret;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url};
 
 use super::dialect::chat::Chat;
-use super::dialect::messages::Messages;
+use super::dialect::messages::{DEFAULT_MAX_TOKENS, Messages};
 use super::dialect::responses::Responses;
 use super::dialect::{Dialect, ModelOptions};
 use super::profile::{Api, KeyHeader, Profile, Thinking};
 use super::providers::ProviderError;
-use super::refusal::{malformed_response, refused, unreachable};
+use super::refusal::{malformed_response, refused, unreachable, without_key};
 use super::sse::{SseError, SseReader};
 use super::{Assistant, ModelError, ModelEvent, ModelFacts, ModelRequest};
 
@@ -28,7 +30,7 @@ use super::{Assistant, ModelError, ModelEvent, ModelFacts, ModelRequest};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest silence: a model may think for long before its first word; such providers send keepalive events
 /// meanwhile.
-const READ_TIMEOUT: Duration = Duration::from_secs(180);
+const READ_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The clients that all calls share.
 static CLIENTS: Clients = Clients::new(|builder| builder.connect_timeout(CONNECT_TIMEOUT).read_timeout(READ_TIMEOUT));
@@ -97,6 +99,44 @@ pub(super) struct RemoteModel {
     access: ProviderAccess,
     url: Url,
     options: ModelOptions,
+    leaves_out: Arc<LeftOut>,
+}
+
+/// What a provider refused in this run, and is not sent again.
+#[derive(Debug, Default)]
+struct LeftOut {
+    /// Summaries of reasoning: some accounts have to be verified first.
+    summaries: AtomicBool,
+    /// Everything about reasoning: the model does not reason.
+    reasoning: AtomicBool,
+}
+
+impl LeftOut {
+    /// Notes what a refusal is about. The same call then succeeds without it.
+    fn note(&self, error: ModelError) -> ModelError {
+        let Some(detail) = &error.detail else { return error };
+        let says = |phrase: &str| detail.message.as_ref().is_some_and(|message| message.contains(phrase));
+        let refused = match detail.param.as_deref() {
+            Some("reasoning.summary") => &self.summaries,
+            Some("include") => &self.reasoning,
+            _ if says("Encrypted content is not supported") => &self.reasoning,
+            _ => return error,
+        };
+        match refused.swap(true, Ordering::Relaxed) {
+            true => error,
+            false => error.as_retryable(),
+        }
+    }
+
+    /// The options without it.
+    fn without(&self, options: &ModelOptions) -> ModelOptions {
+        let mut options = options.clone();
+        if self.summaries.load(Ordering::Relaxed) {
+            options.reasoning.summaries = ReasoningSummaries::Off;
+        }
+        options.reasons &= !self.reasoning.load(Ordering::Relaxed);
+        options
+    }
 }
 
 impl RemoteModel {
@@ -105,23 +145,29 @@ impl RemoteModel {
     /// # Errors
     /// The provider's address is no URL.
     pub(super) fn open(access: ProviderAccess, definition: &Definition) -> Result<Self, ProviderError> {
+        let entry = access.profile.model(&definition.model);
+        let window = definition.context_tokens(entry.and_then(|entry| entry.context_tokens));
         let options = ModelOptions {
             model: definition.model.clone(),
             profile: access.profile,
-            entry: access.profile.model(&definition.model),
+            entry,
+            reasons: entry.is_none_or(|entry| entry.reasons),
+            // Where the model's own limit is unknown: servers refuse one that their window does not hold.
+            max_output_tokens: entry.and_then(|entry| entry.max_output_tokens).or(window.map(|window| window / 4)),
             reasoning: definition.reasoning,
             cache_key: definition.digest().to_string().chars().take(32).collect(),
         };
         let url = access.url(&access.profile.path(access.api, &definition.model))?;
-        Ok(Self { client: access.client(&url), access, url, options })
+        Ok(Self { client: access.client(&url), access, url, options, leaves_out: Arc::default() })
     }
 
     fn call<D: Dialect>(&self, request: &ModelRequest) -> BoxStream<'static, ModelEvent> {
         let asked = self.client.post(self.url.clone()).headers(self.access.headers());
-        let asked = asked.json(&D::body(&self.options, request));
+        let asked = asked.json(&D::body(&self.leaves_out.without(&self.options), request));
         let call = ModelCall {
             state: CallState::Requesting(asked, D::new(&self.options)),
             events: VecDeque::new(),
+            leaves_out: Arc::clone(&self.leaves_out),
             key: self.access.key.clone(),
             dialect: PhantomData,
         };
@@ -143,15 +189,27 @@ impl Assistant for RemoteModel {
         let form = entry.and_then(|entry| entry.thinking).unwrap_or(Thinking::Adaptive);
         ModelFacts {
             context_tokens: entry.and_then(|entry| entry.context_tokens),
-            max_output_tokens: entry.and_then(|entry| entry.max_output_tokens),
+            max_output_tokens: entry.and_then(|entry| entry.max_output_tokens).or(match self.access.api {
+                // It has to be asked for.
+                Api::Messages => Some(DEFAULT_MAX_TOKENS),
+                Api::Responses | Api::Chat => None,
+            }),
             reasoning_is_bound: self.access.api == Api::Messages && form == Thinking::Adaptive,
         }
     }
 }
 
+/// Whether an answer is a document of its own: an error, or a page of something else at this address. Servers do not
+/// always say that a stream is one.
+fn is_document(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    ["application/json", "text/html"].iter().any(|document| kind.starts_with(document))
+}
+
 struct ModelCall<D> {
     state: CallState<D>,
     events: VecDeque<ModelEvent>,
+    leaves_out: Arc<LeftOut>,
     /// Taken out of the provider's words.
     key: Option<Secret>,
     dialect: PhantomData<fn() -> D>,
@@ -173,6 +231,7 @@ impl<D: Dialect> ModelCall<D> {
                 return Some(event);
             }
             if let Err(error) = self.go_on().await? {
+                let error = self.leaves_out.note(without_key(error, self.key.as_ref()));
                 self.events.push_back(ModelEvent::Error(error));
             }
         }
@@ -183,7 +242,7 @@ impl<D: Dialect> ModelCall<D> {
         match std::mem::replace(&mut self.state, CallState::Done) {
             CallState::Done => None,
             CallState::Requesting(request, dialect) => Some(match request.send().await {
-                Ok(response) if response.status() == StatusCode::OK => {
+                Ok(response) if response.status() == StatusCode::OK && !is_document(&response) => {
                     self.state = CallState::Streaming { response, reader: SseReader::default(), dialect };
                     Ok(())
                 }

@@ -397,8 +397,7 @@ async fn a_conversation_is_asked_in_each_providers_own_form_and_the_model_by_its
                 { "role": "system", "content": "You are careful." },
                 { "role": "user", "content": "before" },
                 { "role": "assistant", "content": "answered" },
-                { "role": "user", "content": [
-                    { "type": "text", "text": "now" }, { "type": "text", "text": "{\"order\":1}" }] },
+                { "role": "user", "content": "now\n\n{\"order\":1}" },
                 { "role": "assistant", "content": null, "tool_calls": [{ "id": "t1", "type": "function",
                     "function": { "name": "Grep", "arguments": "{\"pattern\":\"x\"}" } }] },
                 { "role": "tool", "tool_call_id": "t1", "content": "Error: nothing" },

@@ -18,6 +18,14 @@ pub struct ModelFailure {
     pub detail: ProviderErrorDetail,
 }
 
+impl ModelFailure {
+    /// Why the model could not be used: in the provider's words, or else in ours.
+    pub fn why(&self) -> String {
+        let detail = self.detail.to_string();
+        if detail.is_empty() { self.message.clone() } else { detail }
+    }
+}
+
 /// A provider's error in its own words, for the owner of the device alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

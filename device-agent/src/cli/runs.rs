@@ -165,9 +165,11 @@ struct RunView<'a> {
 /// What the provider said. Callers do not learn it.
 fn model_failure(failure: &ModelFailure) -> String {
     let ModelFailure { provider, model, detail, .. } = failure;
+    let why = failure.why();
     let request = detail.request_id.as_ref().map(|id| format!(" (its request {id})")).unwrap_or_default();
     format!(
-        "The provider {provider} said of {model}: {detail}{request}\nOnly you see this. See whether it works: deskgate doctor\n"
+        "Why {model} of the provider {provider} could not be used: {why}{request}\nOnly you see this. See whether it works: \
+         deskgate doctor --all\n"
     )
 }
 

@@ -30,9 +30,9 @@ use std::time::Duration;
 use deskgate_assistant::mcp::{McpServers, ServerUnavailable};
 use deskgate_assistant::providers::Providers;
 use deskgate_assistant::{self, Assistant, ModelFacts};
-use deskgate_definition::Definition;
 use deskgate_definition::approvals::Rulebook;
 use deskgate_definition::tool::Tool;
+use deskgate_definition::{Definition, ReasoningSummaries};
 use deskgate_protocol::control::{DeviceEvent, MessageDelta, Offer};
 use deskgate_protocol::run::{Effects, Input, Outcome, RunErrorCode, Usage};
 use deskgate_store::ledger::PriorEffects;
@@ -149,6 +149,7 @@ fn turn_of(
         context_tokens: job.definition.context_tokens(facts.context_tokens),
         facts,
         effort: job.definition.reasoning.effort,
+        shows_reasoning: job.definition.reasoning.summaries == ReasoningSummaries::Owner,
         max_duration,
         run_attempt: job.offer.attempt,
         rules,

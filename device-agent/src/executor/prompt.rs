@@ -73,7 +73,7 @@ pub(super) fn system(definition: &Definition, surroundings: &Surroundings) -> Ar
     let asks = match asking.is_empty() {
         true => String::new(),
         false => format!(
-            "\n\nThese tools ask the owner before each call: {}. An answer can take hours, and it may be no. Say in a \
+            "\n\nThese tools may ask the owner before a call: {}. An answer can take hours, and it may be no. Say in a \
              sentence before such a call why you need it.",
             asking.join(", ")
         ),
@@ -177,7 +177,7 @@ mod tests {
             "computer: Reads reports.",
             "2026-11-23",
             "linux",
-            "each call: Write.",
+            "before a call: Write.",
             "never allow these tools: Bash.",
             "1024 KiB",
         ] {
@@ -186,7 +186,7 @@ mod tests {
         let bare = Definition { tools: Vec::new(), description: String::new(), ..definition };
         let prompt = system(&bare, &Surroundings::default());
         assert!(
-            prompt.contains("no tools") && prompt.contains("computer.\n") && !prompt.contains("ask the owner"),
+            prompt.contains("no tools") && prompt.contains("computer.\n") && !prompt.contains("may ask the owner"),
             "{prompt}"
         );
         // The text stays unchanged, in its own role; members go beside it.

@@ -115,7 +115,7 @@ fn provider(version: &Version, text: String) -> Finding {
             "See: deskgate provider list",
         );
     };
-    let next = format!("Give it a new key: deskgate provider set {name} --key-file -");
+    let next = format!("Correct its model, its address or its key: deskgate provider set {name}");
     Finding::about(ProblemCode::ProviderRefusesKey, name, text, next)
 }
 

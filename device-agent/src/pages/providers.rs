@@ -169,7 +169,7 @@ async fn set(
     name: String,
     fields: FormFields,
 ) -> Result<Response, PageError> {
-    let request = match request(name, &fields) {
+    let request = match request(name, &fields, saved.as_ref()) {
         Ok(request) => request,
         Err(problem) => return Ok(refuse(pages, visitor, saved, fields, problem).await),
     };
@@ -207,7 +207,7 @@ fn place_of(message: &str) -> &'static str {
     }
 }
 
-fn request(name: String, fields: &FormFields) -> Result<SetProvider, FormProblem> {
+fn request(name: String, fields: &FormFields, saved: Option<&ProviderConfig>) -> Result<SetProvider, FormProblem> {
     for place in ["name", "base_url", "api_version"] {
         if let Some(kind) = SecretKind::of(fields.get(place).trim()) {
             let message = format!("this is {kind}, which does not belong here. It was taken out of the field");
@@ -216,8 +216,14 @@ fn request(name: String, fields: &FormFields) -> Result<SetProvider, FormProblem
     }
     let missing = || FormProblem { place: "profile", message: "choose whose models they are".to_owned() };
     let profile = Profile::named(fields.get("profile")).ok_or_else(missing)?;
-    // The fields of a form are all there: an empty one means the profile's own value.
-    let api = fields.get("api").parse().unwrap_or(profile.apis[0]);
+    // The fields of a form are all there: an empty one means the profile's own value. What still stands there from another
+    // vendor means nothing for this one.
+    let other = saved.filter(|saved| saved.profile != profile.name);
+    let typed = |field: &str, before: Option<&str>| fields.filled(field).filter(|text| before != Some(text.as_str()));
+    let base_url = typed("base_url", other.filter(|_| profile.base_url.is_some()).map(|saved| saved.base_url.as_str()));
+    let api_version = typed("api_version", other.and_then(|saved| saved.api_version.as_deref()));
+    let api = fields.get("api").parse().ok().filter(|api| other.is_none() || profile.apis.contains(api));
+    let api = api.unwrap_or(profile.apis[0]);
     let key = match fields.filled("key") {
         Some(text) => match SecretKind::of(&text).filter(|kind| *kind != SecretKind::ModelProviderKey) {
             Some(other) => {
@@ -234,8 +240,8 @@ fn request(name: String, fields: &FormFields) -> Result<SetProvider, FormProblem
         name,
         profile: Some(profile.name.to_owned()),
         api: Some(api),
-        base_url: fields.filled("base_url").or_else(|| profile.base_url.clone()),
-        api_version: Some(fields.filled("api_version").unwrap_or_default()),
+        base_url: base_url.or_else(|| profile.base_url.clone()),
+        api_version: Some(api_version.unwrap_or_default()),
         plain_http: Some(fields.get("plain_http") == "yes"),
         key,
         key_place,

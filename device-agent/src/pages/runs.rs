@@ -202,7 +202,7 @@ pub(super) async fn show(
     let timeline = Timeline::new(&run, &events);
     let steps = events.into_iter().map(EventRow::new).collect();
     let calls = evidence.unwrap_or_default().iter().map(UnsettledCallRow::new).collect();
-    let failure = failure.unwrap_or_default();
+    let failure = failure.unwrap_or_default().filter(|_| run.state == RunState::Failed);
     let page = RunDetailPage { frame, row: names.row(run), timeline, steps, calls, failure };
     Ok(super::html(StatusCode::OK, &page))
 }

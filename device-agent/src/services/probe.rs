@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_assistant::providers::Providers;
-use deskgate_assistant::{self, Assistant, Message, ModelEvent, ModelRequest, NativeMessage, ToolAnswer, ToolCall};
+use deskgate_assistant::{
+    self, Assistant, Message, ModelEvent, ModelRequest, NativeMessage, StopReason, ToolAnswer, ToolCall,
+};
 use deskgate_definition::tool::ToolSpec;
 use deskgate_definition::{Definition, Network, Provider, ToolName};
 use deskgate_tools::Toolbox;
@@ -22,6 +24,8 @@ const MODEL_TIMEOUT: Duration = Duration::from_secs(60);
 const MODEL_ATTEMPTS: u32 = 3;
 /// The pause before another, unless the provider asks for one.
 const MODEL_PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause that a provider may ask for: a longer one is told.
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// Starts a sandbox as a run of this service would, and tries to escape from it. `Ok` describes in a few words what was
 /// done; the error is why commands cannot run there, and the one thing to do next.
@@ -197,10 +201,10 @@ async fn converse(
         };
         answer(assistant, request).await
     };
-    let (calls, native) = ask(&messages).await?;
-    if !has_tools {
-        return Ok(());
-    }
+    let CheckAnswer { calls, native, .. } = match ask(&messages).await? {
+        answer if has_tools => answer,
+        answer => return answer.said_something(),
+    };
     if !calls.iter().any(|call| call.name == CHECK_TOOL) {
         return Err(
             "the model answered without calling the tool that it was asked to call; choose a model that calls \
@@ -216,31 +220,59 @@ async fn converse(
     let results = Message::ToolResults(results.collect());
     messages.push(Message::Assistant { text: String::new(), tool_calls: calls, native });
     messages.push(results);
-    ask(&messages).await.map(drop).map_err(|cause| format!("after the result of a tool: {cause}"))
+    let answered = ask(&messages).await.and_then(CheckAnswer::said_something);
+    answered.map_err(|cause| format!("after the result of a tool: {cause}"))
 }
 
-/// One answer: its calls, and the message in the provider's own form. A failure that may pass is tried again.
-async fn answer(
-    assistant: &dyn Assistant,
-    request: ModelRequest,
-) -> Result<(Vec<ToolCall>, Option<NativeMessage>), String> {
+/// What the model answered.
+#[derive(Default)]
+struct CheckAnswer {
+    text: String,
+    calls: Vec<ToolCall>,
+    native: Option<NativeMessage>,
+}
+
+impl CheckAnswer {
+    fn said_something(self) -> Result<(), String> {
+        match self.text.trim().is_empty() && self.calls.is_empty() {
+            true => Err("the model ended without an answer".to_owned()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// One answer. A failure that may pass is tried again.
+async fn answer(assistant: &dyn Assistant, request: ModelRequest) -> Result<CheckAnswer, String> {
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let (mut calls, mut native) = (Vec::new(), None);
+        let mut answer = CheckAnswer::default();
         let mut events = assistant.respond(request.clone());
         let failed = loop {
             match events.next().await {
-                Some(ModelEvent::End(_)) => return Ok((calls, native)),
-                Some(ModelEvent::ToolCall(call)) => calls.push(call),
-                Some(ModelEvent::Native(message)) => native = Some(message),
+                Some(ModelEvent::End(StopReason::Refused)) => return Err("the model declined to answer".to_owned()),
+                Some(ModelEvent::End(StopReason::Length))
+                    if answer.text.trim().is_empty() && answer.calls.is_empty() =>
+                {
+                    return Err("the model reached its limit of output tokens before it answered; raise \
+                                --max-output-tokens"
+                        .to_owned());
+                }
+                Some(ModelEvent::End(_)) => return Ok(answer),
+                Some(ModelEvent::TextDelta(text)) => answer.text.push_str(&text),
+                Some(ModelEvent::ToolCall(call)) => answer.calls.push(call),
+                Some(ModelEvent::Native(message)) => answer.native = Some(message),
                 Some(ModelEvent::Error(error)) => break Some(error),
                 Some(_) => {}
                 None => break None,
             }
         };
         match failed {
-            Some(error) if error.retryable && attempts < MODEL_ATTEMPTS => {
+            Some(error)
+                if error.retryable
+                    && attempts < MODEL_ATTEMPTS
+                    && error.retry_after.is_none_or(|asked| asked < MAX_PAUSE) =>
+            {
                 tokio::time::sleep(error.retry_after.unwrap_or(MODEL_PAUSE)).await;
             }
             Some(error) => return Err(error.for_owner()),

@@ -203,6 +203,11 @@ async fn a_provider_is_kept_on_its_page_and_its_key_never_comes_back() {
     let provider = &listed().await[0];
     assert_eq!((&provider["base_url"], &provider["has_key"]), (&"https://models.example/v1".into(), &true.into()));
 
+    // Another vendor has another address, whatever still stands in the field, and the key stays where it belongs.
+    let other = with(&with(&kept, "profile", "anthropic"), "key", "sk-other");
+    visitor.send("/providers/work", &other).await.redirect_target();
+    assert_eq!(listed().await[0]["base_url"], "https://api.anthropic.com");
+
     assert!(visitor.page("/providers/work/remove").await.text.contains("No service names it"));
     visitor.send("/providers/work/remove", &[]).await.redirect_target();
     assert_eq!(listed().await, serde_json::json!([]));

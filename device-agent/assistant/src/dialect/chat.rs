@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Dialect, KeptBytes, ModelOptions, arguments, closing, is_whole};
 use crate::profile::ChatOptions;
-use crate::refusal::{ProviderErrorBody, malformed_response};
+use crate::refusal::{malformed_response, overloaded, stream_error};
 use crate::sse::SseEvent;
 use crate::{Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolCall};
 
@@ -74,8 +74,7 @@ impl Dialect for Chat {
             body["tools"] = request.tools.iter().map(|spec| tool(chat, spec)).collect();
         }
         if let Some(most) = request.max_output_tokens {
-            let limit = options.entry.and_then(|entry| entry.max_output_tokens).unwrap_or(u64::MAX);
-            body[&chat.output_limit] = most.min(limit).into();
+            body[&chat.output_limit] = most.min(options.max_output_tokens.unwrap_or(u64::MAX)).into();
         }
         if let (Some(effort), Some(place)) = (request.effort, &chat.effort) {
             match place.split_once('.') {
@@ -96,18 +95,16 @@ impl Dialect for Chat {
         if event.data == "[DONE]" {
             return if self.stop.is_some() { Ok(self.closed()) } else { Err(malformed_response()) };
         }
-        let chunk: Chunk = serde_json::from_str(&event.data).map_err(|_| malformed_response())?;
-        if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
-            let body = ProviderErrorBody::of(&json!({ "error": error }));
-            let error = body.meaning().unwrap_or_else(malformed_response);
-            return Err(ModelError { detail: Some(Box::new(body.detail(None))), ..error });
-        }
+        let chunk = serde_json::from_str::<Chunk>(&event.data).ok();
+        let chunk = chunk.filter(|chunk| chunk.error.is_none() && chunk.object.as_deref() != Some("error"));
+        let chunk = chunk.ok_or_else(|| stream_error(&event.data).unwrap_or_else(malformed_response))?;
         if let Some(usage) = chunk.usage {
             self.usage = Some(usage.tokens());
         }
         // One choice was requested.
         let choice = chunk.choices.unwrap_or_default().into_iter().next();
         let Some(Choice { delta, finish_reason }) = choice else { return Ok(Vec::new()) };
+        let delta = delta.unwrap_or_default();
         let mut events = self.reasoning(&delta)?;
         for call in delta.tool_calls.unwrap_or_default() {
             self.call(call)?;
@@ -181,6 +178,7 @@ impl Chat {
     /// identifier; a piece without either belongs to the newest call.
     fn call(&mut self, piece: ToolCallDelta) -> Result<(), ModelError> {
         let ToolCallDelta { index, id, function, mut extra } = piece;
+        let function = function.unwrap_or_default();
         extra.retain(|member, value| CALL_MEMBERS.contains(&member.as_str()) && !value.is_null());
         let id = id.filter(|id| !id.is_empty());
         let name = function.name.filter(|name| !name.is_empty());
@@ -257,7 +255,9 @@ impl Chat {
 /// whole.
 fn append(kept: &mut Vec<Value>, piece: &Value) {
     let same = |last: &&mut Value| {
-        piece.get("data").is_none() && ["type", "index"].iter().all(|name| last.get(*name) == piece.get(*name))
+        last.is_object()
+            && piece.get("data").is_none()
+            && ["type", "index"].iter().all(|name| last.get(*name) == piece.get(*name))
     };
     let (Some(last), Some(members)) = (kept.last_mut().filter(same), piece.as_object()) else {
         kept.push(piece.clone());
@@ -303,8 +303,9 @@ fn stop_reason(word: &str) -> Result<StopReason, ModelError> {
     Ok(match word {
         "length" | "max_tokens" | "model_length" => StopReason::Length,
         "content_filter" | "refusal" => StopReason::Refused,
-        // A failure of the server, which said it in no other way.
-        "error" | "insufficient_system_resource" => return Err(malformed_response()),
+        // Failures of the server, which said it in no other way.
+        "error" => return Err(malformed_response()),
+        "insufficient_system_resource" => return Err(overloaded()),
         _ => StopReason::Completed,
     })
 }
@@ -342,10 +343,11 @@ fn arguments_text(arguments: &Value) -> String {
 
 fn messages(message: &Message) -> Vec<Value> {
     match message {
-        Message::User { text, details: None } => vec![json!({ "role": "user", "content": text })],
-        Message::User { text, details: Some(details) } => {
-            let part = |text: &str| json!({ "type": "text", "text": text });
-            vec![json!({ "role": "user", "content": [part(text), part(details)] })]
+        // One text: some servers take no parts.
+        Message::User { text, details } => {
+            let texts = [Some(text), details.as_ref()].into_iter().flatten().filter(|text| !text.is_empty());
+            let text = texts.map(String::as_str).collect::<Vec<_>>().join("\n\n");
+            vec![json!({ "role": "user", "content": text })]
         }
         Message::Assistant { native: Some(native), .. } => vec![Value::clone(&native.0)],
         Message::Assistant { text, tool_calls, native: None } if tool_calls.is_empty() => {
@@ -380,7 +382,9 @@ fn mark_for_cache(messages: &mut [Value]) {
     let last = messages.len().saturating_sub(1);
     for at in [0, last] {
         let Some(content) = messages.get_mut(at).map(|message| &mut message["content"]) else { continue };
-        if let Value::String(text) = content {
+        if let Value::String(text) = content
+            && !text.trim().is_empty()
+        {
             *content = json!([{ "type": "text", "text": text }]);
         }
         if let Some(part) = content.as_array_mut().and_then(|parts| parts.last_mut()) {
@@ -391,6 +395,7 @@ fn mark_for_cache(messages: &mut [Value]) {
 
 #[derive(Debug, Deserialize)]
 struct Chunk {
+    object: Option<String>,
     choices: Option<Vec<Choice>>,
     usage: Option<ChatUsage>,
     error: Option<Value>,
@@ -398,8 +403,7 @@ struct Chunk {
 
 #[derive(Debug, Deserialize)]
 struct Choice {
-    #[serde(default)]
-    delta: Delta,
+    delta: Option<Delta>,
     finish_reason: Option<String>,
 }
 
@@ -416,8 +420,7 @@ struct Delta {
 struct ToolCallDelta {
     index: Option<u64>,
     id: Option<String>,
-    #[serde(default)]
-    function: Function,
+    function: Option<Function>,
     #[serde(flatten)]
     extra: Map<String, Value>,
 }

@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 
 use super::{Dialect, EMPTY_TEXT, KeptBytes, ModelOptions, arguments, as_object, closing, is_whole};
 use crate::profile::Thinking;
-use crate::refusal::{ProviderErrorBody, malformed_response};
+use crate::refusal::{malformed_response, reported, stream_error};
 use crate::sse::SseEvent;
 use crate::{Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolCall};
 
 /// The API requires a limit, and refuses one above the model's: the limit for a model that the profile does not know.
 /// Every model offered today supports it.
-const DEFAULT_MAX_TOKENS: u64 = 32_000;
+pub(crate) const DEFAULT_MAX_TOKENS: u64 = 32_000;
 /// The least tokens of a thinking budget.
 const MIN_THINKING_TOKENS: u64 = 1024;
 /// At most this many blocks of one answer are kept.
@@ -74,9 +74,10 @@ impl Dialect for Messages {
     }
 
     fn on(&mut self, event: &SseEvent) -> Result<Vec<ModelEvent>, ModelError> {
-        match serde_json::from_str(&event.data).map_err(|_| malformed_response())? {
+        let data = &event.data;
+        match serde_json::from_str(data).map_err(|_| stream_error(data).unwrap_or_else(malformed_response))? {
             StreamEvent::MessageStart { message } => {
-                self.usage = message.usage;
+                self.usage = message.usage.unwrap_or_default();
                 // For a stopped call no further event follows. The text is complete up to there.
                 let read = TokenUsage { output_tokens: 0, ..self.usage.tokens() };
                 return Ok(vec![ModelEvent::Usage(read)]);
@@ -84,7 +85,7 @@ impl Dialect for Messages {
             StreamEvent::ContentBlockStart { index, content_block } => return self.begin(index, content_block),
             StreamEvent::ContentBlockDelta { index, delta } => return self.go_on(index, delta),
             StreamEvent::MessageDelta { delta, usage } => {
-                self.usage.update(usage);
+                self.usage.update(usage.unwrap_or_default());
                 self.stop = delta.stop_reason.as_deref().map(stop_reason).or(self.stop);
             }
             StreamEvent::MessageStop => {
@@ -93,11 +94,7 @@ impl Dialect for Messages {
                 let ends = [ModelEvent::Usage(self.usage.tokens()), ModelEvent::End(reason)];
                 return Ok(closing(native, calls, cut).chain(ends).collect());
             }
-            StreamEvent::Error(body) => {
-                let body = ProviderErrorBody::of(&json!({ "error": body.error }));
-                let error = body.meaning().unwrap_or_else(malformed_response);
-                return Err(ModelError { detail: Some(Box::new(body.detail(None))), ..error });
-            }
+            StreamEvent::Error(body) => return Err(reported(&json!({ "error": body.error }))),
             StreamEvent::Other => {}
         }
         Ok(Vec::new())
@@ -106,10 +103,10 @@ impl Dialect for Messages {
 
 impl Messages {
     fn begin(&mut self, index: u64, value: Map<String, Value>) -> Result<Vec<ModelEvent>, ModelError> {
-        if self.blocks.len() == MAX_BLOCKS || !value["type"].is_string() {
+        if self.blocks.len() == MAX_BLOCKS || !value.get("type").is_some_and(Value::is_string) {
             return Err(malformed_response());
         }
-        self.kept.add(value.values().filter_map(Value::as_str).map(str::len).sum())?;
+        self.kept.add(value.values().map(|value| value.to_string().len()).sum())?;
         let began = |member: &str| value.get(member).and_then(Value::as_str).filter(|text| !text.is_empty());
         let text = began("text").map(|text| ModelEvent::TextDelta(text.to_owned()));
         self.blocks.insert(index, Block { value, input: String::new() });
@@ -143,7 +140,7 @@ impl Messages {
         let last = blocks.keys().last().copied();
         let (mut native, mut calls, mut cut) = (Vec::new(), Vec::new(), None);
         for (index, Block { mut value, input }) in blocks {
-            let kind = value["type"].as_str().unwrap_or_default();
+            let kind = value.get("type").and_then(Value::as_str).unwrap_or_default();
             let member = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
             match kind {
                 "text" if member("text").trim().is_empty() => continue,
@@ -185,8 +182,14 @@ fn think(body: &mut Value, options: &ModelOptions, effort: Option<Effort>, max_t
         (_, None) if !thinks => {}
         (Thinking::None, _) => {}
         (_, Some(Effort::None)) => {
-            let off = options.entry.and_then(|entry| entry.thinking_off.as_deref()).unwrap_or("disabled");
-            body["thinking"] = json!({ "type": off });
+            match options.entry.and_then(|entry| entry.thinking_off.as_deref()).unwrap_or("disabled") {
+                // It cannot be kept from thinking: as little as it can.
+                "" => {
+                    body["thinking"] = json!({ "type": "adaptive", "display": display });
+                    body["output_config"] = json!({ "effort": Effort::Low.as_str() });
+                }
+                off => body["thinking"] = json!({ "type": off }),
+            }
         }
         (Thinking::Adaptive, effort) => {
             body["thinking"] = json!({ "type": "adaptive", "display": display });
@@ -287,8 +290,7 @@ enum StreamEvent {
     },
     MessageDelta {
         delta: MessageEnd,
-        #[serde(default)]
-        usage: AnthropicUsage,
+        usage: Option<AnthropicUsage>,
     },
     MessageStop,
     Error(StreamError),
@@ -304,8 +306,7 @@ struct StreamError {
 
 #[derive(Debug, Deserialize)]
 struct MessageHead {
-    #[serde(default)]
-    usage: AnthropicUsage,
+    usage: Option<AnthropicUsage>,
 }
 
 #[derive(Debug, Deserialize)]

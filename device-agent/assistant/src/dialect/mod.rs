@@ -35,6 +35,10 @@ pub(super) struct ModelOptions {
     pub profile: &'static Profile,
     /// What the profile knows of the model.
     pub entry: Option<&'static ModelEntry>,
+    /// Whether the model reasons, as far as known.
+    pub reasons: bool,
+    /// The limit of one answer, as far as known.
+    pub max_output_tokens: Option<u64>,
     pub reasoning: Reasoning,
     /// The same for all runs of a published version, so that their common beginning is found in a cache.
     pub cache_key: String,

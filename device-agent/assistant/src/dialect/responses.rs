@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Dialect, EMPTY_TEXT, KeptBytes, ModelOptions, arguments, as_object, closing, is_whole};
-use crate::refusal::{ProviderErrorBody, malformed_response};
+use crate::refusal::{malformed_response, reported, stream_error};
 use crate::sse::SseEvent;
 use crate::{Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolCall};
 
@@ -42,12 +42,12 @@ impl Dialect for Responses {
         if !request.tools.is_empty() {
             body["tools"] = request.tools.iter().map(tool).collect();
         }
-        let limit = options.entry.and_then(|entry| entry.max_output_tokens).unwrap_or(u64::MAX);
+        let limit = options.max_output_tokens.unwrap_or(u64::MAX);
         if let Some(most) = request.max_output_tokens {
             body["max_output_tokens"] = most.min(limit).max(MIN_OUTPUT_TOKENS).into();
         }
         body["prompt_cache_key"] = options.cache_key.as_str().into();
-        if options.entry.is_none_or(|entry| entry.reasons) {
+        if options.reasons {
             // Nothing is stored there, so the reasoning comes here, encrypted, and goes back with the next call.
             body["include"] = json!(["reasoning.encrypted_content"]);
             let effort = request.effort.map(Effort::as_str);
@@ -68,7 +68,8 @@ impl Dialect for Responses {
             return Ok(Vec::new());
         }
         let shown = |text: String| Ok(vec![ModelEvent::ReasoningDelta(text)]);
-        match serde_json::from_str(&event.data).map_err(|_| malformed_response())? {
+        let data = &event.data;
+        match serde_json::from_str(data).map_err(|_| stream_error(data).unwrap_or_else(malformed_response))? {
             StreamEvent::OutputText { delta } | StreamEvent::Refusal { delta } => {
                 self.kept.add(delta.len())?;
                 Ok(vec![ModelEvent::TextDelta(delta)])
@@ -90,8 +91,8 @@ impl Dialect for Responses {
                 let reason = if why == Some("content_filter") { StopReason::Refused } else { StopReason::Length };
                 Ok(self.ended(reason, &response))
             }
-            StreamEvent::Failed { response } => Err(failure(&json!({ "error": response.error }))),
-            StreamEvent::Error(error) => Err(failure(&Value::Object(error))),
+            StreamEvent::Failed { response } => Err(reported(&json!({ "error": response.error }))),
+            StreamEvent::Error(error) => Err(reported(&Value::Object(error))),
             StreamEvent::ReasoningPart | StreamEvent::Other => Ok(Vec::new()),
         }
     }
@@ -164,13 +165,6 @@ fn sendable(mut item: Map<String, Value>) -> Option<Value> {
         }
     }
     Some(Value::Object(item))
-}
-
-/// A failure that the stream reports.
-fn failure(body: &Value) -> ModelError {
-    let body = ProviderErrorBody::of(body);
-    let error = body.meaning().unwrap_or_else(malformed_response);
-    ModelError { detail: Some(Box::new(body.detail(None))), ..error }
 }
 
 fn tool(tool: &ToolSpec) -> Value {
@@ -258,33 +252,35 @@ struct IncompleteDetails {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 struct ResponsesUsage {
-    input_tokens: u64,
-    input_tokens_details: InputDetails,
-    output_tokens: u64,
-    output_tokens_details: OutputDetails,
+    input_tokens: Option<u64>,
+    input_tokens_details: Option<InputDetails>,
+    output_tokens: Option<u64>,
+    output_tokens_details: Option<OutputDetails>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 struct InputDetails {
-    cached_tokens: u64,
-    cache_write_tokens: u64,
+    cached_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 struct OutputDetails {
-    reasoning_tokens: u64,
+    reasoning_tokens: Option<u64>,
 }
 
 impl ResponsesUsage {
     fn tokens(self) -> TokenUsage {
+        let read = self.input_tokens_details.unwrap_or_default();
+        let written = self.output_tokens_details.unwrap_or_default();
         TokenUsage {
-            input_tokens: self.input_tokens,
-            cached_input_tokens: self.input_tokens_details.cached_tokens,
-            cache_write_tokens: self.input_tokens_details.cache_write_tokens,
-            output_tokens: self.output_tokens,
-            reasoning_tokens: self.output_tokens_details.reasoning_tokens,
+            input_tokens: self.input_tokens.unwrap_or_default(),
+            cached_input_tokens: read.cached_tokens.unwrap_or_default(),
+            cache_write_tokens: read.cache_write_tokens.unwrap_or_default(),
+            output_tokens: self.output_tokens.unwrap_or_default(),
+            reasoning_tokens: written.reasoning_tokens.unwrap_or_default(),
         }
     }
 }

@@ -13,8 +13,9 @@ use deskgate_protocol::control::ToolKind;
 
 /// How many bytes count as one token in an estimate. About right for texts in Latin letters.
 const BYTES_PER_TOKEN: usize = 4;
-/// The same for an estimate that is hardly too high: a provider that counts less than this is not believed.
-const MAX_BYTES_PER_TOKEN: usize = 6;
+/// How many characters count as one token in an estimate that is hardly too high in any language: a provider that counts
+/// less is not believed.
+const MAX_CHARS_PER_TOKEN: usize = 6;
 
 /// An estimate of the tokens in so many bytes.
 pub(super) fn tokens(bytes: usize) -> u64 {
@@ -72,8 +73,13 @@ impl ContextWindow {
     fn filled(&self, messages: &[Message]) -> u64 {
         let (counted, from) = self.counted.unwrap_or((self.fixed, 0));
         let counted = counted + tokens(messages[from.min(messages.len())..].iter().map(bytes).sum());
-        let least = self.fixed as usize * BYTES_PER_TOKEN + messages.iter().map(bytes).sum::<usize>();
-        counted.max((least / MAX_BYTES_PER_TOKEN) as u64)
+        let least = self.fixed as usize * BYTES_PER_TOKEN + messages.iter().map(chars).sum::<usize>();
+        counted.max((least / MAX_CHARS_PER_TOKEN) as u64)
+    }
+
+    /// How many tokens the window has left for an answer; `None`: no limit.
+    pub(super) fn room(&self, messages: &[Message]) -> Option<u64> {
+        self.window.map(|window| window.saturating_sub(self.filled(messages)))
     }
 
     /// The part to summarise before the next call. A quarter of the window is reserved for the answer and for
@@ -135,12 +141,20 @@ impl ContextPart {
 }
 
 fn bytes(message: &Message) -> usize {
+    measured(message, str::len)
+}
+
+fn chars(message: &Message) -> usize {
+    measured(message, |text| text.chars().count())
+}
+
+fn measured(message: &Message, length: fn(&str) -> usize) -> usize {
     match message {
-        Message::User { text, details } => text.len() + details.as_ref().map_or(0, String::len),
+        Message::User { text, details } => length(text) + details.as_deref().map_or(0, length),
         Message::Assistant { text, tool_calls, .. } => {
-            let of_calls = tool_calls.iter().map(|call| call.name.len() + call.arguments.to_string().len());
-            text.len() + of_calls.sum::<usize>()
+            let of_calls = tool_calls.iter().map(|call| call.name.len() + length(&call.arguments.to_string()));
+            length(text) + of_calls.sum::<usize>()
         }
-        Message::ToolResults(answers) => answers.iter().map(|answer| answer.text.len()).sum(),
+        Message::ToolResults(answers) => answers.iter().map(|answer| length(&answer.text)).sum(),
     }
 }

@@ -50,7 +50,7 @@ use super::outcome;
 use calls::CallQueue;
 use context::{ContextPart, ContextWindow};
 pub(super) use events::{ApprovalAnswer, ApprovalRequest, CallBasis, TurnEffect, TurnEvent};
-use reply::{ModelReply, broken_off};
+use reply::{CutAnswer, ModelReply, broken_off};
 
 /// The reason for ending a run whose assistant may write no more.
 const OUTPUT_LIMIT_TEXT: &str = "The assistant wrote as much as the service allows before it had an answer. Ask for less, or ask \
@@ -71,6 +71,8 @@ pub(super) struct Setup {
     pub(super) facts: ModelFacts,
     /// How much the model reasons; `None` leaves it to the model.
     pub(super) effort: Option<Effort>,
+    /// Whether the owner reads the reasoning that a provider shows.
+    pub(super) shows_reasoning: bool,
     /// The limit of the run's awake time.
     pub(super) max_duration: Duration,
     /// The run's attempt. Numbers restart with each attempt; with it, identifiers are unique within the run.
@@ -95,6 +97,7 @@ pub(super) struct Turn {
     context: ContextWindow,
     facts: ModelFacts,
     effort: Option<Effort>,
+    shows_reasoning: bool,
     max_duration: Duration,
     /// The awake time at the newest event.
     awake: Duration,
@@ -102,10 +105,18 @@ pub(super) struct Turn {
     turns: u32,
     /// The attempt of calling the model in this turn.
     attempt: u32,
+    /// How many of them were answered with what no answer looks like.
+    malformed: u32,
     /// Why the model cannot be used at the moment.
     outage: Option<ModelError>,
     /// The limit of this turn's answer, once one was cut.
     raised_limit: Option<u64>,
+    /// Where it was cut, and inside which call.
+    cut: Option<CutAnswer>,
+    /// What the request came with beside its text.
+    request_details: Option<String>,
+    /// A summary of the work on it so far.
+    work_note: Option<String>,
     /// Whether the reasoning of earlier calls was left out in this turn, because it was refused.
     forgot_reasoning: bool,
     /// The attempt of summarising in this turn.
@@ -137,6 +148,10 @@ enum TurnState {
 impl Turn {
     pub(super) fn new(setup: Setup) -> Self {
         let context = ContextWindow::new(setup.context_tokens, &setup.system, &setup.tools);
+        let request_details = match setup.messages.last() {
+            Some(Message::User { details, .. }) => details.clone(),
+            _ => None,
+        };
         let kinds = setup.tools.iter().map(|(kind, spec)| (spec.name.clone(), *kind)).collect();
         Self {
             system: setup.system,
@@ -149,13 +164,18 @@ impl Turn {
             context,
             facts: setup.facts,
             effort: setup.effort,
+            shows_reasoning: setup.shows_reasoning,
             max_duration: setup.max_duration,
             awake: Duration::ZERO,
             run_attempt: setup.run_attempt,
             turns: 0,
             attempt: 0,
+            malformed: 0,
             outage: None,
             raised_limit: None,
+            cut: None,
+            request_details,
+            work_note: None,
             forgot_reasoning: false,
             summing_attempt: 0,
             reported_messages: 0,
@@ -222,8 +242,8 @@ impl Turn {
             return self.fail(RunErrorCode::MaxTurnsExceeded);
         }
         self.turns += 1;
-        (self.attempt, self.summing_attempt) = (0, 0);
-        (self.raised_limit, self.forgot_reasoning) = (None, false);
+        (self.attempt, self.summing_attempt, self.malformed) = (0, 0, 0);
+        (self.raised_limit, self.cut, self.forgot_reasoning) = (None, None, false);
         self.context.next_turn();
         self.ask_model()
     }

@@ -35,6 +35,7 @@ pub(super) struct ModelReply {
     pub(super) cut: bool,
     /// The beginning of the reasoning, as far as the provider shows it.
     pub(super) reasoning: String,
+    pub(super) reasoning_is_cut: bool,
     pub(super) calls: Vec<ToolCall>,
     /// The tool in whose arguments the answer ended.
     pub(super) cut_call: Option<String>,
@@ -46,9 +47,12 @@ pub(super) struct ModelReply {
 impl ModelReply {
     /// Why the model calls tools, as far as it says: its text, or else its reasoning.
     fn why(&mut self) -> String {
-        let said = if self.text.trim().is_empty() { std::mem::take(&mut self.reasoning) } else { self.text.clone() };
+        let (said, is_cut) = match self.text.trim().is_empty() {
+            true => (std::mem::take(&mut self.reasoning), self.reasoning_is_cut),
+            false => (self.text.clone(), false),
+        };
         match outcome::cut(&said, MAX_REASON_BYTES) {
-            whole if whole.len() == said.len() => said,
+            whole if whole.len() == said.len() && !is_cut => said,
             beginning => format!("{beginning} [cut here]"),
         }
     }
@@ -77,10 +81,12 @@ impl Turn {
                     return say;
                 }
             }
-            ModelEvent::ReasoningDelta(text) => {
-                let room = MAX_REASON_BYTES.saturating_sub(reply.reasoning.len());
-                reply.reasoning.push_str(outcome::cut(&text, room));
+            ModelEvent::ReasoningDelta(text) if self.shows_reasoning && !reply.reasoning_is_cut => {
+                let piece = outcome::cut(&text, MAX_REASON_BYTES - reply.reasoning.len());
+                reply.reasoning_is_cut = piece.len() < text.len();
+                reply.reasoning.push_str(piece);
             }
+            ModelEvent::ReasoningDelta(_) => {}
             ModelEvent::ToolCall(call) => reply.calls.push(call),
             ModelEvent::CutCall(tool) => reply.cut_call = Some(tool),
             ModelEvent::Native(native) => reply.native = Some(native),
@@ -106,6 +112,16 @@ impl Turn {
     }
 
     pub(super) fn model_failed(&mut self, error: &ModelError) -> Vec<TurnEffect> {
+        if !is_outage(error) {
+            self.outage = None;
+        }
+        if matches!(error.kind, ErrorKind::TooLong | ErrorKind::Model)
+            && let Some(cut) = self.cut.take()
+        {
+            // The higher limit itself was refused.
+            let failed = self.fail_cut(&cut);
+            return kept(error).into_iter().chain(failed).collect();
+        }
         if error.kind == ErrorKind::TooLong
             && let Some(part) = self.context.refused(&self.messages)
         {
@@ -134,26 +150,32 @@ impl Turn {
     /// again for as long as the run may take; the pauses stay within that time. The pause that a provider asks for is
     /// kept.
     pub(super) fn pause(&mut self, error: &ModelError, attempts: u32) -> Option<Duration> {
-        let is_outage = matches!(error.kind, ErrorKind::Overloaded | ErrorKind::Unreachable);
-        if !error.retryable || (!is_outage && attempts >= MAX_MALFORMED_ATTEMPTS) {
+        if is_outage(error) {
+            self.outage = Some(error.clone());
+        } else {
+            self.malformed += 1;
+        }
+        if !error.retryable || self.malformed >= MAX_MALFORMED_ATTEMPTS {
             return None;
         }
-        if is_outage {
-            self.outage = Some(error.clone());
-        }
-        let left = self.max_duration.saturating_sub(self.awake);
+        let left = self.left_time();
         let grown = INITIAL_BACKOFF.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1))).min(MAX_BACKOFF);
-        let pause = match error.retry_after {
-            Some(asked) => grown.max(asked),
-            None => grown.min(left / 2).max(INITIAL_BACKOFF),
-        };
+        let pause = grown.min(left / 2).max(INITIAL_BACKOFF).max(error.retry_after.unwrap_or_default());
         (pause < left).then_some(pause)
+    }
+
+    fn left_time(&self) -> Duration {
+        self.max_duration.saturating_sub(self.awake)
     }
 
     /// Ends the run: the provider cannot be used, and the run's time does not allow to wait longer.
     pub(super) fn fail_unavailable(&mut self) -> Vec<TurnEffect> {
         let Some(error) = self.outage.take() else { return self.fail(RunErrorCode::MaxDurationExceeded) };
-        let message = format!("{} It was asked again until the run's time was over.", error.message);
+        let then = match error.retry_after.is_some_and(|asked| asked >= self.left_time()) {
+            true => "It asks to wait longer than this run may take.",
+            false => "It was asked again until the run's time was over.",
+        };
+        let message = format!("{} {then}", error.message);
         let failed = self.fail_because(RunErrorCode::ModelError, &message, true);
         kept(&error).into_iter().chain(failed).collect()
     }
@@ -201,24 +223,30 @@ impl Turn {
     fn answer_cut(&mut self, reply: &ModelReply) -> Vec<TurnEffect> {
         let reported = TurnEffect::Emit(DeviceEvent::UsageUpdated { usage: self.usage });
         let written = reply.tokens.output_tokens.max(context::tokens(reply.written()));
-        let most = [self.left(), self.facts.max_output_tokens].into_iter().flatten().min().unwrap_or(u64::MAX);
+        let most = [self.left(), self.facts.max_output_tokens, self.context.room(&self.messages)];
+        let most = most.into_iter().flatten().min().unwrap_or(u64::MAX);
         let higher = written.saturating_mul(2).max(MIN_RAISED_LIMIT).min(most);
+        let held = self.raised_limit.unwrap_or(written).max(written);
+        let cut = CutAnswer { tool: reply.cut_call.clone(), tokens: held };
         let effects = if self.raised_limit.is_none() && higher > written {
-            self.raised_limit = Some(higher);
+            (self.raised_limit, self.cut) = (Some(higher), Some(cut));
             self.call_model()
         } else {
-            let held = self.raised_limit.unwrap_or(written).max(written);
-            let what = match &reply.cut_call {
-                Some(tool) => format!("The assistant's call of {tool} was not whole"),
-                None => "The assistant had no answer yet".to_owned(),
-            };
-            let message = format!(
-                "{what} when it reached the limit of {held} output tokens for one answer, so nothing was done. Ask for \
-                 less at once, or ask the owner for a model that writes more."
-            );
-            self.fail_because(RunErrorCode::ModelError, &message, false)
+            self.fail_cut(&cut)
         };
         std::iter::once(reported).chain(effects).collect()
+    }
+
+    fn fail_cut(&mut self, CutAnswer { tool, tokens }: &CutAnswer) -> Vec<TurnEffect> {
+        let what = match tool {
+            Some(tool) => format!("The assistant's call of {tool} was not whole"),
+            None => "The assistant had no answer yet".to_owned(),
+        };
+        let message = format!(
+            "{what} when it reached the limit of {tokens} output tokens for one answer, so nothing was done. Ask for less \
+             at once, or ask the owner for a model that writes more."
+        );
+        self.fail_because(RunErrorCode::ModelError, &message, false)
     }
 
     pub(super) fn count(&mut self, reply: &ModelReply) {
@@ -237,6 +265,19 @@ impl Turn {
     fn message_id(&self, number: u32) -> String {
         format!("msg_{}_{number}", self.run_attempt)
     }
+}
+
+/// An answer that a limit cut before it was of use.
+pub(super) struct CutAnswer {
+    /// The tool in whose arguments it ended.
+    tool: Option<String>,
+    /// The limit that held, in tokens.
+    tokens: u64,
+}
+
+/// Whether the provider cannot be used at the moment, and may be again.
+pub(super) fn is_outage(error: &ModelError) -> bool {
+    error.retryable && matches!(error.kind, ErrorKind::Overloaded | ErrorKind::Unreachable)
 }
 
 /// What the provider said is kept, if it said anything.

@@ -45,6 +45,7 @@ fn setup_under(max_turns: u32, approvals: ApprovalPolicy) -> Setup {
         context_tokens: None,
         facts: ModelFacts::default(),
         effort: None,
+        shows_reasoning: true,
         max_duration: Duration::from_secs(3600),
         run_attempt: 2,
         rules: approvals.rulebook().expect("rules"),
@@ -271,6 +272,42 @@ fn time_that_ends_in_an_outage_is_said_to_be_one() {
 }
 
 #[test]
+fn a_failure_after_an_outage_is_its_own_and_an_outage_uses_up_no_attempts() {
+    let mut turn = turn(9);
+    after(&mut turn, [TurnEvent::Started, fails(ErrorKind::Overloaded, true), TurnEvent::RetryDue]);
+    assert_eq!(after(&mut turn, [fails(ErrorKind::Auth, false)]), ["failed ModelAuth"]);
+    let mut turn = self::turn(9);
+    turn.on(TurnEvent::Started, SECOND);
+    for _ in 0..10 {
+        after(&mut turn, [fails(ErrorKind::Unreachable, true), TurnEvent::RetryDue]);
+    }
+    assert!(after(&mut turn, [fails(ErrorKind::Protocol, true)])[0].starts_with("retry in"));
+}
+
+#[test]
+fn why_a_call_is_made_is_the_text_or_else_the_reasoning_that_the_owner_reads() {
+    let thinks = || TurnEvent::Model(ModelEvent::ReasoningDelta("r".repeat(3000)));
+    for (text, shows_reasoning, why) in [("", true, "[cut here]"), ("I save.", true, "I save."), ("", false, "")] {
+        let setup = Setup { shows_reasoning, ..setup_under(9, ApprovalPolicy::default()) };
+        let mut turn = Turn::new(setup);
+        turn.on(TurnEvent::Started, SECOND);
+        (0..2).for_each(|_| drop(turn.on(thinks(), SECOND)));
+        if !text.is_empty() {
+            turn.on(says(text), SECOND);
+        }
+        turn.on(calls("Write"), SECOND);
+        turn.on(ends(), SECOND);
+        let planned = TurnEvent::Planned(Ok(Plan { place: None, shown: PlanPreview::Arguments }));
+        match &turn.on(planned, SECOND)[..] {
+            [TurnEffect::Ask(request)] => {
+                assert!(request.why.ends_with(why) && (why.is_empty() == request.why.is_empty()))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn reasoning_that_is_not_taken_back_is_left_out_once() {
     let mut turn = turn(9);
     after(&mut turn, [TurnEvent::Started, calls("Read"), ends(), answers("x")]);
@@ -302,6 +339,10 @@ fn a_call_that_was_cut_is_asked_for_once_more_and_then_the_run_says_where_it_was
         }
         other => panic!("{other:?}"),
     }
+    // A higher limit that is refused is not a conversation that is too long.
+    let mut turn = self::turn(9);
+    after(&mut turn, [TurnEvent::Started, cut(), wrote(8192), length()]);
+    assert_eq!(after(&mut turn, [fails(ErrorKind::TooLong, false)]), ["failed ModelError"]);
     // Where the model's own limit was reached, there is no higher one.
     let facts = ModelFacts { max_output_tokens: Some(8192), ..ModelFacts::default() };
     let mut turn = Turn::new(Setup { facts, ..setup(9) });

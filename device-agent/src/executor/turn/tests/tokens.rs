@@ -95,7 +95,7 @@ fn an_answer_at_the_limit_is_a_cut_answer_and_work_at_the_limit_is_a_failure() {
 fn what_was_said_before_is_summed_up_when_the_window_is_nearly_full_and_the_request_stays_whole() {
     let mut turn = in_a_conversation(1024);
     let asked = request(turn.on(TurnEvent::Started, SECOND));
-    assert!(asked.tools.is_empty() && asked.messages.len() == 1 && asked.max_output_tokens == Some(128));
+    assert!(asked.tools.is_empty() && asked.messages.len() == 1 && asked.max_output_tokens == Some(384));
     assert!(text_of(&asked.messages[0]).contains("Application: before"), "{:?}", asked.messages);
     let said = turn.on(usage(700, 9), SECOND);
     assert!(said.is_empty());
@@ -154,10 +154,10 @@ fn a_run_whose_work_nobody_sums_up_still_knows_what_it_wrote() {
     after(&mut turn, [answers("invoice.txt was created."), calls("Read"), ends(), answers(&"1".repeat(9000))]);
     after(&mut turn, [says("Next."), calls("Read"), ends()]);
     assert_eq!(after(&mut turn, [answers(&"2".repeat(4000))])[1], "call the model with 1 messages", "to sum up");
-    let mut told = after(&mut turn, [fails(ErrorKind::Overloaded, true)]);
-    for _ in 1..6 {
+    let mut told = after(&mut turn, [fails(ErrorKind::Protocol, true)]);
+    for _ in 1..MAX_MALFORMED_ATTEMPTS {
         assert!(told[0].starts_with("retry in"), "{told:?}");
-        told = after(&mut turn, [TurnEvent::RetryDue, fails(ErrorKind::Overloaded, true)]);
+        told = after(&mut turn, [TurnEvent::RetryDue, fails(ErrorKind::Protocol, true)]);
     }
     assert_eq!(told[1], "call the model with 3 messages");
     let (work, last) = (details_of(&conversation(&turn)[0]), text_of(&conversation(&turn)[2]));
@@ -169,6 +169,44 @@ fn a_run_whose_work_nobody_sums_up_still_knows_what_it_wrote() {
     assert!(work.len() < 2500, "{}", work.len());
     assert_eq!(text_of(&conversation(&turn)[1]), "Next.");
     assert_eq!(last, "2".repeat(4000));
+}
+
+#[test]
+fn a_second_summary_of_the_work_takes_the_place_of_the_first_and_knows_it() {
+    let mut turn = Turn::new(Setup { context_tokens: Some(4096), ..setup(20) });
+    turn.on(TurnEvent::Started, SECOND);
+    let mut seen = Vec::new();
+    for number in 0..8 {
+        let asked = after_effects(&mut turn, [says(&format!("Step {number}.")), calls("Read"), ends()]);
+        assert!(matches!(asked.last(), Some(TurnEffect::Plan { .. })), "{asked:?}");
+        with_its_steps(&mut turn, TurnEvent::Planned(Ok(Plan { place: None, shown: PlanPreview::Arguments })));
+        let effects = with_its_steps(&mut turn, answers(&"x".repeat(5000)));
+        let asked = request(effects);
+        if asked.tools.is_empty() {
+            seen.push(text_of(&asked.messages[0]).to_owned());
+            turn.on(says(&format!("Summary {number}.")), SECOND);
+            turn.on(ends(), SECOND);
+        }
+    }
+    assert!(seen.len() >= 2, "{}", seen.len());
+    assert!(seen.windows(2).all(|pair| pair[1].contains("Summary ") && !pair[0].contains("left out")), "{seen:#?}");
+    let note = details_of(&conversation(&turn)[0]);
+    assert_eq!(note.matches("A summary of your work").count(), 1, "{note}");
+}
+
+#[test]
+fn an_outage_while_summing_up_is_waited_out_and_forgets_nothing() {
+    let mut turn = in_a_conversation(1024);
+    turn.on(TurnEvent::Started, SECOND);
+    let mut told = after(&mut turn, [fails(ErrorKind::Unreachable, true)]);
+    for _ in 0..20 {
+        assert!(told[0].starts_with("retry in"), "{told:?}");
+        told = after(&mut turn, [TurnEvent::RetryDue, fails(ErrorKind::Unreachable, true)]);
+    }
+    assert_eq!(
+        after(&mut turn, [TurnEvent::RetryDue, says("They agreed."), ends()])[2],
+        "call the model with 3 messages"
+    );
 }
 
 #[test]

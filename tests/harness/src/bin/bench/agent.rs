@@ -14,13 +14,17 @@ use crate::provider::ModelProvider;
 use crate::report::BenchReport;
 use crate::requests::{LoadTarget, RequestTemplate, read};
 use deskgate_harness::statistics::median;
+use deskgate_tests::vendors::{ModelVendor, Move, Vendor};
 
 const SCRIPTED_METRIC: &str = "agent_overhead_ms_p50";
 const HTTP_METRIC: &str = "agent_overhead_http_ms_p50";
 const ACTIVE_MEMORY_METRIC: &str = "rss_device_8_active_mib";
+const CACHED_METRIC: &str = "model_input_cached";
 
 /// Turns of a run that call Read; one more turn gives the answer.
 const TURNS_PER_RUN: usize = 100;
+/// Turns of the run whose prompts a cache finds again.
+const CACHED_TURNS: usize = 50;
 /// Runs that are timed.
 const TIMED_RUNS: usize = 20;
 /// Runs before them that are not timed.
@@ -38,7 +42,7 @@ const LINES_PER_FILE: usize = 200;
 
 /// Runs the selected measurements.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
-    if !bench.wants(&[SCRIPTED_METRIC, HTTP_METRIC, ACTIVE_MEMORY_METRIC]) {
+    if !bench.wants(&[SCRIPTED_METRIC, HTTP_METRIC, CACHED_METRIC, ACTIVE_MEMORY_METRIC]) {
         return Ok(());
     }
     println!("The agent");
@@ -71,6 +75,37 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
         let times = turns(bench, &target, || provider.take_spent()).await?;
         note(report, HTTP_METRIC, &times);
     }
+    if bench.wants(&[CACHED_METRIC]) {
+        cached(&desktop, report).await?;
+    }
+    Ok(())
+}
+
+/// The share of what a model read in one long run that came from its vendor's cache, by the vendor's own count.
+async fn cached(desktop: &Desktop, report: &mut BenchReport) -> anyhow::Result<()> {
+    let look = || Move::Call(vec![("Read", json!({ "file_path": SMALL_FILE_NAME }))]);
+    let moves = (1..CACHED_TURNS).map(|_| look()).chain([Move::Say("Done.".to_owned())]).collect();
+    let vendor = ModelVendor::start(Vendor::Anthropic, moves).await;
+    let (base_url, key_file) = (vendor.base_url(), vendor.key_file());
+    let key_file = key_file.to_str().context("a plain name")?;
+    let set = ["provider", "set", "vendor", "--profile", "anthropic", "--base-url", &base_url, "--key-file", key_file];
+    desktop.ask(&set).await?;
+    let service = ["--provider", "vendor", "--model", Vendor::Anthropic.model(), "--max-turns", "1000"];
+    let target = desktop.publish_as("cached", &service).await?;
+    let before = vendor.read_tokens();
+    let mut connection = HttpConnection::open(target.address).await?;
+    let mut run = submit(&mut connection, &mut RequestTemplate::submissions(&target), 0).await?;
+    let run_id = run_id(&run)?;
+    while run["phase"] != "final" {
+        let status = connection.exchange(read(&target, &run_id, 30).as_bytes()).await?;
+        anyhow::ensure!(status == 200, "a run could not be read: {status}");
+        run = serde_json::from_slice(connection.body())?;
+    }
+    anyhow::ensure!(run["state"] == "succeeded", "a run ended otherwise: {run}");
+    let (all, cached) = vendor.read_tokens();
+    let (all, cached) = (all - before.0, cached - before.1);
+    report.part("model_input_cached_parts", json!({ "turns": CACHED_TURNS, "tokens": all, "cached": cached }));
+    report.value(CACHED_METRIC, cached as f64 / all as f64);
     Ok(())
 }
 
