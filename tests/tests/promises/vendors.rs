@@ -123,7 +123,11 @@ async fn the_models_of_a_key_are_listed() {
     device.cli(&["provider", "set", "work", "--key-file", other.to_str().expect("plain")]).await.ok();
     let refused = device.cli(&["provider", "models", "work"]).await;
     assert_eq!(refused.exit, 1, "{}", refused.stderr);
-    assert!(refused.stderr.contains("[the key]") && !refused.stderr.contains("4711"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("[a model provider's key]") && !refused.stderr.contains("4711"),
+        "{}",
+        refused.stderr
+    );
 }
 
 #[tokio::test]
@@ -229,10 +233,13 @@ async fn what_a_vendor_said_of_a_failed_run_is_the_owners_alone() {
     let shown = device.cli(&["runs", "show", &run_id]).await.ok();
     let detail = &shown["model_failure"]["detail"];
     assert_eq!((&detail["status"], &detail["param"]), (&json!(400), &json!("tools[0]")), "{shown}");
-    assert_eq!((&detail["message"], &detail["request_id"]), (&json!("Bad tools for [the key]."), &json!("req_4711")));
+    assert_eq!(
+        (&detail["message"], &detail["request_id"]),
+        (&json!("Bad tools for [a model provider's key]."), &json!("req_4711"))
+    );
     let page = Visitor::of(&device).await.page(&format!("/runs/{run_id}")).await.text;
     assert!(
-        page.contains("parameter tools[0]: Bad tools for [the key].") && page.contains("Only you see this"),
+        page.contains("parameter tools[0]: Bad tools for [a model provider") && page.contains("Only you see this"),
         "{page}"
     );
     for told in [run.to_string(), device.log().own()] {
