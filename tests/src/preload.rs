@@ -1,4 +1,4 @@
-//! Makes the system report another time of day to a program, and fail every sync. A small preloaded library (`told.c`)
+//! Makes the system report another time of day to a program, fail every sync, and read some files slowly. A small preloaded library (`told.c`)
 //! does it; it reads a file at each call, so the values can change while the program runs.
 
 use std::fs::{File, Permissions};
@@ -13,6 +13,9 @@ const SHIM_SOURCE: &str = include_str!("told.c");
 const CLOCK_OFFSET_POS: u64 = 0;
 const SYNC_FAILURE_POS: u64 = 8;
 const OVERRIDE_COUNT_POS: u64 = 16;
+const SLOW_READ_POS: u64 = 24;
+/// The length of all numbers, in bytes.
+const NUMBERS_BYTES: usize = 32;
 
 /// The overrides for the programs that are started with it; at first there are none.
 #[derive(Debug)]
@@ -36,7 +39,7 @@ impl PreloadShim {
         let file = folder.path().join("says");
         let file =
             File::options().create(true).truncate(true).read(true).write(true).open(file).expect("a fresh folder");
-        file.write_all_at(&[0; 24], 0).expect("written");
+        file.write_all_at(&[0; NUMBERS_BYTES], 0).expect("written");
         file.set_permissions(Permissions::from_mode(0o666)).expect("ours");
         Self { folder, file }
     }
@@ -70,6 +73,11 @@ impl PreloadShim {
     /// Makes every sync of a file fail with EIO from now on, or work again.
     pub fn set_sync_failure(&self, fails: bool) {
         self.write(SYNC_FAILURE_POS, i64::from(fails));
+    }
+
+    /// Makes each read of a file whose name begins with `slow-` take this long from now on, as on a network folder.
+    pub fn set_slow_read(&self, milliseconds: u32) {
+        self.write(SLOW_READ_POS, milliseconds.into());
     }
 
     /// How often an override was applied.

@@ -1,15 +1,18 @@
 /*
- * What a program's system tells it, while a test wants it so: another time of day, and that nothing can be made durable.
+ * What a program's system tells it, while a test wants it so: another time of day, that nothing can be made durable, and
+ * late what stands in a file whose name begins with "slow-".
  *
  * Preloaded (ld.so(8)). The file that TOLD names is mapped: a number of seconds that are added to the time of day, whether
- * syncing fails, and how often either was told. Whoever writes to it is believed from the next question on. Time that only
+ * syncing fails, how often either was told, and how long each read of a slow file takes. Whoever writes to it is believed from the next question on. Time that only
  * passes (CLOCK_MONOTONIC and its like) stays true.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -20,6 +23,7 @@ struct told {
     int64_t seconds;
     int64_t sync_fails;
     int64_t times;
+    int64_t slow_ms;
 };
 
 static struct told truth;
@@ -73,3 +77,22 @@ static int sync_of(long call, int file) {
 int fsync(int file) { return sync_of(SYS_fsync, file); }
 
 int fdatasync(int file) { return sync_of(SYS_fdatasync, file); }
+
+static int is_slow(int file) {
+    char link[32], name[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, name, sizeof name - 1);
+    if (length < 0) return 0;
+    name[length] = 0;
+    const char *last = strrchr(name, '/');
+    return last && strncmp(last + 1, "slow-", 5) == 0;
+}
+
+ssize_t read(int file, void *into, size_t most) {
+    int64_t slow_ms = asked(&told->slow_ms);
+    if (slow_ms && is_slow(file)) {
+        struct timespec pause = {.tv_sec = slow_ms / 1000, .tv_nsec = slow_ms % 1000 * 1000000};
+        nanosleep(&pause, NULL);
+    }
+    return syscall(SYS_read, file, into, most);
+}

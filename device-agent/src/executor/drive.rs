@@ -1,6 +1,6 @@
 //! Performs the effects that `turn` decides: model calls, questions to people, tools, events, stop and time limit.
 //!
-//! No task is spawned here. The model's stream and the tool's future are part of this future and end with it; a tool on
+//! No task is spawned here. The model's stream and the tools' futures are part of this future and end with it; a tool on
 //! its own thread is stopped when its future is dropped.
 
 use std::panic::AssertUnwindSafe;
@@ -8,12 +8,12 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use deskgate_assistant::{Assistant, ModelEvent};
-use deskgate_definition::tool::{ToolOutput, ToolResult};
+use deskgate_definition::tool::ToolOutput;
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
 use deskgate_protocol::run::{Input, Outcome};
 use deskgate_tools::Toolbox;
 use futures_util::future::BoxFuture;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{BoxStream, FuturesUnordered};
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -24,7 +24,7 @@ use super::recorder::RunRecorder;
 use super::turn::{Turn, TurnEffect, TurnEvent};
 use super::{Exchange, Progress};
 
-/// How long a stopped tool may take to end before the run ends without it. A command gets a request to end and is
+/// How long stopped tools may take to end before the run ends without it. A command gets a request to end and is
 /// killed two seconds later; only a system call that hangs, as on a dead network mount, takes longer. A tool that only
 /// reads has no effect then; for one that writes, the outcome records that it may have had one.
 const TOOL_GRACE: Duration = Duration::from_secs(3);
@@ -75,6 +75,7 @@ pub(super) async fn run(
         tools_stop: CancellationToken::new(),
         deadline: Box::pin(sleep_until(clock.deadline)),
         doing: Activity::Nothing,
+        tools: FuturesUnordered::new(),
     };
     // After a panic the drive is not used again, and the turn only gives its end.
     match AssertUnwindSafe(drive.until_finished(&mut turn)).catch_unwind().await {
@@ -96,13 +97,14 @@ struct RunDriver<'a> {
     tools_stop: CancellationToken,
     deadline: Pin<Box<Sleep>>,
     doing: Activity,
+    /// The calls that run, beside it.
+    tools: FuturesUnordered<BoxFuture<'static, TurnEvent>>,
 }
 
-/// The current activity; there is one at a time.
+/// The current activity beside running tools; there is one at a time.
 enum Activity {
     Nothing,
     Model(BoxStream<'static, ModelEvent>),
-    Tool(BoxFuture<'static, ToolResult>),
     /// Planning a call, or a write to the journal.
     Step(BoxFuture<'static, TurnEvent>),
     /// A person is asked.
@@ -131,8 +133,9 @@ impl RunDriver<'_> {
                     }
                     TurnEffect::Begin { call, basis } => self.doing = Activity::Step(self.record.begin(call, basis)),
                     TurnEffect::Note { call_id, ok } => self.doing = Activity::Step(self.record.note(call_id, ok)),
-                    TurnEffect::RunTool { name, arguments } => {
-                        self.doing = Activity::Tool(self.toolbox.call(&name, arguments, self.tools_stop.clone()));
+                    TurnEffect::RunTool { call_id, name, arguments } => {
+                        let call = self.toolbox.call(&name, arguments, self.tools_stop.clone());
+                        self.tools.push(call.map(|result| TurnEvent::ToolFinished { call_id, result }).boxed());
                     }
                     TurnEffect::Say(piece) => self.pieces.add(piece),
                     TurnEffect::Emit(event) => self.report(Progress::Event(event)).await,
@@ -177,6 +180,7 @@ impl RunDriver<'_> {
                     let pieces = self.pieces.take();
                     self.say(pieces);
                 }
+                Some(event) = self.tools.next() => break event,
                 event = self.doing.next_event() => break event,
             }
         };
@@ -221,13 +225,13 @@ impl RunDriver<'_> {
         }
     }
 
-    /// Ends the current activity, and waits for a tool to end.
+    /// Ends the current activity, and waits for the tools to end.
     async fn wind_up(&mut self) {
         self.tools_stop.cancel();
-        let Activity::Tool(tool) = std::mem::replace(&mut self.doing, Activity::Nothing) else { return };
-        // The outcome is decided: a panic of the tool no longer matters.
-        let tool = AssertUnwindSafe(tool).catch_unwind();
-        if tokio::time::timeout(TOOL_GRACE, tool).await.is_err() {
+        self.doing = Activity::Nothing;
+        // The outcome is decided: a panic of a tool no longer matters.
+        let tools = std::mem::take(&mut self.tools).into_iter().map(|tool| AssertUnwindSafe(tool).catch_unwind());
+        if tokio::time::timeout(TOOL_GRACE, futures_util::future::join_all(tools)).await.is_err() {
             tracing::warn!("a tool does not end after it was stopped: the file system may hang");
         }
     }
@@ -247,7 +251,6 @@ impl Activity {
                 Some(event) => return TurnEvent::Model(event),
                 None => TurnEvent::ModelClosed,
             },
-            Self::Tool(tool) => TurnEvent::ToolFinished(tool.await),
             Self::Step(step) | Self::Asking(step) => step.await,
             Self::Pause(pause) => {
                 pause.await;

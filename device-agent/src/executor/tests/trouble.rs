@@ -257,3 +257,71 @@ async fn dropping_a_run_ends_its_tool() {
     drop(work);
     tokio::task::spawn_blocking(move || receiver.recv().expect("it ended")).await.expect("joins");
 }
+
+/// A tool whose calls wait for each other.
+struct MeetingTool {
+    here: Arc<tokio::sync::Barrier>,
+}
+
+impl Tool for MeetingTool {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec { name: "It".into(), description: String::new(), parameters: json!({}) }
+    }
+
+    fn kind(&self) -> ToolKind {
+        ToolKind::Read
+    }
+
+    fn run(&self, _: Value, stop: CancellationToken) -> futures_util::future::BoxFuture<'static, ToolResult> {
+        let here = Arc::clone(&self.here);
+        async move {
+            tokio::select! {
+                _ = here.wait() => Ok(ToolOutput::ok("met")),
+                () = stop.cancelled() => Ok(ToolOutput::error("stopped")),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Eight calls at once, and then an answer.
+fn calls_eight(request: &ModelRequest) -> BoxStream<'static, ModelEvent> {
+    if let Some(Message::ToolResults(answers)) = request.messages.last() {
+        let met = answers.iter().filter(|answer| answer.text == "met").count();
+        let said = [ModelEvent::TextDelta(format!("{met} met")), ModelEvent::End(StopReason::Completed)];
+        return stream::iter(said).boxed();
+    }
+    let call = |id: u32| ModelEvent::ToolCall(ToolCall { id: id.to_string(), name: "It".into(), arguments: json!({}) });
+    stream::iter((0..8).map(call).chain([ModelEvent::End(StopReason::Completed)])).boxed()
+}
+
+#[tokio::test]
+async fn eight_calls_that_read_are_under_way_at_the_same_time() {
+    let tool = MeetingTool { here: Arc::new(tokio::sync::Barrier::new(8)) };
+    let outcome = drive(CannedAssistant(calls_eight), Toolbox::with(vec![Box::new(tool)])).await;
+    assert_eq!(text(&outcome), "8 met");
+}
+
+#[tokio::test]
+async fn a_stop_ends_all_calls_that_are_under_way() {
+    let tool = MeetingTool { here: Arc::new(tokio::sync::Barrier::new(9)) };
+    let here = Arc::downgrade(&tool.here);
+    let toolbox = Toolbox::with(vec![Box::new(tool)]);
+    let (_disk, turn, record) = parts(&toolbox).await;
+    let started = Instant::now();
+    let clock = RunClock { started, deadline: started + Duration::from_secs(60) };
+    let (sender, mut receiver) = mpsc::channel(256);
+    let stop = CancellationToken::new();
+    let assistant = CannedAssistant(calls_eight);
+    let running = drive::run(turn, &toolbox, &assistant, &record, clock, &sender, &stop);
+    let stops = async {
+        for _ in 0..8 {
+            while !matches!(receiver.recv().await, Some(Progress::Event(DeviceEvent::ToolStarted { .. }))) {}
+        }
+        stop.cancel();
+    };
+    let (outcome, ()) = tokio::join!(running, stops);
+    assert!(matches!(outcome, Outcome::Cancelled { effects: Effects::None, usage } if usage.tool_calls == 8));
+    drop(toolbox);
+    assert_eq!(here.strong_count(), 0, "no call is left");
+}

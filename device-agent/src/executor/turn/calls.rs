@@ -1,16 +1,18 @@
-//! From a model's tool call to the tool's run, one call after the other.
+//! From a model's tool calls to the runs of the tools, and to their answers in the order of the calls.
 //!
 //! ```text
-//!  Planning ── allowed ─────────────────────► Beginning ─► Running ─► Noting ─► the next call
-//!   ▲   │         ┌── only a person lets it ──────┘ ▲
-//!   │   │         ▼                                 │
-//!   │   └ asks ─► Asking ─► Deciding ── yes, and the plan is still the same
-//!   │                               │ yes
-//!   └───────────────────────────────┘          a no, or a deny: the model is told, or the run ends
+//!                                                               ┌─ reads: runs beside the next calls
+//!  Planning ── allowed ─────────────────────────────► Beginning ┴─► Running ─► Noting ─► the next call
+//!   ▲   │           ┌── only a person lets it ────────────┘ ▲
+//!   │   │           ▼                                       │
+//!   │   └ asks ─► Held ─► Asking ─► Deciding ── yes, and the plan is still the same
+//!   │                                   │ yes
+//!   └───────────────────────────────────┘      a no, or a deny: the model is told, or the run ends
 //! ```
 //!
 //! An approved call is planned once more before it runs: if its plan has changed since the person saw it, they are
-//! asked again.
+//! asked again. Calls are prepared one after the other. Those that only read run beside each other; a call that may
+//! write, and a question to a person, wait until they have ended.
 
 use std::collections::VecDeque;
 
@@ -30,6 +32,8 @@ pub(super) const MAX_TOOL_CALLS: usize = 64;
 /// The result for the model of a call beyond that.
 const TOO_MANY_CALLS_TEXT: &str =
     "Not run: 64 calls at once are the limit. Call it again in your next message if you still need it.";
+/// How many calls that only read run beside each other.
+pub(super) const MAX_READING_CALLS: usize = 8;
 /// The result for the model when a rule denies a call.
 const DENIED_BY_RULE_TEXT: &str = "The owner's rules for this service do not allow this call. Go on without it.";
 /// The result for the model when a request expires.
@@ -41,14 +45,20 @@ const JOURNAL_FAILED_TEXT: &str =
 /// The calls of one turn.
 pub(super) struct CallQueue {
     pending: VecDeque<ToolCall>,
-    answers: Vec<ToolAnswer>,
+    /// The answers so far, in the order of the calls.
+    answers: Vec<Option<ToolAnswer>>,
     /// The model's text before its calls.
     why: String,
+    /// The call that is prepared, or that may write and runs.
     current: Option<Box<CurrentCall>>,
+    /// The calls that only read and run.
+    reading: Vec<CurrentCall>,
 }
 
-/// The call under way.
+/// A call under way.
 struct CurrentCall {
+    /// Its place among the calls of the turn.
+    index: usize,
     /// The model's identifier of the call.
     asked_as: String,
     /// The run's own identifier of the call, unique within the run.
@@ -67,6 +77,8 @@ enum CallStep {
     Planning {
         approved: Option<(Plan, ApprovalId)>,
     },
+    /// A person is to be asked, once no call runs any more: the run's time stands still then.
+    Held(ApprovalRequest),
     Asking(PlannedCall),
     Deciding(PlannedCall, ApprovalId),
     Beginning(PlannedCall),
@@ -76,7 +88,33 @@ enum CallStep {
 
 impl CallQueue {
     pub(super) fn new(pending: VecDeque<ToolCall>, why: String) -> Self {
-        Self { pending, answers: Vec::new(), why, current: None }
+        Self { pending, answers: Vec::new(), why, current: None, reading: Vec::new() }
+    }
+
+    /// Whether the next call has to wait for those that run.
+    fn is_busy_for(&self, kind: ToolKind) -> bool {
+        match kind {
+            ToolKind::Read => self.reading.len() >= MAX_READING_CALLS,
+            ToolKind::Write => !self.reading.is_empty(),
+        }
+    }
+
+    /// The call that runs longest.
+    #[cfg(test)]
+    pub(super) fn oldest_running(&self) -> Option<&str> {
+        let alone = self.current.as_deref().filter(|call| matches!(call.step, CallStep::Running));
+        self.reading.first().or(alone).map(|call| call.call_id.as_str())
+    }
+
+    /// Takes the reading call that has ended.
+    fn end_of_reading(&mut self, call_id: &str) -> Option<CurrentCall> {
+        let place = self.reading.iter().position(|call| call.call_id == call_id)?;
+        Some(self.reading.remove(place))
+    }
+
+    /// Answers a call without running it.
+    fn answer_at_once(&mut self, call_id: String, text: String) {
+        self.answers.push(Some(ToolAnswer { call_id, text, is_error: true }));
     }
 
     /// The request that waits for a person.
@@ -92,6 +130,11 @@ impl CurrentCall {
     fn planned(&self, plan: Plan) -> PlannedCall {
         let Self { call_id, tool, kind, arguments, .. } = self;
         PlannedCall { call_id: call_id.clone(), tool: tool.clone(), kind: *kind, arguments: arguments.clone(), plan }
+    }
+
+    fn run(&self) -> TurnEffect {
+        let Self { call_id, tool, arguments, .. } = self;
+        TurnEffect::RunTool { call_id: call_id.clone(), name: tool.clone(), arguments: arguments.clone() }
     }
 
     fn started(&self) -> TurnEffect {
@@ -111,22 +154,26 @@ impl CurrentCall {
 }
 
 impl Turn {
-    /// Begins the next call that the service has a tool for, or returns the results to the model.
+    /// Prepares the next call that the service has a tool for, unless it waits for others; or returns the results to
+    /// the model.
     pub(super) fn next_tool(&mut self, mut work: CallQueue) -> Vec<TurnEffect> {
         while let Some(call) = work.pending.pop_front() {
             if work.answers.len() >= MAX_TOOL_CALLS {
-                let text = TOO_MANY_CALLS_TEXT.to_owned();
-                work.answers.push(ToolAnswer { call_id: call.id, text, is_error: true });
+                work.answer_at_once(call.id, TOO_MANY_CALLS_TEXT.to_owned());
                 continue;
             }
             let Some(kind) = self.kinds.iter().find(|(name, _)| *name == call.name).map(|(_, kind)| *kind) else {
-                let text = self.no_such_tool();
-                work.answers.push(ToolAnswer { call_id: call.id, text, is_error: true });
+                work.answer_at_once(call.id, self.no_such_tool());
                 continue;
             };
+            if work.is_busy_for(kind) {
+                work.pending.push_front(call);
+                break;
+            }
             self.calls += 1;
             let plan = TurnEffect::Plan { tool: call.name.clone(), arguments: call.arguments.clone() };
             work.current = Some(Box::new(CurrentCall {
+                index: work.answers.len(),
                 asked_as: call.id,
                 call_id: format!("call_{}_{}", self.run_attempt, self.calls),
                 tool: call.name,
@@ -135,10 +182,16 @@ impl Turn {
                 digest: None,
                 step: CallStep::Planning { approved: None },
             }));
+            work.answers.push(None);
             self.state = TurnState::Working(work);
             return vec![plan];
         }
-        std::sync::Arc::make_mut(&mut self.messages).push(Message::ToolResults(work.answers));
+        if !work.reading.is_empty() {
+            self.state = TurnState::Working(work);
+            return Vec::new();
+        }
+        let answers = work.answers.into_iter().flatten().collect();
+        std::sync::Arc::make_mut(&mut self.messages).push(Message::ToolResults(answers));
         self.next_turn()
     }
 
@@ -150,8 +203,15 @@ impl Turn {
         }
     }
 
-    /// Handles an event of the call under way.
+    /// Handles an event of a call under way.
     pub(super) fn working(&mut self, mut work: CallQueue, event: TurnEvent) -> Vec<TurnEffect> {
+        let event = match event {
+            TurnEvent::ToolFinished { call_id, result } => match work.end_of_reading(&call_id) {
+                Some(call) => return self.tool_finished(work, call, result),
+                None => TurnEvent::ToolFinished { call_id, result },
+            },
+            event => event,
+        };
         let Some(mut current) = work.current.take().map(|current| *current) else {
             self.state = TurnState::Working(work);
             return Vec::new();
@@ -185,12 +245,19 @@ impl Turn {
                 if current.kind == ToolKind::Write {
                     self.effects = self.effects.max(Effects::Possible);
                 }
-                let run = TurnEffect::RunTool { name: current.tool.clone(), arguments: current.arguments.clone() };
-                let effects = vec![current.started(), run];
-                self.go_on(work, current, CallStep::Running);
+                let mut effects = vec![current.started(), current.run()];
+                match current.kind {
+                    ToolKind::Write => self.go_on(work, current, CallStep::Running),
+                    ToolKind::Read => {
+                        work.reading.push(current);
+                        effects.extend(self.next_tool(work));
+                    }
+                }
                 effects
             }
-            (CallStep::Running, TurnEvent::ToolFinished(result)) => self.tool_finished(work, current, result),
+            (CallStep::Running, TurnEvent::ToolFinished { call_id, result }) if call_id == current.call_id => {
+                self.tool_finished(work, current, result)
+            }
             (CallStep::Noting(output), TurnEvent::Noted) => self.completed(work, current, output),
             (CallStep::Deciding(_, approval_id), TurnEvent::NotWritten) => {
                 let ended = self.fail_because(RunErrorCode::Internal, JOURNAL_FAILED_TEXT, true);
@@ -244,9 +311,24 @@ impl Turn {
     }
 
     fn ask(&mut self, work: CallQueue, current: CurrentCall, call: PlannedCall, again: bool) -> Vec<TurnEffect> {
-        let request = ApprovalRequest { call: call.clone(), why: work.why.clone(), again };
-        self.go_on(work, current, CallStep::Asking(call));
-        vec![TurnEffect::Ask(request)]
+        let request = ApprovalRequest { call, why: work.why.clone(), again };
+        self.go_on(work, current, CallStep::Held(request));
+        self.ask_if_held()
+    }
+
+    /// Asks about the call that is held, once no other runs.
+    fn ask_if_held(&mut self) -> Vec<TurnEffect> {
+        let TurnState::Working(CallQueue { current: Some(current), reading, .. }) = &mut self.state else {
+            return Vec::new();
+        };
+        match &current.step {
+            CallStep::Held(request) if reading.is_empty() => {
+                let request = request.clone();
+                current.step = CallStep::Asking(request.call.clone());
+                vec![TurnEffect::Ask(request)]
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Whether an equal call began before and its effect is unknown: only a person can allow it again.
@@ -339,8 +421,12 @@ impl Turn {
 
     fn answered(&mut self, mut work: CallQueue, current: CurrentCall, output: ToolOutput) -> Vec<TurnEffect> {
         let ToolOutput { text, is_error, .. } = output;
-        work.answers.push(ToolAnswer { call_id: current.asked_as, text, is_error });
-        self.next_tool(work)
+        work.answers[current.index] = Some(ToolAnswer { call_id: current.asked_as, text, is_error });
+        if work.current.is_none() {
+            return self.next_tool(work);
+        }
+        self.state = TurnState::Working(work);
+        self.ask_if_held()
     }
 }
 

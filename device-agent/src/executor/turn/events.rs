@@ -30,7 +30,10 @@ pub(crate) enum TurnEvent {
     Begun,
     /// The journal requires a person's approval for the call. It wrote nothing.
     AsksFirst,
-    ToolFinished(ToolResult),
+    ToolFinished {
+        call_id: String,
+        result: ToolResult,
+    },
     /// The call's result is in the journal.
     Noted,
     /// A write to the journal failed.
@@ -62,7 +65,9 @@ pub(crate) enum TurnEffect {
         call: PlannedCall,
         basis: CallBasis,
     },
+    /// Run a tool beside what is under way, and send `ToolFinished` with its identifier.
     RunTool {
+        call_id: String,
         name: String,
         arguments: Value,
     },

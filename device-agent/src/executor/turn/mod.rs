@@ -13,9 +13,9 @@
 //! Before a call, and after one that was too long for the model, a part of the conversation may be summarised
 //! ([`summary`]); that is a separate call, which is retried in the same way.
 //!
-//! Invariants: at most one `Finish`, and no effect after it; one model call or one tool at a time; tools run in the
-//! order the model called them; an event that does not fit the state is ignored. [`calls`] turns a call into a running
-//! tool: never without a plan, a verdict and an entry in the journal.
+//! Invariants: at most one `Finish`, and no effect after it; one model call at a time, and no tool beside it; a tool that
+//! may write runs alone; tools begin in the order the model called them; an event that does not fit the state is ignored.
+//! [`calls`] turns a call into a running tool: never without a plan, a verdict and an entry in the journal.
 
 //!
 //! | file | part |

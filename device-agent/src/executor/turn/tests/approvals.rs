@@ -44,7 +44,7 @@ fn told(turn: &Turn) -> String {
 #[test]
 fn a_yes_lets_the_call_run_once_it_was_planned_anew_and_is_in_the_journal() {
     let mut turn = asking(OnDenial::TellAssistant);
-    let one = |turn: &mut Turn, event| turn.on(event, SECOND).iter().map(words).collect::<Vec<_>>();
+    let one = |turn: &mut Turn, event| on(turn, event).iter().map(words).collect::<Vec<_>>();
     assert_eq!(one(&mut turn, TurnEvent::Answered(ApprovalAnswer::Once)), ["Approved", "plan Write"]);
     assert_eq!(one(&mut turn, TurnEvent::Planned(Ok(plan("a.txt")))), ["begin Write by approval"]);
     assert_eq!(turn.effects, Effects::None, "it has not begun");
@@ -121,8 +121,8 @@ fn a_yes_for_the_run_is_about_one_tool_in_one_folder() {
 
 /// Ends the call under way with an unknown effect, and lets the model repeat it.
 fn lost_and_repeated(turn: &mut Turn) -> Vec<String> {
-    let lost = TurnEvent::ToolFinished(Ok(ToolOutput::unknown("It may have happened.")));
-    let effects = turn.on(lost, SECOND);
+    let lost = tool_ends(Ok(ToolOutput::unknown("It may have happened.")));
+    let effects = on(turn, lost);
     let noted = effects.iter().any(|effect| matches!(effect, TurnEffect::Note { .. }));
     assert!(!noted, "nobody knows what to note: {effects:?}");
     assert!(told(turn).contains("may have happened"));
@@ -221,10 +221,7 @@ fn what_cannot_be_written_down_is_not_done() {
 fn effects_of_an_earlier_attempt_are_not_forgotten() {
     let mut turn = turn(9);
     turn.effects = Effects::Known;
-    after(
-        &mut turn,
-        [TurnEvent::Started, calls("Write"), ends(), TurnEvent::ToolFinished(Ok(ToolOutput::error("no")))],
-    );
+    after(&mut turn, [TurnEvent::Started, calls("Write"), ends(), tool_ends(Ok(ToolOutput::error("no")))]);
     assert_eq!(after(&mut turn, [TurnEvent::Stop]), ["cancelled Known"]);
 }
 
@@ -241,7 +238,8 @@ proptest! {
         for event in events {
             let plans = match &event {
                 TurnEvent::Planned(Ok(plan)) => Some(plan.clone()),
-                TurnEvent::AsksFirst => begun.clone(),
+                // Of a question that waited until no call ran, too.
+                TurnEvent::AsksFirst | TurnEvent::ToolFinished { .. } => begun.clone(),
                 _ => None,
             };
             let answer = match &event {
@@ -249,7 +247,7 @@ proptest! {
                 _ => None,
             };
             let begins = matches!(event, TurnEvent::Begun);
-            for effect in turn.on(event, SECOND) {
+            for effect in on(&mut turn, event) {
                 match effect {
                     TurnEffect::Ask(request) => {
                         prop_assert_eq!(Some(&request.call.plan), plans.as_ref());

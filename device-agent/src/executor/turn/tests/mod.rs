@@ -4,14 +4,14 @@ mod tokens;
 
 use deskgate_assistant::{ErrorKind, ModelError, ModelEvent, StopReason, TokenUsage, ToolAnswer, ToolCall};
 use deskgate_definition::approvals::{ApprovalPolicy, Rule, RuleAction};
-use deskgate_definition::tool::{Plan, PlanPreview, PlannedCall, ToolFailure, ToolOutput};
+use deskgate_definition::tool::{Plan, PlanPreview, PlannedCall, ToolFailure, ToolOutput, ToolResult};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::DeviceEvent;
 use deskgate_protocol::run::{FinishReason, RunError};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::calls::MAX_TOOL_CALLS;
+use super::calls::{MAX_READING_CALLS, MAX_TOOL_CALLS};
 use super::reply::{MAX_MALFORMED_ATTEMPTS, MAX_MESSAGE_BYTES};
 use super::*;
 
@@ -60,8 +60,19 @@ fn after(turn: &mut Turn, events: impl IntoIterator<Item = TurnEvent>) -> Vec<St
     events.into_iter().map(|event| with_its_steps(turn, event)).last().expect("events").iter().map(words).collect()
 }
 
+/// Gives an event to the turn. A tool without an identifier is the one that runs longest.
+fn on(turn: &mut Turn, event: TurnEvent) -> Vec<TurnEffect> {
+    let event = match (event, &turn.state) {
+        (TurnEvent::ToolFinished { call_id, result }, TurnState::Working(work)) if call_id.is_empty() => {
+            TurnEvent::ToolFinished { call_id: work.oldest_running().unwrap_or_default().to_owned(), result }
+        }
+        (event, _) => event,
+    };
+    turn.on(event, SECOND)
+}
+
 fn with_its_steps(turn: &mut Turn, event: TurnEvent) -> Vec<TurnEffect> {
-    let mut effects = turn.on(event, SECOND);
+    let mut effects = on(turn, event);
     loop {
         let next = match effects.last() {
             Some(TurnEffect::Plan { .. }) => TurnEvent::Planned(Ok(plan("a.txt"))),
@@ -130,7 +141,17 @@ fn fails(kind: ErrorKind, retryable: bool) -> TurnEvent {
 }
 
 fn answers(text: &str) -> TurnEvent {
-    TurnEvent::ToolFinished(Ok(ToolOutput::ok(text)))
+    tool_ends(Ok(ToolOutput::ok(text)))
+}
+
+/// The end of the call that runs longest.
+fn tool_ends(result: ToolResult) -> TurnEvent {
+    TurnEvent::ToolFinished { call_id: String::new(), result }
+}
+
+/// The end of the turn's call with this number.
+fn call_ends(number: u32, text: &str) -> TurnEvent {
+    TurnEvent::ToolFinished { call_id: format!("call_2_{number}"), result: Ok(ToolOutput::ok(text)) }
 }
 
 fn conversation(turn: &Turn) -> &[Message] {
@@ -167,23 +188,72 @@ fn nothing_is_said_that_the_finished_message_will_not_report() {
 }
 
 #[test]
-fn tools_run_one_after_the_other_and_their_results_go_back_together() {
+fn calls_that_read_run_beside_each_other_and_are_answered_in_their_order() {
     let mut turn = turn(9);
     assert_eq!(
         after(&mut turn, [TurnEvent::Started, says("I look."), calls("Read"), calls("Read"), ends()]),
-        ["msg_2_1 \"I look.\"", "usage after 1 calls", "call_2_1 Read started", "run Read"]
+        [
+            "msg_2_1 \"I look.\"",
+            "usage after 1 calls",
+            "call_2_1 Read started",
+            "run Read",
+            "call_2_2 Read started",
+            "run Read"
+        ]
     );
+    assert_eq!(after(&mut turn, [call_ends(2, "text")]), ["call_2_2 Read completed Ok"]);
+    assert!(after(&mut turn, [call_ends(2, "again"), call_ends(3, "never called")]).is_empty());
     assert_eq!(
-        after(&mut turn, [TurnEvent::ToolFinished(Ok(ToolOutput::error("no such file")))]),
-        ["call_2_1 Read completed Error", "call_2_2 Read started", "run Read"]
+        after(&mut turn, [tool_ends(Ok(ToolOutput::error("no such file")))]),
+        ["call_2_1 Read completed Error", "call the model with 3 messages"]
     );
-    assert_eq!(after(&mut turn, [answers("text")]), ["call_2_2 Read completed Ok", "call the model with 3 messages"]);
     let results = [("no such file", true), ("text", false)].map(|(text, is_error)| ToolAnswer {
         call_id: "id of Read".into(),
         text: text.into(),
         is_error,
     });
     assert_eq!(conversation(&turn)[2], Message::ToolResults(results.into()));
+}
+
+#[test]
+fn a_call_that_may_write_runs_alone_and_in_its_place() {
+    let mut turn = turn(9);
+    let told = after(&mut turn, [TurnEvent::Started, calls("Read"), calls("Write"), calls("Read"), ends()]);
+    assert_eq!(told[1..], ["call_2_1 Read started", "run Read"]);
+    let told = after(&mut turn, [answers("before")]);
+    assert_eq!(told, ["call_2_1 Read completed Ok", "call_2_2 Write started", "run Write"]);
+    let told = after(&mut turn, [answers("written")]);
+    assert_eq!(told, ["call_2_2 Write completed Ok", "call_2_3 Read started", "run Read"]);
+    assert_eq!(after(&mut turn, [answers("after")])[1], "call the model with 3 messages");
+}
+
+#[test]
+fn a_question_waits_until_no_call_runs() {
+    let ask = Rule { action: RuleAction::Ask, tool: "Read".into(), path: Some("b.txt".into()) };
+    let all = Rule { action: RuleAction::Allow, tool: "*".into(), path: None };
+    let mut turn = turn_under(9, ApprovalPolicy { rules: vec![ask, all], ..ApprovalPolicy::default() });
+    after(&mut turn, [TurnEvent::Started, calls("Read"), calls("Read"), calls("Read")]);
+    let one = |turn: &mut Turn, event| on(turn, event).iter().map(words).collect::<Vec<_>>();
+    one(&mut turn, ends());
+    one(&mut turn, TurnEvent::Planned(Ok(plan("a.txt"))));
+    assert_eq!(one(&mut turn, TurnEvent::Begun), ["call_2_1 Read started", "run Read", "plan Read"]);
+    assert!(one(&mut turn, TurnEvent::Planned(Ok(plan("b.txt")))).is_empty(), "the first still runs");
+    assert_eq!(one(&mut turn, answers("a")), ["call_2_1 Read completed Ok", "ask for Read because \"\""]);
+    one(&mut turn, approvals::asked());
+    assert_eq!(one(&mut turn, TurnEvent::Answered(ApprovalAnswer::Once)), ["Approved", "plan Read"]);
+    one(&mut turn, TurnEvent::Planned(Ok(plan("b.txt"))));
+    assert_eq!(one(&mut turn, TurnEvent::Begun), ["call_2_2 Read started", "run Read", "plan Read"]);
+}
+
+#[test]
+fn so_many_calls_read_at_once_and_the_next_when_one_has_ended() {
+    let mut turn = turn(9);
+    turn.on(TurnEvent::Started, SECOND);
+    (0..MAX_READING_CALLS + 1).for_each(|_| drop(turn.on(calls("Read"), SECOND)));
+    let running = |told: &[String]| told.iter().filter(|word| *word == "run Read").count();
+    assert_eq!(running(&after(&mut turn, [ends()])), MAX_READING_CALLS);
+    assert_eq!(running(&after(&mut turn, [call_ends(5, "text")])), 1);
+    assert_eq!(running(&after(&mut turn, [call_ends(6, "text")])), 0);
 }
 
 #[test]
@@ -384,7 +454,7 @@ fn a_removed_working_directory_ends_the_run_as_a_tool_error() {
     let mut turn = turn(9);
     after(&mut turn, [TurnEvent::Started, calls("Read"), ends()]);
     assert_eq!(
-        after(&mut turn, [TurnEvent::ToolFinished(Err(ToolFailure::WorkspaceGone))]),
+        after(&mut turn, [tool_ends(Err(ToolFailure::WorkspaceGone))]),
         ["call_2_1 Read completed Error", "failed ToolError"]
     );
 }
@@ -488,7 +558,7 @@ fn any_event() -> impl Strategy<Value = TurnEvent> {
         2 => Just(0).prop_map(|_| TurnEvent::AsksFirst),
         6 => Just(0).prop_map(|_| TurnEvent::Noted),
         1 => Just(0).prop_map(|_| TurnEvent::NotWritten),
-        1 => Just(0).prop_map(|_| TurnEvent::ToolFinished(Err(ToolFailure::WorkspaceGone))),
+        1 => Just(0).prop_map(|_| tool_ends(Err(ToolFailure::WorkspaceGone))),
         1 => Just(0).prop_map(|_| TurnEvent::Stop),
         1 => Just(0).prop_map(|_| TurnEvent::Deadline),
     ]
@@ -502,32 +572,41 @@ proptest! {
     ) {
         let mut turn = turn(max_turns);
         let mut finished = false;
-        let mut tools: i64 = 0;
+        let mut tools = Vec::new();
         let mut pauses = 0;
         for event in events {
             pauses += u64::from(matches!(event, TurnEvent::RetryDue));
             let ending = matches!(event, TurnEvent::Stop | TurnEvent::Deadline) && !finished;
-            let finishes_tool = matches!(event, TurnEvent::ToolFinished(_) | TurnEvent::Noted);
+            let finishes_tool = matches!(event, TurnEvent::ToolFinished { .. } | TurnEvent::Noted);
             let says_no = matches!(event, TurnEvent::Planned(Err(_)));
-            let effects = turn.on(event, SECOND);
+            let effects = on(&mut turn, event);
             prop_assert!(!finished || effects.is_empty(), "something came after the end: {:?}", effects);
             prop_assert!(!ending || matches!(effects[..], [TurnEffect::Finish(_)] | [TurnEffect::Withdraw(_), TurnEffect::Finish(_)]));
             let completed = effects.iter().any(|e| matches!(e, TurnEffect::Emit(DeviceEvent::ToolCompleted { .. })));
             prop_assert!(!completed || finishes_tool || says_no);
-            tools -= i64::from(completed && finishes_tool);
+            for effect in &effects {
+                if let TurnEffect::Emit(DeviceEvent::ToolCompleted { call_id, .. }) = effect {
+                    tools.retain(|(running, _)| running != call_id);
+                }
+            }
             let asked = effects.iter().filter(|effect| {
                 let asks = matches!(effect, TurnEffect::Plan { .. } | TurnEffect::Ask(_) | TurnEffect::AwaitAnswer(_));
                 let writes = matches!(effect, TurnEffect::Begin { .. } | TurnEffect::Note { .. });
-                let works = matches!(effect, TurnEffect::CallModel(_) | TurnEffect::RunTool { .. } | TurnEffect::RetryIn(_));
+                let works = matches!(effect, TurnEffect::CallModel(_) | TurnEffect::RetryIn(_));
                 asks || writes || works || matches!(effect, TurnEffect::Finish(_))
             });
             prop_assert!(asked.count() <= 1);
             for effect in &effects {
                 prop_assert!(!finished, "something came after the end");
                 finished |= matches!(effect, TurnEffect::Finish(_));
-                tools += i64::from(matches!(effect, TurnEffect::RunTool { .. }));
+                if let TurnEffect::RunTool { call_id, name, .. } = effect {
+                    tools.push((call_id.clone(), name.clone()));
+                }
+                let thinks = matches!(effect, TurnEffect::CallModel(_) | TurnEffect::AwaitAnswer(_));
+                prop_assert!(!thinks || tools.is_empty(), "it waits for the tools");
             }
-            prop_assert!((0..=1).contains(&tools));
+            prop_assert!(tools.len() <= MAX_READING_CALLS);
+            prop_assert!(tools.len() <= 1 || tools.iter().all(|(_, tool)| tool == "Read"), "one writes alone");
             // Each turn may be asked, summed up, asked with a higher limit and without reasoning; more only when a pause ends.
             prop_assert!(turn.usage.model_calls <= u64::from(max_turns * 6) + pauses);
         }

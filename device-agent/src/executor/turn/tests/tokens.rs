@@ -57,7 +57,7 @@ fn each_call_may_write_what_the_calls_before_it_left() {
     let mut turn = Turn::new(Setup { max_output_tokens: Some(100), ..setup(9) });
     assert_eq!(request(turn.on(TurnEvent::Started, SECOND)).max_output_tokens, Some(100));
     after(&mut turn, [usage(5, 30), calls("Read"), ends()]);
-    assert_eq!(request(turn.on(answers("x"), SECOND)).max_output_tokens, Some(70));
+    assert_eq!(request(on(&mut turn, answers("x"))).max_output_tokens, Some(70));
     // The output of a broken call counts too; a provider that sends no counts is counted by bytes.
     after(&mut turn, [usage(5, 20), fails(ErrorKind::Overloaded, true)]);
     assert_eq!(request(turn.on(TurnEvent::RetryDue, SECOND)).max_output_tokens, Some(50));
@@ -217,7 +217,7 @@ fn older_work_of_a_long_run_is_summed_up_and_the_last_results_stay_whole() {
     after(&mut turn, [calls("Read"), ends()]);
     // By its bytes alone it would fit; the provider's count is higher.
     after(&mut turn, [answers("3"), usage(3000, 50), says("Next."), calls("Read"), ends()]);
-    let asked = request(turn.on(answers(&"4".repeat(4000)), SECOND));
+    let asked = request(on(&mut turn, answers(&"4".repeat(4000))));
     let shown = text_of(&asked.messages[0]);
     assert!(shown.contains("Assistant: First.") && shown.contains("Result: 111") && !shown.contains("444"), "{shown}");
     assert_eq!(after(&mut turn, [says("Read three files."), ends()])[1], "call the model with 3 messages");

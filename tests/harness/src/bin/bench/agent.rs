@@ -14,11 +14,13 @@ use crate::provider::ModelProvider;
 use crate::report::BenchReport;
 use crate::requests::{LoadTarget, RequestTemplate, read};
 use deskgate_harness::statistics::median;
+use deskgate_tests::preload::PreloadShim;
 use deskgate_tests::vendors::{ModelVendor, Move, Vendor};
 
 const SCRIPTED_METRIC: &str = "agent_overhead_ms_p50";
 const HTTP_METRIC: &str = "agent_overhead_http_ms_p50";
 const ACTIVE_MEMORY_METRIC: &str = "rss_device_8_active_mib";
+const EIGHT_READS_METRIC: &str = "eight_reads_vs_one";
 const CACHED_METRIC: &str = "model_input_cached";
 
 /// Turns of a run that call Read; one more turn gives the answer.
@@ -32,6 +34,9 @@ const WARM_UP_RUNS: usize = 1;
 /// The file that each turn reads.
 const SMALL_FILE_NAME: &str = "order.txt";
 
+/// How long a slow folder takes for each read of a file, in milliseconds.
+const SLOW_READ_MS: u32 = 10;
+
 /// Runs that execute at the same time.
 const ACTIVE_RUNS: u32 = 8;
 /// Files that each turn reads, and the reading turns of each of these runs.
@@ -42,7 +47,7 @@ const LINES_PER_FILE: usize = 200;
 
 /// Runs the selected measurements.
 pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::Result<()> {
-    if !bench.wants(&[SCRIPTED_METRIC, HTTP_METRIC, CACHED_METRIC, ACTIVE_MEMORY_METRIC]) {
+    if !bench.wants(&[SCRIPTED_METRIC, EIGHT_READS_METRIC, HTTP_METRIC, CACHED_METRIC, ACTIVE_MEMORY_METRIC]) {
         return Ok(());
     }
     println!("The agent");
@@ -56,14 +61,12 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
         eight_active(&mut desktop, report).await?;
     }
     if bench.wants(&[SCRIPTED_METRIC]) {
-        let look =
-            [json!({ "text": "I look." }), json!({ "tool": "Read", "arguments": { "file_path": SMALL_FILE_NAME } })];
-        let steps: Vec<_> = (0..TURNS_PER_RUN).flat_map(|_| look.clone()).chain([json!({ "text": "Done." })]).collect();
-        let model = desktop.script("looks", &steps.into())?;
-        let target =
-            desktop.publish_as("scripted", &["--model", &model, "--tools", "Read", "--max-turns", "1000"]).await?;
-        let times = turns(bench, &target, || Duration::ZERO).await?;
+        let target = reading(&mut desktop, "scripted", &[SMALL_FILE_NAME.to_owned()]).await?;
+        let times = turns(bench, &target, 1, || Duration::ZERO).await?;
         note(report, SCRIPTED_METRIC, &times);
+    }
+    if bench.wants(&[EIGHT_READS_METRIC]) {
+        eight_reads(bench, &mut desktop, report).await?;
     }
     if bench.wants(&[HTTP_METRIC]) {
         let provider = ModelProvider::start(TURNS_PER_RUN, SMALL_FILE_NAME).await?;
@@ -72,12 +75,46 @@ pub(crate) async fn measure(bench: &Bench, report: &mut BenchReport) -> anyhow::
             .await?;
         let service = ["--provider", "bench", "--model", "m-1", "--tools", "Read", "--max-turns", "1000"];
         let target = desktop.publish_as("remote", &service).await?;
-        let times = turns(bench, &target, || provider.take_spent()).await?;
+        let times = turns(bench, &target, 1, || provider.take_spent()).await?;
         note(report, HTTP_METRIC, &times);
     }
     if bench.wants(&[CACHED_METRIC]) {
         cached(&desktop, report).await?;
     }
+    Ok(())
+}
+
+/// A service whose scripted assistant reads these files in each turn.
+async fn reading(desktop: &mut Desktop, name: &str, files: &[String]) -> anyhow::Result<LoadTarget> {
+    let read = |file: &String| json!({ "tool": "Read", "arguments": { "file_path": file } });
+    let turn = || std::iter::once(json!({ "text": "I look." })).chain(files.iter().map(read));
+    let steps: Vec<_> = (0..TURNS_PER_RUN).flat_map(|_| turn()).chain([json!({ "text": "Done." })]).collect();
+    let model = desktop.script(name, &steps.into())?;
+    desktop.publish_as(name, &["--model", &model, "--tools", "Read", "--max-turns", "1000"]).await
+}
+
+/// Turns of eight calls beside turns of one, in a folder that answers slowly, as one on a network does.
+async fn eight_reads(bench: &Bench, desktop: &mut Desktop, report: &mut BenchReport) -> anyhow::Result<()> {
+    let shim = PreloadShim::new();
+    shim.set_slow_read(SLOW_READ_MS);
+    desktop.resume_with(shim.environment()).await?;
+    let mut parts = Vec::new();
+    let mut ratio = 0.0;
+    for folder in ["local", "slow"] {
+        let files: Vec<_> = (0..8).map(|file| format!("{folder}-{file}.txt")).collect();
+        for file in &files {
+            std::fs::write(desktop.work().join(file), "Order 4711: three green lamps, due on Friday.\n")?;
+        }
+        let one = reading(desktop, &format!("one-{folder}"), &files[..1]).await?;
+        let eight = reading(desktop, &format!("eight-{folder}"), &files).await?;
+        let one = median(&turns(bench, &one, 1, || Duration::ZERO).await?);
+        let eight = median(&turns(bench, &eight, 8, || Duration::ZERO).await?);
+        parts.push(json!({ "folder": folder, "one_ms": one, "eight_ms": eight }));
+        ratio = eight / one;
+    }
+    desktop.resume_with(Vec::new()).await?;
+    report.part("eight_reads_vs_one_parts", Value::Array(parts));
+    report.value(EIGHT_READS_METRIC, ratio);
     Ok(())
 }
 
@@ -129,8 +166,13 @@ fn note(report: &mut BenchReport, name: &'static str, times: &[f64]) {
     report.value(name, median(times));
 }
 
-/// Milliseconds of one turn of each run, without the model's own time by `models_own`.
-async fn turns(bench: &Bench, target: &LoadTarget, models_own: impl Fn() -> Duration) -> anyhow::Result<Vec<f64>> {
+/// Milliseconds of one turn of each run with so many calls, without the model's own time by `models_own`.
+async fn turns(
+    bench: &Bench,
+    target: &LoadTarget,
+    calls_per_turn: usize,
+    models_own: impl Fn() -> Duration,
+) -> anyhow::Result<Vec<f64>> {
     let mut connection = HttpConnection::open(target.address).await?;
     let mut submission = RequestTemplate::submissions(target);
     let mut times = Vec::new();
@@ -146,7 +188,7 @@ async fn turns(bench: &Bench, target: &LoadTarget, models_own: impl Fn() -> Dura
         }
         let time = began.elapsed().saturating_sub(models_own());
         let calls = [&run["usage"]["model_calls"], &run["usage"]["tool_calls"]].map(Value::as_u64);
-        let expected = [TURNS_PER_RUN as u64 + 1, TURNS_PER_RUN as u64].map(Some);
+        let expected = [TURNS_PER_RUN as u64 + 1, (TURNS_PER_RUN * calls_per_turn) as u64].map(Some);
         anyhow::ensure!(run["state"] == "succeeded" && calls == expected, "a run ended otherwise: {run}");
         if number >= WARM_UP_RUNS {
             times.push(time.as_secs_f64() * 1e3 / (TURNS_PER_RUN + 1) as f64);

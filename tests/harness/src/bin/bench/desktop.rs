@@ -18,13 +18,15 @@ pub(crate) struct Desktop {
     program: PathBuf,
     home: PathBuf,
     folder: PathBuf,
+    /// What the agent's process has in its environment beside that.
+    environment: Vec<(String, String)>,
 }
 
 impl Desktop {
     /// Starts one in `folder`, in built-in mode.
     pub(crate) async fn start(programs: &Programs, folder: &Path) -> anyhow::Result<Self> {
         let (program, folder) = (programs.agent.clone(), folder.to_owned());
-        let mut desktop = Self { process: None, program, home: folder.join("home"), folder };
+        let mut desktop = Self { process: None, program, home: folder.join("home"), folder, environment: Vec::new() };
         desktop.resume().await?;
         Ok(desktop)
     }
@@ -42,6 +44,13 @@ impl Desktop {
         self.process = None;
     }
 
+    /// Starts it anew with these variables in its environment.
+    pub(crate) async fn resume_with(&mut self, environment: Vec<(String, String)>) -> anyhow::Result<()> {
+        self.pause();
+        self.environment = environment;
+        self.resume().await
+    }
+
     /// Its process.
     pub(crate) fn pid(&self) -> anyhow::Result<u32> {
         Ok(self.process.as_ref().context("the agent is stopped")?.pid())
@@ -49,7 +58,7 @@ impl Desktop {
 
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.env("DESKGATE_HOME", &self.home);
+        command.env("DESKGATE_HOME", &self.home).envs(self.environment.iter().cloned());
         command
     }
 

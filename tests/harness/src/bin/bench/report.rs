@@ -5,7 +5,7 @@ use deskgate_harness::report;
 use serde_json::{Map, Value, json};
 
 /// Every result's name in results.json, with its explanation on the screen.
-pub(crate) const METRICS: [(&str, &str); 39] = [
+pub(crate) const METRICS: [(&str, &str); 40] = [
     ("accept_vs_pgbench", "accepted runs per second over pgbench's one row a commit in such a table; at least 1.0"),
     ("accept_vs_pgbench_bare_row", "the same over rows with two indexes and no constraints"),
     ("accept_vs_http_ceiling", "accepted runs per second over a POST that does nothing on the same HTTP stack"),
@@ -39,6 +39,7 @@ pub(crate) const METRICS: [(&str, &str); 39] = [
     ("streams_5000_idle_cpu_percent", "of one core, what it uses for them while nothing happens"),
     ("rss_gateway_idle_mib", "the gateway with a connected device and nothing to do; MiB, aim 20"),
     ("agent_overhead_ms_p50", "a turn that reads a small file, with an assistant that answers at once; ms"),
+    ("eight_reads_vs_one", "a turn that reads eight files over one that reads one; 1.5 is the aim"),
     (
         "model_input_cached",
         "of what a model read in a run of 50 turns, the share that its vendor's cache had; 0.85 is the aim",
