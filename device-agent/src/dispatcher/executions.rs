@@ -57,7 +57,7 @@ impl<L: Link> Dispatcher<L> {
     pub(super) fn note_event(&mut self, run_id: RunId, event: DeviceEvent) {
         let Some(run) = self.runs.get_mut(&run_id) else { return };
         match &event {
-            DeviceEvent::UsageUpdated { usage } => run.turns = usage.model_calls,
+            DeviceEvent::UsageUpdated { usage, .. } => run.turns = usage.model_calls,
             DeviceEvent::ApprovalRequested { .. } => run.asks = true,
             DeviceEvent::ApprovalResolved { .. } => run.asks = false,
             _ => {}

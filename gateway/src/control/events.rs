@@ -18,7 +18,12 @@ pub(super) fn stored_update(seq: u64, event: DeviceEvent) -> AttemptUpdate {
         DeviceEvent::MessageCompleted { message_id, text } => {
             (EventType::MessageCompleted, json!({ "message_id": message_id, "text": text }))
         }
-        DeviceEvent::UsageUpdated { usage } => (EventType::UsageUpdated, json!({ "usage": usage })),
+        DeviceEvent::UsageUpdated { usage, model_unavailable: false } => {
+            (EventType::UsageUpdated, json!({ "usage": usage }))
+        }
+        DeviceEvent::UsageUpdated { usage, model_unavailable: true } => {
+            (EventType::UsageUpdated, json!({ "usage": usage, "model_unavailable": true }))
+        }
         DeviceEvent::ApprovalRequested { approval_id, tool, expires_at, .. } => {
             let data = json!({ "approval_id": approval_id, "tool": tool, "expires_at": expires_at });
             return AttemptUpdate::Approval {

@@ -16,10 +16,15 @@ use crate::store::runs::StoredRun;
 const RUN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The run as a caller sees it at this moment: `queued` reads `waiting_for_device` while the device
-/// is away.
+/// is away, and a running one says that its model is.
 pub fn visible_run(stored: StoredRun) -> Run {
-    let StoredRun { mut run, presence } = stored;
-    let (state, reason) = visible_state(run.state, presence);
+    let StoredRun { mut run, presence, model_is_unavailable } = stored;
+    let (state, reason) = match visible_state(run.state, presence) {
+        (RunState::Running, None) if model_is_unavailable => {
+            (RunState::Running, Some(StateReasonCode::ModelUnavailable))
+        }
+        seen => seen,
+    };
     run.state = state;
     run.state_reason = reason.map(StateReasonCode::reason);
     run

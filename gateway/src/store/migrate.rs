@@ -36,6 +36,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 15, name: "accounts", sql: include_str!("../../migrations/0015_accounts.sql") },
     Migration { version: 16, name: "host_keys", sql: include_str!("../../migrations/0016_host_keys.sql") },
     Migration { version: 17, name: "reoffered", sql: include_str!("../../migrations/0017_reoffered.sql") },
+    Migration { version: 18, name: "model_outages", sql: include_str!("../../migrations/0018_model_outages.sql") },
 ];
 
 /// An advisory lock number that is used for nothing else in this database.

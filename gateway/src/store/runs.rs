@@ -17,7 +17,8 @@ pub(super) const RUN_SUMMARY_COLUMNS: &str =
     "r.run_id, r.endpoint_id, r.endpoint_version, r.state, r.attempt, NULL::json AS input,
     NULL::json AS result, r.error, r.usage, r.metadata, NULL::bigint AS queue_position, r.last_sequence, r.created_at,
     r.queue_expires_at, r.started_at, r.finished_at, r.purge_at, r.conversation_id, r.generation, r.stop_operation_id,
-    r.stop_requested_at, r.stop_requested_by";
+    r.stop_requested_at, r.stop_requested_by,
+    r.model_unavailable_since";
 
 /// A run as it is stored, with the current presence of its device.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct StoredRun {
     pub run: Run,
     /// The device's presence.
     pub presence: Presence,
+    /// Whether the model of the attempt cannot be used at the moment.
+    pub model_is_unavailable: bool,
 }
 
 /// Positions in the queue are counted up to here.
@@ -168,7 +171,8 @@ pub(super) fn stored_run(row: &Row) -> Result<StoredRun, Error> {
         purge_at: moment("purge_at")?,
         links: RunLinks::of(run_id),
     };
-    Ok(StoredRun { run, presence: word(row.try_get("presence")?)? })
+    let since: Option<jiff::Timestamp> = row.try_get("model_unavailable_since")?;
+    Ok(StoredRun { run, presence: word(row.try_get("presence")?)?, model_is_unavailable: since.is_some() })
 }
 
 fn stop(row: &Row) -> Result<Option<Stop>, Error> {

@@ -41,6 +41,10 @@ pub enum DeviceEvent {
     UsageUpdated {
         /// Totals, not differences.
         usage: Usage,
+        /// The model cannot be used at the moment: the run waits, and asks it again. False in the next such event
+        /// after the model is back.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        model_unavailable: bool,
     },
     /// A tool call is held until the desktop user decides: from here on the run awaits approval. A run has at most one
     /// open request. Arguments stay on the device.

@@ -29,6 +29,8 @@ pub enum StateReasonCode {
     DeviceBusy,
     /// A tool call waits for the desktop user.
     ApprovalPending,
+    /// The model cannot be used at the moment, and is asked again.
+    ModelUnavailable,
     /// Nobody knows yet how the run ended.
     OutcomeUnknown,
     /// A stop was asked for.
@@ -51,6 +53,9 @@ impl StateReasonCode {
             }
             Self::DeviceBusy => "The device is connected and starts this run as soon as it has room.",
             Self::ApprovalPending => "A tool call waits for the desktop user's decision.",
+            Self::ModelUnavailable => {
+                "The model cannot be used at the moment. The device asks it again until the run's time is over."
+            }
             Self::OutcomeUnknown => {
                 "The device was lost after this run may have had an effect. Its journal or its user settles the outcome."
             }

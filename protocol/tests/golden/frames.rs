@@ -53,7 +53,7 @@ fn every_frame_of_a_device_is_written_and_read_as_ever() {
             DeviceFrame::Ready { slots: 0, full: vec![endpoint_id()] };
         Accept: DeviceFrame::Accept { run_id, attempt };
         Refuse: DeviceFrame::Refuse { run_id, attempt, code: RefuseCode::Busy };
-        Event: event(DeviceEvent::UsageUpdated { usage: usage() });
+        Event: event(DeviceEvent::UsageUpdated { usage: usage(), model_unavailable: true });
         Delta: DeviceFrame::Delta { run_id, attempt, delta: delta() };
         Finish: finish(Outcome::Cancelled { effects: Effects::None, usage: Usage::default() });
         Reconciled: DeviceFrame::Reconciled { run_id, attempt };
@@ -77,7 +77,7 @@ fn every_frame_of_a_device_is_written_and_read_as_ever() {
         ToolStarted: DeviceEvent::ToolStarted { call_id: call_id.clone(), tool: tool.clone(), kind: ToolKind::Read };
         ToolCompleted: DeviceEvent::ToolCompleted { call_id, tool, kind: ToolKind::Read, status: ToolStatus::Ok };
         MessageCompleted: DeviceEvent::MessageCompleted { message_id: "msg_1".to_owned(), text: "Größe: 3\n".to_owned() };
-        UsageUpdated: DeviceEvent::UsageUpdated { usage: usage() };
+        UsageUpdated: DeviceEvent::UsageUpdated { usage: usage(), model_unavailable: false };
         ApprovalRequested: requested;
         ApprovalResolved: DeviceEvent::ApprovalResolved { approval_id, resolution };
     });

@@ -60,7 +60,7 @@ fn every_word_is_written_and_read_as_ever() {
         OperationErrorCode { DeviceRemoved }
         OutcomeCode { Stopped AlreadyFinal OutcomeUnknown Reset }
         RequestedBy { Application DesktopUser Administrator }
-        StateReasonCode { DeviceOffline DeviceAsleep DevicePaused DeviceIncompatible DeviceBusy ApprovalPending
+        StateReasonCode { DeviceOffline DeviceAsleep DevicePaused DeviceIncompatible DeviceBusy ApprovalPending ModelUnavailable
             OutcomeUnknown StopRequested }
         FinishReason { Completed Length }
         RunErrorCode { ModelError ModelAuth ToolError SandboxUnavailable MaxDurationExceeded MaxTurnsExceeded

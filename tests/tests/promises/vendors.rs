@@ -5,6 +5,7 @@ use std::process::Stdio;
 use deskgate_tests::third_party;
 use deskgate_tests::vendors::{ModelVendor, Move, VENDOR_KEY, Vendor};
 use deskgate_tests::visitor::Visitor;
+use deskgate_tests::wait::until;
 use deskgate_tests::{Backend, Folder, TestDevice};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -218,6 +219,37 @@ async fn an_outage_is_waited_out_and_the_run_goes_on() {
     assert!(text(&run, "/error/message").contains("until the run's time was over"), "{run}");
     assert_eq!(run["error"]["retryable"], true, "{run}");
     assert!(!device.log().own().contains(VENDOR_KEY));
+}
+
+#[tokio::test]
+async fn caller_and_owner_see_that_a_run_waits_for_its_model() {
+    let busy = json!({ "error": { "message": "later", "type": "rate_limit_error", "code": "rate_limit_exceeded" } });
+    let later = || Move::Refuse(429, vec![("retry-after", "2".to_owned())], busy.clone());
+    let moves = vec![Move::Call(vec![read()]), later(), Move::Call(vec![read()]), later(), say("Back again.")];
+    let vendor = ModelVendor::start(Vendor::Openai, moves).await;
+    let (device, _folder, backend) = served_by(&vendor, Vendor::Openai, &[]).await;
+    let run_id = backend.submit("How many lamps?").await;
+    until("the caller to see why it waits", async || {
+        let run = backend.run(&run_id).await;
+        let is_seen = run["state_reason"]["code"] == "model_unavailable" && run["state"] == "running";
+        if is_seen { Ok(()) } else { Err(run.to_string()) }
+    })
+    .await;
+    let shown = device.cli(&["runs", "show", &run_id]).await.ok();
+    assert_eq!(shown["run"]["state_reason"]["code"], "model_unavailable", "{shown}");
+    let run = backend.wait_for_end(&run_id).await;
+    assert_eq!((&run["result"]["text"], &run["state_reason"]), (&json!("Back again."), &json!(null)), "{run}");
+    let request = backend.request(reqwest::Method::GET, &format!("/runs/{run_id}/events"));
+    let events = backend.send(request.header("Accept", "application/json")).await.expect("it answers").body;
+    let away: Vec<_> = events["data"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{events}"))
+        .iter()
+        .filter(|event| event["type"] == "usage.updated")
+        .map(|event| event["data"]["model_unavailable"] == true)
+        .collect();
+    let turns = [false, true, false, false, true, false, false];
+    assert_eq!(away, turns, "{events:#}");
 }
 
 #[tokio::test]

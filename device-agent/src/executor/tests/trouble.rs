@@ -216,7 +216,8 @@ async fn a_stop_gets_through_a_full_channel_and_what_was_only_planned_never_begi
     for (stopped, patience) in [(true, 20), (false, 1)] {
         let clock = RunClock { started, deadline: started + Duration::from_secs(patience) };
         let (sender, _receiver) = mpsc::channel(1);
-        sender.try_send(Progress::Event(DeviceEvent::UsageUpdated { usage: Usage::default() })).expect("room for one");
+        let first = DeviceEvent::UsageUpdated { usage: Usage::default(), model_unavailable: false };
+        sender.try_send(Progress::Event(first)).expect("room for one");
         let stop = CancellationToken::new();
         let assistant = CannedAssistant(calls_it);
         let (_disk, turn, record) = parts(&toolbox).await;

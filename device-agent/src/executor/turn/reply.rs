@@ -64,10 +64,17 @@ impl ModelReply {
 }
 
 impl Turn {
-    pub(super) fn model(&mut self, mut reply: ModelReply, event: ModelEvent) -> Vec<TurnEffect> {
-        if !matches!(event, ModelEvent::Error(_)) {
-            self.outage = None;
-        }
+    pub(super) fn model(&mut self, reply: ModelReply, event: ModelEvent) -> Vec<TurnEffect> {
+        self.end_of_outage(&event).into_iter().chain(self.model_event(reply, event)).collect()
+    }
+
+    /// The report that the model is back, with its first words after an outage.
+    pub(super) fn end_of_outage(&mut self, event: &ModelEvent) -> Option<TurnEffect> {
+        let is_back = !matches!(event, ModelEvent::Error(_)) && self.outage.take().is_some();
+        is_back.then(|| self.usage_so_far())
+    }
+
+    fn model_event(&mut self, mut reply: ModelReply, event: ModelEvent) -> Vec<TurnEffect> {
         match event {
             ModelEvent::TextDelta(text) => {
                 // After a cut nothing is added, not even a shorter piece that would still fit.
@@ -112,6 +119,7 @@ impl Turn {
     }
 
     pub(super) fn model_failed(&mut self, error: &ModelError) -> Vec<TurnEffect> {
+        let was_away = self.outage.is_some();
         if !is_outage(error) {
             self.outage = None;
         }
@@ -133,7 +141,7 @@ impl Turn {
         }
         if let Some(pause) = self.pause(error, self.attempt) {
             self.state = TurnState::Waiting(None);
-            return vec![TurnEffect::RetryIn(pause)];
+            return self.wait(was_away, pause);
         }
         if self.outage.is_some() {
             return self.fail_unavailable();
@@ -162,6 +170,17 @@ impl Turn {
         let grown = INITIAL_BACKOFF.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1))).min(MAX_BACKOFF);
         let pause = grown.min(left / 2).max(INITIAL_BACKOFF).max(error.retry_after.unwrap_or_default());
         (pause < left).then_some(pause)
+    }
+
+    /// Waits for the next attempt, and reports it if the model has just gone away or come back.
+    pub(super) fn wait(&self, was_away: bool, pause: Duration) -> Vec<TurnEffect> {
+        let differs = was_away != self.outage.is_some();
+        differs.then(|| self.usage_so_far()).into_iter().chain([TurnEffect::RetryIn(pause)]).collect()
+    }
+
+    /// The report of the usage so far, and of whether the model is away.
+    pub(super) fn usage_so_far(&self) -> TurnEffect {
+        TurnEffect::Emit(DeviceEvent::UsageUpdated { usage: self.usage, model_unavailable: self.outage.is_some() })
     }
 
     fn left_time(&self) -> Duration {
@@ -198,7 +217,7 @@ impl Turn {
                 text: outcome::cut(&text, MAX_MESSAGE_BYTES).to_owned(),
             }));
         }
-        effects.push(TurnEffect::Emit(DeviceEvent::UsageUpdated { usage: self.usage }));
+        effects.push(self.usage_so_far());
         effects.extend(if reason == StopReason::Refused {
             self.fail_because(RunErrorCode::ModelError, "The model declined to answer.", false)
         } else if self.left() == Some(0) && (is_cut || !calls.is_empty() || text.trim().is_empty()) {
@@ -221,7 +240,7 @@ impl Turn {
     /// An answer that ended before it said or did anything whole: it is asked for once more with a higher limit, if
     /// there is one, and never taken for an answer.
     fn answer_cut(&mut self, reply: &ModelReply) -> Vec<TurnEffect> {
-        let reported = TurnEffect::Emit(DeviceEvent::UsageUpdated { usage: self.usage });
+        let reported = self.usage_so_far();
         let written = reply.tokens.output_tokens.max(context::tokens(reply.written()));
         let most = [self.left(), self.facts.max_output_tokens, self.context.room(&self.messages)];
         let most = most.into_iter().flatten().min().unwrap_or(u64::MAX);

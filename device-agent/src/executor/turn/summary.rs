@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use deskgate_assistant::{Message, ModelError, ModelEvent, ModelRequest, StopReason};
-use deskgate_protocol::control::DeviceEvent;
 
 use super::context::ContextPart;
 use super::reply::{ModelReply, is_outage};
@@ -45,12 +44,13 @@ impl Turn {
         })]
     }
 
-    pub(super) fn summing(&mut self, mut reply: ModelReply, part: ContextPart, event: ModelEvent) -> Vec<TurnEffect> {
+    pub(super) fn summing(&mut self, reply: ModelReply, part: ContextPart, event: ModelEvent) -> Vec<TurnEffect> {
+        self.end_of_outage(&event).into_iter().chain(self.summing_event(reply, part, event)).collect()
+    }
+
+    fn summing_event(&mut self, mut reply: ModelReply, part: ContextPart, event: ModelEvent) -> Vec<TurnEffect> {
         // A model with a token limit rarely writes more than eight bytes for each token.
         let limit = self.context.summary_tokens() as usize * 8;
-        if !matches!(event, ModelEvent::Error(_)) {
-            self.outage = None;
-        }
         match event {
             ModelEvent::TextDelta(text) => {
                 let room = limit - reply.text.len();
@@ -77,6 +77,7 @@ impl Turn {
     }
 
     pub(super) fn summing_failed(&mut self, part: ContextPart, error: &ModelError) -> Vec<TurnEffect> {
+        let was_away = self.outage.is_some();
         if !is_outage(error) {
             self.outage = None;
         }
@@ -84,7 +85,7 @@ impl Turn {
             None if self.outage.is_some() => self.fail_unavailable(),
             Some(pause) => {
                 self.state = TurnState::Waiting(Some(part));
-                vec![TurnEffect::RetryIn(pause)]
+                self.wait(was_away, pause)
             }
             None => self.summed_up(part, None),
         }
@@ -92,7 +93,7 @@ impl Turn {
 
     /// Replaces the part by the summary, or by the fallback without one, and continues.
     fn summed_up(&mut self, part: ContextPart, summary: Option<String>) -> Vec<TurnEffect> {
-        let mut effects = vec![TurnEffect::Emit(DeviceEvent::UsageUpdated { usage: self.usage })];
+        let mut effects = vec![self.usage_so_far()];
         let place = part.of(&self.messages);
         let messages = Arc::make_mut(&mut self.messages);
         match part {

@@ -13,7 +13,9 @@ use crate::store::Error;
 /// before map to existing sequences, which stay as they are.
 pub(super) const STORE_EVENTS_SQL: &str = "-- attempts::events
     WITH moved AS (
-        UPDATE runs SET device_seq = $6::bigint, last_sequence = last_sequence + ($6::bigint - device_seq)
+        UPDATE runs SET device_seq = $6::bigint, last_sequence = last_sequence + ($6::bigint - device_seq),
+            model_unavailable_since = CASE $11::boolean WHEN true THEN coalesce(model_unavailable_since, now())
+                WHEN false THEN NULL ELSE model_unavailable_since END
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
             AND state IN ('running', 'awaiting_approval', 'awaiting_reconciliation', 'cancelling')
             AND device_seq BETWEEN $5::bigint - 1 AND $6::bigint - 1
@@ -38,5 +40,12 @@ pub(super) async fn store(
     let ids: Vec<_> = events.iter().map(|_| EventId::new().uuid()).collect();
     let types: Vec<_> = events.iter().map(|(kind, _)| kind.as_str()).collect();
     let data: Vec<_> = events.iter().map(|(_, data)| data.to_string()).collect();
-    one(client, STORE_EVENTS_SQL, fence, &[&first, &last, &numbers, &ids, &types, &data]).await
+    let unavailable = model_is_unavailable(events);
+    one(client, STORE_EVENTS_SQL, fence, &[&first, &last, &numbers, &ids, &types, &data, &unavailable]).await
+}
+
+/// Whether the model can no longer be used after these events; `None`: they do not say.
+fn model_is_unavailable(events: &[(EventType, Value)]) -> Option<bool> {
+    let (_, data) = events.iter().rfind(|(kind, _)| *kind == EventType::UsageUpdated)?;
+    Some(data["model_unavailable"] == true)
 }

@@ -33,7 +33,7 @@ pub(super) const RESTART_SQL: &str = "-- attempts::restart
         FOR UPDATE
     ), moved AS (
         UPDATE runs r SET state = CASE WHEN stop_operation_id IS NOT NULL THEN 'cancelling' ELSE 'running' END,
-            attempt = attempt + 1, device_seq = 0, open_approval = NULL, waited_until = now(), is_reoffered = true,
+            attempt = attempt + 1, device_seq = 0, open_approval = NULL, model_unavailable_since = NULL, waited_until = now(), is_reoffered = true,
             last_sequence = last_sequence + 1 + in_doubt::integer + (held.open_approval IS NOT NULL)::integer
         FROM held WHERE r.run_id = held.run_id
         RETURNING r.run_id, last_sequence, state, in_doubt, held.open_approval AS withdrawn,

@@ -11,7 +11,8 @@ use crate::store::Error;
 
 pub(super) const START_SQL: &str = "-- attempts::start
     WITH started AS (
-        UPDATE runs SET state = 'running', started_at = now(), offered_until = NULL, last_sequence = last_sequence + 1
+        UPDATE runs SET state = 'running', started_at = now(), offered_until = NULL, last_sequence = last_sequence + 1,
+            model_unavailable_since = NULL
         WHERE run_id = $1 AND attempt = $2 AND device_id = $3 AND epoch = $4
             AND state = 'queued' AND offered_until IS NOT NULL
         RETURNING run_id, last_sequence, extract(epoch FROM started_at - created_at)::float8 AS seconds)

@@ -109,7 +109,10 @@ fn words(effect: &TurnEffect) -> String {
         }
         TurnEffect::Emit(DeviceEvent::MessageCompleted { message_id, text }) => format!("{message_id} {text:?}"),
         TurnEffect::Say(delta) => format!("{} at {}: {:?}", delta.message_id, delta.offset, delta.text),
-        TurnEffect::Emit(DeviceEvent::UsageUpdated { usage }) => format!("usage after {} calls", usage.model_calls),
+        TurnEffect::Emit(DeviceEvent::UsageUpdated { usage, model_unavailable: false }) => {
+            format!("usage after {} calls", usage.model_calls)
+        }
+        TurnEffect::Emit(DeviceEvent::UsageUpdated { model_unavailable: true, .. }) => "the model is away".to_owned(),
         TurnEffect::Remember { said, .. } => format!("remember {said:?}"),
         TurnEffect::KeepFailure(error) => format!("keep {:?}", error.kind),
         TurnEffect::Emit(DeviceEvent::ApprovalRequested { call_id, tool, .. }) => format!("{call_id} {tool} held"),
@@ -174,8 +177,9 @@ fn what_the_model_writes_is_said_at_once_with_its_place_counted_in_characters() 
     assert_eq!(after(&mut turn, [TurnEvent::Started, says("Größe: ")]), ["msg_2_1 at 0: \"Größe: \""]);
     assert_eq!(after(&mut turn, [says("3")]), ["msg_2_1 at 7: \"3\""]);
     // A retried model begins the same message anew.
-    assert_eq!(after(&mut turn, [fails(ErrorKind::Overloaded, true)]), ["retry in 250 ms"]);
-    assert_eq!(after(&mut turn, [TurnEvent::RetryDue, says("Four")]), ["msg_2_1 at 0: \"Four\""]);
+    assert_eq!(after(&mut turn, [fails(ErrorKind::Overloaded, true)]), ["the model is away", "retry in 250 ms"]);
+    let back = ["usage after 2 calls", "msg_2_1 at 0: \"Four\""];
+    assert_eq!(after(&mut turn, [TurnEvent::RetryDue, says("Four")]), back);
     assert_eq!(after(&mut turn, [calls("Read"), ends(), answers("text"), says("x")]), ["msg_2_2 at 0: \"x\""]);
 }
 
@@ -279,7 +283,7 @@ fn a_model_that_never_stops_calling_meets_the_limit_of_turns() {
 #[test]
 fn a_stream_that_breaks_off_is_a_failure_and_its_calls_never_run() {
     let mut turn = turn(9);
-    assert_eq!(after(&mut turn, [TurnEvent::Started, calls("Write"), TurnEvent::ModelClosed]), ["retry in 250 ms"]);
+    assert_eq!(after(&mut turn, [TurnEvent::Started, calls("Write"), TurnEvent::ModelClosed])[1], "retry in 250 ms");
     assert_eq!(after(&mut turn, [TurnEvent::RetryDue]), ["call the model with 1 messages"]);
     assert_eq!(after(&mut turn, [says("Whole."), ends()])[2], "succeeded \"Whole.\"");
     assert_eq!(turn.usage.model_calls, 2);
@@ -306,7 +310,7 @@ fn a_provider_that_is_away_is_asked_again_until_the_time_is_over() {
         let mut asked = 0;
         let failed = loop {
             match &turn.on(fails(kind, true), awake)[..] {
-                [TurnEffect::RetryIn(pause)] => {
+                [TurnEffect::RetryIn(pause)] | [TurnEffect::Emit(_), TurnEffect::RetryIn(pause)] => {
                     assert!(*pause <= Duration::from_secs(60), "{pause:?}");
                     awake += *pause;
                 }
@@ -326,7 +330,7 @@ fn a_provider_that_is_away_is_asked_again_until_the_time_is_over() {
             ModelError { retry_after: Some(SECOND * seconds), ..ModelError::new(ErrorKind::Overloaded, "busy") };
         TurnEvent::Model(ModelEvent::Error(error.as_retryable()))
     };
-    assert_eq!(after(&mut turn(9), [TurnEvent::Started, asks(100)]), ["retry in 100000 ms"]);
+    assert_eq!(after(&mut turn(9), [TurnEvent::Started, asks(100)])[1], "retry in 100000 ms");
     assert_eq!(after(&mut turn(9), [TurnEvent::Started, asks(4000)]), ["failed ModelError"]);
 }
 
@@ -351,7 +355,8 @@ fn a_failure_after_an_outage_is_its_own_and_an_outage_uses_up_no_attempts() {
     for _ in 0..10 {
         after(&mut turn, [fails(ErrorKind::Unreachable, true), TurnEvent::RetryDue]);
     }
-    assert!(after(&mut turn, [fails(ErrorKind::Protocol, true)])[0].starts_with("retry in"));
+    let told = after(&mut turn, [fails(ErrorKind::Protocol, true)]);
+    assert!(told[0].starts_with("usage") && told[1].starts_with("retry in"), "{told:?}");
 }
 
 #[test]
@@ -434,7 +439,7 @@ fn each_turn_has_its_own_attempts() {
         &mut turn,
         [TurnEvent::Started, fails(ErrorKind::Overloaded, true), TurnEvent::RetryDue, calls("Read"), ends()],
     );
-    assert_eq!(after(&mut turn, [answers(""), fails(ErrorKind::Overloaded, true)]), ["retry in 250 ms"]);
+    assert_eq!(after(&mut turn, [answers(""), fails(ErrorKind::Overloaded, true)])[1], "retry in 250 ms");
 }
 
 #[test]
