@@ -229,11 +229,7 @@ mod tests {
 
     fn results(conversation: &mut Vec<Message>, events: &[ModelEvent], texts: &[&str]) {
         let tool_calls = calls(events);
-        let answer = |(call, text): (&ToolCall, &&str)| ToolAnswer {
-            call_id: call.id.clone(),
-            text: (*text).to_owned(),
-            is_error: false,
-        };
+        let answer = |(call, text): (&ToolCall, &&str)| ToolAnswer::text(call.id.clone(), (*text).to_owned(), false);
         let answers = tool_calls.iter().zip(texts).map(answer).collect();
         conversation.push(Message::assistant("", tool_calls));
         conversation.push(Message::ToolResults(answers));

@@ -37,8 +37,8 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_definition::tool::ToolSpec;
-use deskgate_definition::{Definition, Effort, Provider, ProviderErrorDetail};
+use deskgate_definition::tool::{Attachment, ToolSpec};
+use deskgate_definition::{Definition, Effort, ModelReads, Provider, ProviderErrorDetail};
 use futures_util::stream::BoxStream;
 use serde::Deserialize;
 use serde_json::Value;
@@ -68,6 +68,8 @@ pub struct ModelFacts {
     pub max_output_tokens: Option<u64>,
     /// Reasoning goes back only with everything that stood before it: if something is left out, so is all reasoning.
     pub reasoning_is_bound: bool,
+    /// What it reads beside text.
+    pub reads: ModelReads,
 }
 
 /// One call of a model. Cheap to clone.
@@ -159,8 +161,17 @@ pub struct ToolAnswer {
     pub call_id: String,
     /// The text of the result.
     pub text: String,
+    /// Images and documents that the call shows.
+    pub attachments: Vec<Attachment>,
     /// Whether the call failed.
     pub is_error: bool,
+}
+
+impl ToolAnswer {
+    /// The answer of a call that shows nothing beside text.
+    pub fn text(call_id: impl Into<String>, text: impl Into<String>, is_error: bool) -> Self {
+        Self { call_id: call_id.into(), text: text.into(), attachments: Vec::new(), is_error }
+    }
 }
 
 /// The model's output, piece by piece.

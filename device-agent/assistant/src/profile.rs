@@ -4,6 +4,7 @@
 
 use std::sync::LazyLock;
 
+use deskgate_definition::ModelReads;
 use serde::Deserialize;
 
 /// The files, in the order in which people are shown them.
@@ -104,6 +105,11 @@ pub struct Profile {
     /// How it differs in Chat Completions.
     #[serde(default)]
     pub chat: ChatOptions,
+    /// What its models read beside text, unless a model's entry says otherwise.
+    #[serde(default)]
+    pub reads: ModelReads,
+    /// Where it takes images and documents; absent: where its format has them.
+    pub attachments_in: Option<AttachmentPlace>,
     /// The day that the models were looked up.
     pub models_as_of: Option<String>,
     /// The models that are known.
@@ -168,6 +174,16 @@ impl Default for ChatOptions {
 }
 
 deskgate_protocol::words! {
+    /// Where a server takes the images and documents that a call shows.
+    pub enum AttachmentPlace {
+        /// In the call's result.
+        Result = "result",
+        /// In a message of the user's after it.
+        User = "user",
+    }
+}
+
+deskgate_protocol::words! {
     /// How a model of Anthropic's is asked to think.
     pub enum Thinking {
         /// It decides how much, within an effort.
@@ -189,6 +205,8 @@ pub struct ModelEntry {
     pub context_tokens: Option<u64>,
     /// The tokens of one answer.
     pub max_output_tokens: Option<u64>,
+    /// What it reads beside text; absent: as the profile says.
+    pub reads: Option<ModelReads>,
     /// Whether it reasons, and so takes an effort and gives encrypted reasoning.
     #[serde(default = "yes")]
     pub reasons: bool,
@@ -304,6 +322,7 @@ mod tests {
             id: id.to_owned(),
             context_tokens: None,
             max_output_tokens: None,
+            reads: None,
             reasons: true,
             thinking: None,
             thinks_by_default: false,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use deskgate_definition::{Definition, ReasoningSummaries};
+use deskgate_definition::{Definition, ModelReads, ReasoningSummaries};
 use deskgate_outbound::{Clients, Reach};
 use deskgate_secrets::Secret;
 use futures_util::StreamExt;
@@ -99,6 +99,7 @@ pub(super) struct RemoteModel {
     access: ProviderAccess,
     url: Url,
     options: ModelOptions,
+    reads: ModelReads,
     leaves_out: Arc<LeftOut>,
 }
 
@@ -158,7 +159,9 @@ impl RemoteModel {
             cache_key: definition.digest().to_string().chars().take(32).collect(),
         };
         let url = access.url(&access.profile.path(access.api, &definition.model))?;
-        Ok(Self { client: access.client(&url), access, url, options, leaves_out: Arc::default() })
+        let known = entry.and_then(|entry| entry.reads).unwrap_or(access.profile.reads);
+        let reads = definition.model_reads.unwrap_or(known);
+        Ok(Self { client: access.client(&url), access, url, options, reads, leaves_out: Arc::default() })
     }
 
     fn call<D: Dialect>(&self, request: &ModelRequest) -> BoxStream<'static, ModelEvent> {
@@ -194,6 +197,7 @@ impl Assistant for RemoteModel {
                 Api::Messages => Some(DEFAULT_MAX_TOKENS),
                 Api::Responses | Api::Chat => None,
             }),
+            reads: self.reads,
             reasoning_is_bound: self.access.api == Api::Messages && form == Thinking::Adaptive,
         }
     }

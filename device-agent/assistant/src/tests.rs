@@ -85,7 +85,7 @@ fn opened(profile: &str, base_url: &str) -> (tempfile::TempDir, Box<dyn Assistan
 
 fn request() -> ModelRequest {
     let asked = ToolCall { id: "t1".to_owned(), name: "Grep".to_owned(), arguments: json!({ "pattern": "x" }) };
-    let answered = ToolAnswer { call_id: "t1".to_owned(), text: "nothing".to_owned(), is_error: true };
+    let answered = ToolAnswer::text("t1".to_owned(), "nothing".to_owned(), true);
     let messages = vec![
         Message::User { text: "before".to_owned(), details: None },
         Message::assistant("answered", Vec::new()),
@@ -333,7 +333,7 @@ async fn a_message_is_kept_as_its_provider_wrote_it_and_goes_back_so() {
         let stream = if profile == "openai" { RESPONSES } else { ANTHROPIC };
         let (address, served) = server(ok(stream), 4096).await;
         let (_folder, assistant) = opened(profile, &address);
-        let answered = ToolAnswer { call_id: "t1".to_owned(), text: "nothing".to_owned(), is_error: false };
+        let answered = ToolAnswer::text("t1".to_owned(), "nothing".to_owned(), false);
         let messages = vec![
             Message::User { text: "now".to_owned(), details: None },
             Message::Assistant {

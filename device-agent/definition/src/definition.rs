@@ -6,7 +6,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::service;
 use serde::{Deserialize, Serialize};
 
-use super::{ApprovalPolicy, Network, ProtectedPaths, Reasoning, RunLimits, Skill, ToolName};
+use super::{ApprovalPolicy, ModelReads, Network, ProtectedPaths, Reasoning, RunLimits, Skill, ToolName};
 use crate::mcp_server::{self, MAX_MCP_SERVERS};
 use crate::provider::{PROVIDER_NAME_RULE, is_provider_name};
 use crate::{McpServer, Provider};
@@ -30,6 +30,9 @@ pub struct Definition {
     /// How much the model reasons, and who reads a summary of it.
     #[serde(default, skip_serializing_if = "Reasoning::is_default")]
     pub reasoning: Reasoning,
+    /// What the model reads beside text; absent: as is known of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_reads: Option<ModelReads>,
     /// The fixed task.
     pub instructions: String,
     /// The tools the assistant may call; empty: conversation only.
@@ -240,6 +243,7 @@ mod tests {
             provider: Provider::Scripted,
             model: "folder".to_owned(),
             reasoning: Default::default(),
+            model_reads: None,
             instructions: "Answer from the folder.".to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
@@ -262,6 +266,7 @@ mod tests {
             provider: Provider::Scripted,
             model: "gpt".to_owned(),
             reasoning: Default::default(),
+            model_reads: None,
             instructions: "x".repeat(MAX_INSTRUCTIONS_BYTES + 1),
             tools: vec![ToolName::Read, ToolName::Glob, ToolName::Read],
             skills: Vec::new(),
@@ -338,6 +343,7 @@ mod tests {
             provider: Provider::Account("work".to_owned()),
             model: "claude-sonnet".to_owned(),
             reasoning: Default::default(),
+            model_reads: None,
             instructions: "Find the open invoices – all of them.".to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: vec![Skill {

@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`definition`], [`limits`], [`network`], [`protected`], [`skill`], [`tool_name`], [`provider`], [`reasoning`], [`mcp_server`] | the definition, field by field |
+//! | [`definition`], [`limits`], [`network`], [`protected`], [`skill`], [`tool_name`], [`provider`], [`reasoning`], [`model_reads`], [`mcp_server`] | the definition, field by field |
 //! | [`approvals`] | which calls run, which ask first, which never run |
 //! | [`service`], [`check`] | a service's draft and published version, and the results of its checks |
 //! | [`tool`] | the contract of tools, and a call with what it would do |
@@ -18,6 +18,7 @@ pub mod key_place;
 pub mod limits;
 pub mod mcp_server;
 pub mod model_failure;
+pub mod model_reads;
 pub mod names;
 pub mod network;
 pub mod protected;
@@ -35,6 +36,7 @@ pub use key_place::KeyPlace;
 pub use limits::RunLimits;
 pub use mcp_server::{MAX_MCP_SERVERS, McpServer};
 pub use model_failure::{ModelFailure, ProviderErrorDetail};
+pub use model_reads::ModelReads;
 pub use names::{RESERVED_NAME, is_short_name};
 pub use network::Network;
 pub use protected::ProtectedPaths;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use deskgate_definition::{
-    ApprovalPolicy, Definition, Effort, Network, Provider, ReasoningSummaries, RunLimits, Service as Record,
-    ServiceStage, Skill, ToolName,
+    ApprovalPolicy, Definition, Effort, ModelReads, Network, Provider, ReasoningSummaries, RunLimits,
+    Service as Record, ServiceStage, Skill, ToolName,
 };
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
@@ -137,6 +137,29 @@ pub(super) struct DefinitionArgs {
     /// Who reads summaries of the reasoning: owner, or off
     #[arg(long, value_name = "WHO")]
     reasoning_summaries: Option<ReasoningSummaries>,
+    /// What the model reads: text, images, or pdfs (which includes images); default for what is known of it
+    #[arg(long, value_name = "CONTENT")]
+    model_reads: Option<ModelReadsChoice>,
+}
+
+/// What a model reads, or what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ModelReadsChoice(Option<ModelReads>);
+
+impl std::str::FromStr for ModelReadsChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        or_default(text).map(Self)
+    }
+}
+
+/// A word, or `default` for none.
+fn or_default<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<Option<T>, String> {
+    match text {
+        "default" => Ok(None),
+        word => word.parse().map(Some).map_err(|error| format!("{error}, default")),
+    }
 }
 
 /// An effort, or the model's own.
@@ -147,10 +170,7 @@ impl std::str::FromStr for EffortChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "default" => Ok(Self(None)),
-            word => word.parse().map(|effort| Self(Some(effort))).map_err(|error| format!("{error}, default")),
-        }
+        or_default(text).map(Self)
     }
 }
 
@@ -166,6 +186,7 @@ pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output
                 provider: Provider::Scripted,
                 model: "folder".to_owned(),
                 reasoning: Default::default(),
+                model_reads: None,
                 instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
                 tools: ToolName::WORKSPACE_TOOLS.to_vec(),
                 skills: Vec::new(),
@@ -282,6 +303,7 @@ impl DefinitionArgs {
         let reasoning = &mut definition.reasoning;
         reasoning.effort = self.effort.map_or(reasoning.effort, |EffortChoice(effort)| effort);
         reasoning.summaries = self.reasoning_summaries.unwrap_or(reasoning.summaries);
+        definition.model_reads = self.model_reads.map_or(definition.model_reads, |ModelReadsChoice(reads)| reads);
         definition.approvals = self.rules.apply(definition.approvals)?;
         let limits = &mut definition.limits;
         limits.max_turns = self.max_turns.unwrap_or(limits.max_turns);

@@ -193,18 +193,20 @@ async fn prepare(
             tracing::warn!(%run_id, error, "approval rules");
             RunErrorCode::Internal
         })?;
+        let assistant = deskgate_assistant::open(&accounts, &definition).map_err(|error| {
+            tracing::warn!(%run_id, %error, "assistant");
+            RunErrorCode::ModelError
+        })?;
         let Definition { working_directory, protected, network, .. } = definition.as_ref();
         let options = WorkspaceOptions { directory: working_directory, own_folder: &own, protected, network: *network };
-        let toolbox = Toolbox::open_under(&rules, &definition.tools, &definition.skills, options).map_err(|error| {
+        let reads = assistant.facts().reads;
+        let opened = Toolbox::open_under(&rules, &definition.tools, &definition.skills, reads, options);
+        let toolbox = opened.map_err(|error| {
             tracing::warn!(%run_id, %error, "the tools of the run cannot be had");
             match error {
                 ToolboxError::Workspace(_) => RunErrorCode::ToolError,
                 ToolboxError::Sandbox(_) => RunErrorCode::SandboxUnavailable,
             }
-        })?;
-        let assistant = deskgate_assistant::open(&accounts, &definition).map_err(|error| {
-            tracing::warn!(%run_id, %error, "assistant");
-            RunErrorCode::ModelError
         })?;
         Ok(RunResources { toolbox, assistant, rules, before })
     });

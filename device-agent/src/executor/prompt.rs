@@ -151,6 +151,7 @@ mod tests {
             provider: Provider::Scripted,
             model: "folder".into(),
             reasoning: deskgate_definition::Reasoning::default(),
+            model_reads: None,
             instructions: "Sum up.".into(),
             tools: vec![ToolName::Read],
             skills: Vec::new(),

@@ -32,6 +32,7 @@ pub(super) fn blank() -> Definition {
         provider: Provider::Scripted,
         model: "folder".to_owned(),
         reasoning: Default::default(),
+        model_reads: None,
         instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
         tools: ToolName::WORKSPACE_TOOLS.to_vec(),
         skills: Vec::new(),
@@ -54,6 +55,7 @@ pub(super) fn fields(definition: &Definition) -> FormFields {
     set("model", definition.model.clone());
     set("effort", definition.reasoning.effort.map(|effort| effort.to_string()).unwrap_or_default());
     set("summaries", definition.reasoning.summaries.to_string());
+    set("model_reads", definition.model_reads.map(|reads| reads.to_string()).unwrap_or_default());
     set("instructions", definition.instructions.clone());
     set("kind", if definition.tools.is_empty() { "conversation" } else { "workspace" }.to_owned());
     definition.tools.iter().for_each(|tool| set("tool", tool.to_string()));
@@ -157,6 +159,7 @@ impl FormReader<'_> {
                 effort: self.fields.get("effort").parse().ok(),
                 summaries: self.fields.get("summaries").parse().unwrap_or_default(),
             },
+            model_reads: self.fields.get("model_reads").parse().ok(),
             instructions: self.text("instructions"),
             network: if self.fields.get("network") == "host" { Network::Host } else { Network::None },
             skills: self.skills(),
@@ -297,6 +300,7 @@ mod tests {
             provider: Provider::Account("work".to_owned()),
             model: "model-1".to_owned(),
             reasoning: Default::default(),
+            model_reads: None,
             instructions: "One.\n\nTwo.\n".to_owned(),
             tools: vec![ToolName::Bash, ToolName::Read, ToolName::Write],
             skills: vec![skill],

@@ -223,6 +223,7 @@ mod tests {
             provider: Provider::Scripted,
             model: "folder".to_owned(),
             reasoning: Default::default(),
+            model_reads: None,
             instructions: "Answer.".to_owned(),
             tools: ToolName::WORKSPACE_TOOLS.to_vec(),
             skills: Vec::new(),

@@ -212,10 +212,12 @@ async fn converse(
                 .to_owned(),
         );
     }
-    let results = calls.iter().map(|call| ToolAnswer {
-        call_id: call.id.clone(),
-        text: call.arguments["word"].as_str().unwrap_or("ready").to_owned(),
-        is_error: call.name != CHECK_TOOL,
+    let results = calls.iter().map(|call| {
+        ToolAnswer::text(
+            call.id.clone(),
+            call.arguments["word"].as_str().unwrap_or("ready").to_owned(),
+            call.name != CHECK_TOOL,
+        )
     });
     let results = Message::ToolResults(results.collect());
     messages.push(Message::Assistant { text: String::new(), tool_calls: calls, native });

@@ -127,6 +127,7 @@ impl TestServices {
             provider: Provider::Scripted,
             model: "folder".to_owned(),
             reasoning: Default::default(),
+            model_reads: None,
             instructions: instructions.to_owned(),
             tools: ToolName::WORKSPACE_TOOLS.to_vec(),
             skills: Vec::new(),

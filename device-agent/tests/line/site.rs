@@ -69,6 +69,7 @@ impl LineSite {
             provider: Provider::Scripted,
             model: "folder".to_owned(),
             reasoning: Default::default(),
+            model_reads: None,
             instructions: "Answer.".to_owned(),
             tools: Vec::new(),
             skills: Vec::new(),

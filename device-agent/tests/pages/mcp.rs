@@ -33,6 +33,7 @@ pub(crate) async fn pinned_to(room: &PagesFixture, list: &StoredToolList) -> Dra
         provider: Provider::Scripted,
         model: "folder".to_owned(),
         reasoning: Default::default(),
+        model_reads: None,
         instructions: "Answer.".to_owned(),
         tools: Vec::new(),
         skills: Vec::new(),

@@ -1,4 +1,4 @@
-//! Read: a text file with line numbers, as `cat -n` prints them.
+//! Read: a text file with line numbers, as `cat -n` prints them; for a model that reads them, images and PDFs.
 //!
 //! Lines are scanned until enough are shown, so the beginning of a file of any size can be read; text after the first
 //! [`MAX_SCANNED_BYTES`] bytes is for Grep. For a file that Edit may change, exactly the shown bytes are recorded as
@@ -8,8 +8,9 @@ use std::io::{BufRead, BufReader, Cursor, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use deskgate_definition::ToolName;
 use deskgate_definition::tool::{Plan, Tool, ToolOutput, ToolResult, ToolSpec};
+use deskgate_definition::{ModelReads, ToolName};
+use deskgate_media::{MAX_PDF_PAGES, MediaKind};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
 use futures_util::future::BoxFuture;
@@ -38,6 +39,7 @@ const MAX_COMPARED_NAMES: usize = 5000;
 pub(super) struct ReadTool {
     workspace: Arc<Workspace>,
     known: Arc<SeenFiles>,
+    reads: ModelReads,
 }
 
 #[derive(Deserialize)]
@@ -49,19 +51,29 @@ struct ReadArguments {
 }
 
 impl ReadTool {
-    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<SeenFiles>) -> Self {
-        Self { workspace, known }
+    pub(super) fn new(workspace: Arc<Workspace>, known: Arc<SeenFiles>, reads: ModelReads) -> Self {
+        Self { workspace, known, reads }
     }
 }
 
 impl Tool for ReadTool {
     fn spec(&self) -> ToolSpec {
+        let others = match self.reads {
+            ModelReads::Text => "Images, PDFs and other binary files cannot be read.".to_owned(),
+            ModelReads::Images => {
+                "PNG, JPEG, GIF and WebP images are shown to you. PDFs and other binary files cannot be read."
+                    .to_owned()
+            }
+            ModelReads::Pdfs => format!(
+                "PNG, JPEG, GIF and WebP images are shown to you, and PDFs of up to {MAX_PDF_PAGES} pages. Other binary \
+                 files cannot be read."
+            ),
+        };
         ToolSpec {
             name: ToolName::Read.to_string(),
             description: format!(
                 "Reads a text file in the working directory. Lines come with their numbers. At most {DEFAULT_LINES} \
-                 lines unless limit says otherwise; lines longer than {MAX_LINE_CHARS} characters are cut. Images, PDFs \
-                 and other binary files cannot be read."
+                 lines unless limit says otherwise; lines longer than {MAX_LINE_CHARS} characters are cut. {others}"
             ),
             parameters: json!({
                 "type": "object",
@@ -97,9 +109,9 @@ impl Tool for ReadTool {
     }
 
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
-        let (workspace, known) = (Arc::clone(&self.workspace), Arc::clone(&self.known));
+        let (workspace, known, reads) = (Arc::clone(&self.workspace), Arc::clone(&self.known), self.reads);
         crate::blocking::on_blocking_thread(ToolName::Read, arguments, &stop, move |arguments, stop| {
-            read(&workspace, &known, &arguments, stop)
+            read(&workspace, &known, reads, &arguments, stop)
         })
     }
 }
@@ -107,13 +119,11 @@ impl Tool for ReadTool {
 fn read(
     workspace: &Workspace,
     known: &SeenFiles,
+    reads: ModelReads,
     arguments: &ReadArguments,
     stop: &CancellationToken,
 ) -> Result<ToolOutput, AccessError> {
     let path = workspace.relative(&arguments.file_path)?;
-    if let Some(what) = unreadable_kind(&path) {
-        return Ok(ToolOutput::error(format!("This is {what}. Read shows text files only.")));
-    }
     let opened =
         workspace.find(&path, LinkPolicy::Inside).and_then(|resolved| Ok((resolved.open_file()?.0, resolved.path())));
     let (mut file, found) = match opened {
@@ -126,8 +136,12 @@ fn read(
     };
     let mut start = Vec::new();
     (&mut file).take(MAX_CHANGED_FILE_BYTES as u64 + 1).read_to_end(&mut start)?;
+    if let Some(kind) = MediaKind::of(&start) {
+        return show_media(kind, reads, start, file);
+    }
     if is_binary(&start[..start.len().min(TEXT_PROBE_BYTES)]) {
-        return Ok(ToolOutput::error("This is a binary file. Read shows text files only."));
+        let what = unreadable_kind(&path).unwrap_or("a binary file");
+        return Ok(ToolOutput::error(format!("This is {what}. Read shows text files only.")));
     }
     if start.len() <= MAX_CHANGED_FILE_BYTES {
         known.record_seen(found, Sha256Digest::of(&start));
@@ -138,6 +152,32 @@ fn read(
     let reader = BufReader::with_capacity(64 * 1024, Cursor::new(start).chain(file));
     let mut lines = LineReader { reader, scanned: 0, stop };
     show(&mut lines, arguments.offset.unwrap_or(1).max(1), arguments.limit.unwrap_or(DEFAULT_LINES).max(1))
+}
+
+/// Shows an image or a PDF, whose beginning was read, if the model takes it.
+fn show_media(
+    kind: MediaKind,
+    reads: ModelReads,
+    mut content: Vec<u8>,
+    file: impl std::io::Read,
+) -> Result<ToolOutput, AccessError> {
+    let (what, least) = match kind {
+        MediaKind::Picture => ("an image", ModelReads::Images),
+        MediaKind::Pdf => ("a PDF document", ModelReads::Pdfs),
+    };
+    if reads < least {
+        return Ok(ToolOutput::error(format!("This is {what}, which the model of this service does not read.")));
+    }
+    let room = (kind.max_bytes() + 1).saturating_sub(content.len());
+    file.take(room as u64).read_to_end(&mut content)?;
+    let shown = match kind {
+        MediaKind::Picture => deskgate_media::picture(content),
+        MediaKind::Pdf => deskgate_media::pdf(content),
+    };
+    Ok(match shown {
+        Ok(attachment) => ToolOutput::showing(attachment),
+        Err(error) => ToolOutput::error(format!("This is {what} that cannot be shown. {error}")),
+    })
 }
 
 fn show(lines: &mut LineReader<'_, impl BufRead>, offset: usize, limit: usize) -> Result<ToolOutput, AccessError> {
@@ -228,8 +268,9 @@ fn is_binary(probe: &[u8]) -> bool {
 /// Kinds of files without text that models ask for, by file extension.
 fn unreadable_kind(path: &Path) -> Option<&'static str> {
     match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-        "png" | "jpg" | "jpeg" | "gif" | "webp" | "bmp" | "ico" | "tif" | "tiff" | "avif" | "heic" => Some("an image"),
-        "pdf" => Some("a PDF document"),
+        "bmp" | "ico" | "tif" | "tiff" | "avif" | "heic" | "jxl" => Some("an image of a kind that models do not take"),
+        "png" | "jpg" | "jpeg" | "gif" | "webp" => Some("a damaged image"),
+        "pdf" => Some("a damaged PDF document"),
         _ => None,
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use deskgate_definition::approvals::Rulebook;
 use deskgate_definition::tool::{Plan, Tool, ToolOutput, ToolResult, ToolSpec};
-use deskgate_definition::{Skill, ToolName};
+use deskgate_definition::{ModelReads, Skill, ToolName};
 use deskgate_protocol::control::ToolKind;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -40,10 +40,10 @@ impl Toolbox {
     /// # Errors
     /// The working directory or the sandbox cannot be used.
     pub fn open(names: &[ToolName], skills: &[Skill], options: WorkspaceOptions<'_>) -> Result<Self, ToolboxError> {
-        Self::open_under(&Rulebook::default(), names, skills, options)
+        Self::open_under(&Rulebook::default(), names, skills, ModelReads::Text, options)
     }
 
-    /// The same for a service with rules: paths that they deny are hidden from the tools.
+    /// The same for a service with rules, whose model reads so much: paths that the rules deny are hidden from the tools.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -51,6 +51,7 @@ impl Toolbox {
         rules: &Rulebook,
         names: &[ToolName],
         skills: &[Skill],
+        reads: ModelReads,
         options: WorkspaceOptions<'_>,
     ) -> Result<Self, ToolboxError> {
         let skills = (!skills.is_empty()).then(|| -> Box<dyn Tool> { Box::new(skill::SkillTool::new(skills)) });
@@ -69,7 +70,7 @@ impl Toolbox {
         let make = |name: &ToolName| -> Result<Box<dyn Tool>, ToolboxError> {
             let (workspace, known) = (seen_by(name)?, Arc::clone(&known));
             Ok(match name {
-                ToolName::Read => Box::new(read::ReadTool::new(workspace, known)),
+                ToolName::Read => Box::new(read::ReadTool::new(workspace, known, reads)),
                 ToolName::Grep => Box::new(grep::GrepTool::new(workspace)),
                 ToolName::Glob => Box::new(glob::GlobTool::new(workspace)),
                 ToolName::Edit => Box::new(edit::EditTool::new(workspace, known)),

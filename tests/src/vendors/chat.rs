@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Move, Refusal, Vendor, VendorState, bad, list, refusal, tokens};
+use super::{Move, Refusal, Vendor, VendorState, bad, check_data_url, list, only, refusal, tokens};
 
 impl VendorState {
     pub(super) fn check_chat(&mut self, body: &Value) -> Result<(), Refusal> {
@@ -17,16 +17,20 @@ impl VendorState {
         for (at, message) in messages.iter().enumerate() {
             match message["role"].as_str().unwrap_or_default() {
                 "system" | "user" if !open.is_empty() => return Err(bad("Unexpected role 'user' before tool results")),
-                "system" | "user" => {}
+                "user" if self.vendor == Vendor::Mistral && at > 0 && messages[at - 1]["role"] == "tool" => {
+                    return Err(bad("Unexpected role 'user' after role 'tool'"));
+                }
+                "system" | "user" => self.check_parts(&message["content"])?,
                 "assistant" => {
                     open = list(&message["tool_calls"]).iter().map(|call| &call["id"]).collect();
                     self.check_assistant(message, at)?;
                 }
                 "tool" => {
                     // A router takes parts too, which carry the marks for a cache.
-                    if !message["content"].is_string() && self.vendor != Vendor::Openrouter {
+                    if !message["content"].is_string() && !matches!(self.vendor, Vendor::Openrouter | Vendor::Mistral) {
                         return Err(bad("tool messages have text only"));
                     }
+                    self.check_parts(&message["content"])?;
                     let place = open.iter().position(|id| **id == message["tool_call_id"]);
                     open.remove(place.ok_or_else(|| bad("Not the same number of function calls and responses"))?);
                 }
@@ -34,6 +38,24 @@ impl VendorState {
             }
         }
         if open.is_empty() { Ok(()) } else { Err(bad("Not the same number of function calls and responses")) }
+    }
+
+    /// The parts of a message, as far as the vendor's models take them.
+    fn check_parts(&self, content: &Value) -> Result<(), Refusal> {
+        for part in list(content) {
+            match part["type"].as_str().unwrap_or_default() {
+                "text" => {}
+                "image_url" if !matches!(self.vendor, Vendor::Deepseek | Vendor::Groq) => {
+                    check_data_url(&part["image_url"]["url"], "image/", "image_url")?;
+                }
+                "file" if matches!(self.vendor, Vendor::Openai | Vendor::Openrouter) => {
+                    only(&part["file"], &["filename", "file_data"], "file")?;
+                    check_data_url(&part["file"]["file_data"], "application/pdf", "file")?;
+                }
+                kind => return Err(bad(&format!("unknown variant `{kind}`, expected `text`"))),
+            }
+        }
+        Ok(())
     }
 
     /// The members that the vendor knows.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Move, Refusal, VendorState, bad, list, only, tokens};
+use super::{Move, Refusal, VendorState, bad, check_media, list, only, tokens};
 
 /// How many positions before a breakpoint the cache is searched.
 const LOOKBACK: usize = 20;
@@ -113,7 +113,21 @@ impl VendorState {
                     false => Err(bad(&format!("{path}.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"))),
                 }
             }
-            "tool_result" => only(block, &["type", "tool_use_id", "content", "is_error", "cache_control"], path),
+            "tool_result" => {
+                only(block, &["type", "tool_use_id", "content", "is_error", "cache_control"], path)?;
+                list(&block["content"]).iter().try_for_each(|part| self.check_block(body, at, part, path))
+            }
+            "image" | "document" => {
+                only(block, &["type", "source", "cache_control"], path)?;
+                let source = &block["source"];
+                only(source, &["type", "media_type", "data"], path)?;
+                let [kind, media_type, data] =
+                    ["type", "media_type", "data"].map(|name| source[name].as_str().unwrap_or_default());
+                if kind != "base64" || (media_type == "application/pdf") != (block["type"] == "document") {
+                    return Err(bad(&format!("{path}.source: Input should be a valid source")));
+                }
+                check_media(media_type, data, path)
+            }
             kind => Err(bad(&format!("{path}: Input tag '{kind}' found"))),
         }
     }

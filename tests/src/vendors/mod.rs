@@ -23,6 +23,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use base64::Engine;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -321,6 +322,30 @@ fn only(value: &Value, members: &[&str], path: &str) -> Result<(), Refusal> {
         Some(name) => Err(bad(&format!("{path}.{name}: Extra inputs are not permitted"))),
         None => Ok(()),
     }
+}
+
+/// Refuses an image or a document that is not what it claims to be.
+fn check_media(media_type: &str, data: &str, path: &str) -> Result<(), Refusal> {
+    let bytes =
+        base64::engine::general_purpose::STANDARD.decode(data).map_err(|_| bad(&format!("{path}: no base64")))?;
+    let begins: &[u8] = match media_type {
+        "image/png" => b"\x89PNG",
+        "image/jpeg" => b"\xff\xd8\xff",
+        "application/pdf" => b"%PDF-",
+        _ => return Err(bad(&format!("{path}: media type {media_type} is not supported"))),
+    };
+    if bytes.starts_with(begins) { Ok(()) } else { Err(bad(&format!("{path}: Could not process image"))) }
+}
+
+/// The same, of an address that begins with `data:`.
+fn check_data_url(url: &Value, kind: &str, path: &str) -> Result<(), Refusal> {
+    let url = url.as_str().unwrap_or_default();
+    let parts = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
+    let (media_type, data) = parts.ok_or_else(|| bad(&format!("{path}: Expected a base64-encoded data URL")))?;
+    if !media_type.starts_with(kind) {
+        return Err(bad(&format!("{path}: {media_type} is not supported here")));
+    }
+    check_media(media_type, data, path)
 }
 
 fn list(value: &Value) -> &[Value] {

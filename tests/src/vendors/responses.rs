@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Move, Refusal, VendorState, bad, list, only, refusal, tokens};
+use super::{Move, Refusal, Vendor, VendorState, bad, check_data_url, list, only, refusal, tokens};
 
 impl VendorState {
     pub(super) fn check_responses(&mut self, body: &Value) -> Result<(), Refusal> {
@@ -90,6 +90,10 @@ impl VendorState {
                 }
                 "function_call_output" => {
                     only(item, &["type", "call_id", "output"], &path)?;
+                    if !item["output"].is_string() && self.vendor == Vendor::Xai {
+                        return Err(bad(&format!("{path}.output: expected a string")));
+                    }
+                    list(&item["output"]).iter().try_for_each(|part| self.check_input(part, &path))?;
                     let is_call =
                         |before: &Value| before["type"] == "function_call" && before["call_id"] == item["call_id"];
                     if !items[..at].iter().any(is_call) {
@@ -101,17 +105,32 @@ impl VendorState {
                         let message = "Item not found. Items are not persisted when `store` is set to false.";
                         return Err((404, refusal("invalid_request_error", "", message)));
                     }
-                    let part = if item["role"] == "assistant" { "output_text" } else { "input_text" };
-                    if list(&item["content"]).iter().any(|content| content["type"] != part) {
-                        return Err(bad(&format!(
-                            "{path}.content[0].type: Invalid value. Supported values are: '{part}'"
-                        )));
+                    if item["role"] != "assistant" {
+                        list(&item["content"]).iter().try_for_each(|part| self.check_input(part, &path))?;
+                    } else if list(&item["content"]).iter().any(|content| content["type"] != "output_text") {
+                        let message = "Invalid value. Supported values are: 'output_text'";
+                        return Err(bad(&format!("{path}.content[0].type: {message}")));
                     }
                 }
                 kind => return Err(bad(&format!("{path}.type: Invalid value: '{kind}'"))),
             }
         }
         Ok(())
+    }
+
+    fn check_input(&self, part: &Value, path: &str) -> Result<(), Refusal> {
+        match part["type"].as_str().unwrap_or_default() {
+            "input_text" => only(part, &["type", "text"], path),
+            "input_image" => {
+                only(part, &["type", "image_url"], path)?;
+                check_data_url(&part["image_url"], "image/", path)
+            }
+            "input_file" if self.vendor == Vendor::Openai => {
+                only(part, &["type", "filename", "file_data"], path)?;
+                check_data_url(&part["file_data"], "application/pdf", path)
+            }
+            kind => Err(bad(&format!("{path}.content[0].type: Invalid value: '{kind}'"))),
+        }
     }
 
     /// The stream of an answer. Each begins with reasoning.

@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use base64::Engine;
 use deskgate_tests::third_party;
 use deskgate_tests::vendors::{ModelVendor, Move, VENDOR_KEY, Vendor};
 use deskgate_tests::visitor::Visitor;
@@ -71,6 +72,59 @@ async fn every_vendor_gets_its_reasoning_back_and_refuses_nothing() {
     }
 }
 
+/// A drawing of one pixel, and a document of one page, in base64.
+const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+const PDF: &str = "%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Count 1/Kids[3 0 R]>>endobj\n\
+                   3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]>>endobj\nxref\n0 4\n0000000000 65535 f \n\
+                   0000000009 00000 n \n0000000052 00000 n \n0000000101 00000 n \n\
+                   trailer<</Root 1 0 R/Size 4>>\nstartxref\n164\n%%EOF";
+
+/// Adds both to a folder that services work in.
+fn plant(folder: &Folder) {
+    let png = base64::engine::general_purpose::STANDARD.decode(PNG).expect("base64");
+    std::fs::write(folder.path().join("lamp.png"), png).expect("writable");
+    std::fs::write(folder.path().join("offer.pdf"), PDF).expect("writable");
+}
+
+/// Reads a picture and a document at once, and answers.
+fn looks_at_both() -> Vec<Move> {
+    let read = |file: &str| ("Read", json!({ "file_path": file }));
+    vec![Move::Call(vec![read("lamp.png"), read("offer.pdf")]), say("A lamp.")]
+}
+
+#[tokio::test]
+async fn a_model_is_shown_the_images_and_documents_that_it_takes_and_no_others() {
+    let not_read = "which the model of this service does not read";
+    for (kind, shown, refused) in [
+        (Vendor::Anthropic, &["image/png", "application/pdf"][..], 0),
+        (Vendor::Openai, &["data:image/png", "data:application/pdf"], 0),
+        (Vendor::Google, &["data:image/png"], 1),
+        (Vendor::Mistral, &["data:image/png"], 1),
+        (Vendor::Xai, &["data:image/png"], 1),
+        (Vendor::Deepseek, &[], 2),
+        (Vendor::Groq, &[], 2),
+    ] {
+        let vendor = ModelVendor::start(kind, looks_at_both()).await;
+        let (_device, folder, backend) = served_by(&vendor, kind, &[]).await;
+        plant(&folder);
+        let run = backend.wait_for_end(&backend.submit("What stands in the offer?").await).await;
+        assert_eq!(run["result"]["text"], "A lamp.", "{kind:?}: {run}\n{:#?}", vendor.refused());
+        assert_eq!(vendor.refused(), Vec::<Value>::new(), "{kind:?}");
+        let asked = vendor.asked().pop().expect("asked").to_string();
+        assert!(shown.iter().all(|media| asked.contains(media)), "{kind:?}: {asked}");
+        assert_eq!(asked.matches(not_read).count(), refused, "{kind:?}: {asked}");
+        assert!(!asked.contains("%PDF"), "{kind:?}: {asked}");
+    }
+    // The owner knows better what a model takes.
+    let vendor = ModelVendor::start(Vendor::Openrouter, looks_at_both()).await;
+    let (_device, folder, backend) = served_by(&vendor, Vendor::Openrouter, &["--model-reads", "images"]).await;
+    plant(&folder);
+    let run = backend.wait_for_end(&backend.submit("What stands in the offer?").await).await;
+    assert_eq!(run["result"]["text"], "A lamp.", "{run}\n{:#?}", vendor.refused());
+    let asked = vendor.asked().pop().expect("asked").to_string();
+    assert!(asked.contains("data:image/png") && asked.matches(not_read).count() == 1, "{asked}");
+}
+
 #[tokio::test]
 async fn what_is_asked_has_the_types_of_the_vendors_own_sdks() {
     for (kind, more, effort, format) in [
@@ -79,11 +133,14 @@ async fn what_is_asked_has_the_types_of_the_vendors_own_sdks() {
         // Without reasoning, current models take tools there too.
         (Vendor::Openai, &["--api", "chat"], "none", "chat"),
     ] {
-        let vendor = ModelVendor::start(kind, looks_and_answers()).await;
+        let vendor = ModelVendor::start(kind, [looks_at_both(), looks_and_answers()].concat()).await;
         let (device, folder) = (TestDevice::built_in().await, Folder::new());
+        plant(&folder);
         set(&device, &vendor, kind.profile(), more).await;
         let service = ["--provider", "work", "--model", kind.model(), "--effort", effort, "--tools", "Read,Glob,Bash"];
         let backend = device.publish_here("shop", &folder, &service).await;
+        let run = backend.wait_for_end(&backend.submit("What stands in the offer?").await).await;
+        assert_eq!(run["result"]["text"], "A lamp.", "{format}: {run}\n{:#?}", vendor.refused());
         let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
         assert_eq!(run["result"]["text"], "Three lamps.", "{format}: {run}\n{:#?}", vendor.refused());
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/sdk_types.py");

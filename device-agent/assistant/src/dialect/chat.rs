@@ -1,11 +1,13 @@
 //! OpenAI's Chat Completions API, streaming, which many servers implement, each a little differently.
 
-use deskgate_definition::tool::ToolSpec;
+use deskgate_definition::tool::{Attachment, MediaType, ToolSpec};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Dialect, KeptBytes, ModelOptions, arguments, closing, is_whole};
-use crate::profile::ChatOptions;
+use super::{
+    DOCUMENT_NAME, Dialect, KeptBytes, ModelOptions, answer_text, arguments, closing, data_url, is_whole, shown_after,
+};
+use crate::profile::{AttachmentPlace, ChatOptions};
 use crate::refusal::{malformed_response, overloaded, stream_error};
 use crate::sse::SseEvent;
 use crate::{Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolCall};
@@ -62,7 +64,9 @@ impl Dialect for Chat {
         let chat = &options.profile.chat;
         let system =
             (!request.system.trim().is_empty()).then(|| json!({ "role": "system", "content": *request.system }));
-        let mut messages: Vec<_> = system.into_iter().chain(request.messages.iter().flat_map(messages)).collect();
+        let place = options.profile.attachments_in.unwrap_or(AttachmentPlace::User);
+        let said = request.messages.iter().flat_map(|message| messages(message, place));
+        let mut messages: Vec<_> = system.into_iter().chain(said).collect();
         if chat.cache_marks.iter().any(|beginning| options.model.starts_with(beginning)) {
             mark_for_cache(&mut messages);
         }
@@ -341,7 +345,7 @@ fn arguments_text(arguments: &Value) -> String {
     super::as_object(arguments).to_string()
 }
 
-fn messages(message: &Message) -> Vec<Value> {
+fn messages(message: &Message, place: AttachmentPlace) -> Vec<Value> {
     match message {
         // One text: some servers take no parts.
         Message::User { text, details } => {
@@ -364,15 +368,34 @@ fn messages(message: &Message) -> Vec<Value> {
             let content = (!text.is_empty()).then_some(text);
             vec![json!({ "role": "assistant", "content": content, "tool_calls": calls })]
         }
-        Message::ToolResults(answers) => answers
-            .iter()
-            .map(|answer| {
-                // This format has no field for an error.
-                let failed = if answer.is_error { "Error: " } else { "" };
-                let content = format!("{failed}{}", answer.text);
+        Message::ToolResults(answers) => {
+            let results = answers.iter().map(|answer| {
+                let content: Value = match (&answer.attachments[..], place) {
+                    ([], _) | (_, AttachmentPlace::User) => answer_text(answer).into(),
+                    (shown, AttachmentPlace::Result) => {
+                        std::iter::once(text_part(answer_text(answer))).chain(shown.iter().map(content_part)).collect()
+                    }
+                };
                 json!({ "role": "tool", "tool_call_id": answer.call_id, "content": content })
-            })
-            .collect(),
+            });
+            let after = match place {
+                AttachmentPlace::User => shown_after(answers, text_part, content_part),
+                AttachmentPlace::Result => None,
+            };
+            results.chain(after.map(|content| json!({ "role": "user", "content": content }))).collect()
+        }
+    }
+}
+
+fn text_part(text: String) -> Value {
+    json!({ "type": "text", "text": text })
+}
+
+fn content_part(attachment: &Attachment) -> Value {
+    let url = data_url(attachment);
+    match attachment.media_type {
+        MediaType::Png | MediaType::Jpeg => json!({ "type": "image_url", "image_url": { "url": url } }),
+        MediaType::Pdf => json!({ "type": "file", "file": { "filename": DOCUMENT_NAME, "file_data": url } }),
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use deskgate_definition::tool::ToolSpec;
+use deskgate_definition::tool::{Attachment, MediaType, ToolSpec};
 use deskgate_definition::{Effort, ReasoningSummaries};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Dialect, EMPTY_TEXT, KeptBytes, ModelOptions, arguments, as_object, closing, is_whole};
+use super::{Dialect, EMPTY_TEXT, KeptBytes, ModelOptions, arguments, as_object, base64, closing, is_whole};
 use crate::profile::Thinking;
 use crate::refusal::{malformed_response, reported, stream_error};
 use crate::sse::SseEvent;
@@ -252,15 +252,31 @@ fn message(message: &Message) -> Value {
             let blocks: Vec<_> = answers
                 .iter()
                 .map(|answer| {
+                    let content = match &answer.attachments[..] {
+                        [] => answer.text.as_str().into(),
+                        shown => {
+                            Value::Array(text_block(&answer.text).into_iter().chain(shown.iter().map(source)).collect())
+                        }
+                    };
                     json!({
                         "type": "tool_result", "tool_use_id": answer.call_id,
-                        "content": answer.text, "is_error": answer.is_error,
+                        "content": content, "is_error": answer.is_error,
                     })
                 })
                 .collect();
             json!({ "role": "user", "content": blocks })
         }
     }
+}
+
+/// An image or a document.
+fn source(attachment: &Attachment) -> Value {
+    let kind = match attachment.media_type {
+        MediaType::Png | MediaType::Jpeg => "image",
+        MediaType::Pdf => "document",
+    };
+    let media_type = attachment.media_type.as_str();
+    json!({ "type": kind, "source": { "type": "base64", "media_type": media_type, "data": base64(attachment) } })
 }
 
 /// The API refuses text that is only white space.

@@ -15,14 +15,15 @@ pub(super) mod chat;
 pub(super) mod messages;
 pub(super) mod responses;
 
-use serde_json::{Map, Value};
-
+use base64::Engine;
 use deskgate_definition::Reasoning;
+use deskgate_definition::tool::Attachment;
+use serde_json::{Map, Value};
 
 use super::profile::{ModelEntry, Profile};
 use super::refusal::malformed_response;
 use super::sse::SseEvent;
-use super::{ModelError, ModelEvent, ModelRequest, NativeMessage, ToolCall};
+use super::{ModelError, ModelEvent, ModelRequest, NativeMessage, ToolAnswer, ToolCall};
 
 /// The text of a message that would have no content: formats refuse that.
 const EMPTY_TEXT: &str = "(nothing)";
@@ -64,6 +65,40 @@ pub(super) trait Dialect: Send + 'static {
 /// The size limit of what one answer makes us keep, in bytes: as much as a request to this device may have, and as much
 /// again for reasoning.
 const MAX_KEPT_BYTES: usize = 8 * 1024 * 1024;
+
+/// Content as the address that formats take it in (RFC 2397).
+fn data_url(attachment: &Attachment) -> String {
+    format!("data:{};base64,{}", attachment.media_type, base64(attachment))
+}
+
+fn base64(attachment: &Attachment) -> String {
+    base64::engine::general_purpose::STANDARD.encode(&attachment.bytes)
+}
+
+/// The name of a document, which formats ask for.
+const DOCUMENT_NAME: &str = "document.pdf";
+
+/// The text of an answer, where the format has no member for an error.
+fn answer_text(answer: &ToolAnswer) -> String {
+    let failed = if answer.is_error { "Error: " } else { "" };
+    format!("{failed}{}", answer.text)
+}
+
+/// What the calls showed, for a message of the user's after their results: some servers take text alone in those. Each
+/// piece is content of `text` or of `part`.
+fn shown_after(
+    answers: &[ToolAnswer],
+    text: impl Fn(String) -> Value,
+    part: impl Fn(&Attachment) -> Value,
+) -> Option<Vec<Value>> {
+    let shown = answers.iter().flat_map(|answer| answer.attachments.iter().map(move |shown| (answer, shown)));
+    let parts: Vec<_> = shown
+        .flat_map(|(answer, shown)| {
+            [text(format!("Shown by the call {}: {}", answer.call_id, shown.about)), part(shown)]
+        })
+        .collect();
+    (!parts.is_empty()).then_some(parts)
+}
 
 /// Counts what is kept of one answer.
 #[derive(Debug, Default)]

@@ -1,11 +1,15 @@
 //! OpenAI's Responses API, streaming, with nothing stored at the provider.
 
-use deskgate_definition::tool::ToolSpec;
+use deskgate_definition::tool::{Attachment, MediaType, ToolSpec};
 use deskgate_definition::{Effort, ReasoningSummaries};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Dialect, EMPTY_TEXT, KeptBytes, ModelOptions, arguments, as_object, closing, is_whole};
+use super::{
+    DOCUMENT_NAME, Dialect, EMPTY_TEXT, KeptBytes, ModelOptions, answer_text, arguments, as_object, closing, data_url,
+    is_whole, shown_after,
+};
+use crate::profile::AttachmentPlace;
 use crate::refusal::{malformed_response, reported, stream_error};
 use crate::sse::SseEvent;
 use crate::{Message, ModelError, ModelEvent, ModelRequest, StopReason, TokenUsage, ToolCall};
@@ -30,9 +34,10 @@ impl Dialect for Responses {
     }
 
     fn body(options: &ModelOptions, request: &ModelRequest) -> Value {
+        let place = options.profile.attachments_in.unwrap_or(AttachmentPlace::Result);
         let mut body = json!({
             "model": options.model,
-            "input": request.messages.iter().flat_map(items).collect::<Vec<_>>(),
+            "input": request.messages.iter().flat_map(|message| items(message, place)).collect::<Vec<_>>(),
             "store": false,
             "stream": true,
         });
@@ -175,7 +180,7 @@ fn tool(tool: &ToolSpec) -> Value {
     })
 }
 
-fn items(message: &Message) -> Vec<Value> {
+fn items(message: &Message, place: AttachmentPlace) -> Vec<Value> {
     match message {
         Message::User { text, details } => {
             let texts = [Some(text), details.as_ref()].into_iter().flatten().filter(|text| !text.is_empty());
@@ -194,15 +199,35 @@ fn items(message: &Message) -> Vec<Value> {
             });
             said.into_iter().chain(calls).collect()
         }
-        Message::ToolResults(answers) => answers
-            .iter()
-            .map(|answer| {
-                // This format has no field for an error.
-                let failed = if answer.is_error { "Error: " } else { "" };
-                let output = format!("{failed}{}", answer.text);
+        Message::ToolResults(answers) => {
+            let outputs = answers.iter().map(|answer| {
+                let output: Value = match (&answer.attachments[..], place) {
+                    ([], _) | (_, AttachmentPlace::User) => answer_text(answer).into(),
+                    (shown, AttachmentPlace::Result) => {
+                        std::iter::once(input_text(answer_text(answer))).chain(shown.iter().map(input_part)).collect()
+                    }
+                };
                 json!({ "type": "function_call_output", "call_id": answer.call_id, "output": output })
-            })
-            .collect(),
+            });
+            let after = match place {
+                AttachmentPlace::User => shown_after(answers, input_text, input_part),
+                AttachmentPlace::Result => None,
+            };
+            outputs.chain(after.map(|content| json!({ "role": "user", "content": content }))).collect()
+        }
+    }
+}
+
+fn input_text(text: String) -> Value {
+    json!({ "type": "input_text", "text": text })
+}
+
+fn input_part(attachment: &Attachment) -> Value {
+    match attachment.media_type {
+        MediaType::Png | MediaType::Jpeg => json!({ "type": "input_image", "image_url": data_url(attachment) }),
+        MediaType::Pdf => {
+            json!({ "type": "input_file", "filename": DOCUMENT_NAME, "file_data": data_url(attachment) })
+        }
     }
 }
 

@@ -25,10 +25,7 @@ fn play(script: &Script, conversation: &mut Vec<Message>, result: &str) -> Vec<S
             _ => None,
         })
         .collect();
-    let answers = calls
-        .iter()
-        .map(|call| ToolAnswer { call_id: call.id.clone(), text: result.to_owned(), is_error: false })
-        .collect();
+    let answers = calls.iter().map(|call| ToolAnswer::text(call.id.clone(), result.to_owned(), false)).collect();
     conversation.push(Message::assistant("", calls));
     conversation.push(Message::ToolResults(answers));
     actions

@@ -5,6 +5,8 @@
 
 mod planned_call;
 
+use std::sync::Arc;
+
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
 use futures_util::FutureExt;
@@ -29,11 +31,44 @@ pub struct ToolSpec {
     pub parameters: Value,
 }
 
+deskgate_protocol::words! {
+    /// The types of content that models are shown beside text (RFC 6838).
+    pub enum MediaType {
+        /// A PNG image.
+        Png = "image/png",
+        /// A JPEG image.
+        Jpeg = "image/jpeg",
+        /// A PDF document.
+        Pdf = "application/pdf",
+    }
+}
+
+/// Content beside a result's text. Cheap to clone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// What it is.
+    pub media_type: MediaType,
+    /// The content.
+    pub bytes: Arc<[u8]>,
+    /// About how many tokens a model reads it in.
+    pub tokens: u64,
+    /// A sentence about it, for the model.
+    pub about: String,
+}
+
+impl std::fmt::Debug for Attachment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {} bytes", self.media_type, self.bytes.len())
+    }
+}
+
 /// A tool's result. It goes to the model unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolOutput {
     /// At most 64 KiB; a notice marks a cut.
     pub text: String,
+    /// Images and documents, as [`super::ModelReads`] allows them.
+    pub attachments: Vec<Attachment>,
     /// Whether the call failed, or its effect is unknown.
     pub is_error: bool,
     /// The effect is unknown: the call may have happened, in part or as a whole.
@@ -43,17 +78,22 @@ pub struct ToolOutput {
 impl ToolOutput {
     /// The result of a call that succeeded.
     pub fn ok(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_error: false, is_unknown: false }
+        Self { text: text.into(), attachments: Vec::new(), is_error: false, is_unknown: false }
+    }
+
+    /// The result of a call that shows something beside text.
+    pub fn showing(attachment: Attachment) -> Self {
+        Self { text: attachment.about.clone(), attachments: vec![attachment], is_error: false, is_unknown: false }
     }
 
     /// The error of a call that failed: why, and what to do instead.
     pub fn error(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_error: true, is_unknown: false }
+        Self { is_error: true, ..Self::ok(text) }
     }
 
     /// The result of a call whose effect is unknown, and why.
     pub fn unknown(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_error: true, is_unknown: true }
+        Self { is_error: true, is_unknown: true, ..Self::ok(text) }
     }
 }
 

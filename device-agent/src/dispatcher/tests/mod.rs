@@ -264,6 +264,7 @@ async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> 
         provider: Provider::Scripted,
         model: "folder".to_owned(),
         reasoning: Default::default(),
+        model_reads: None,
         instructions: format!("Answer, {concurrency} at a time."),
         tools: Vec::new(),
         skills: Vec::new(),

@@ -51,6 +51,7 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         provider: Provider::Scripted,
         model: model.into(),
         reasoning: Default::default(),
+        model_reads: None,
         instructions: "Answer.".into(),
         tools: ToolName::WORKSPACE_TOOLS.to_vec(),
         skills: Vec::new(),

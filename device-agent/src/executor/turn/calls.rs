@@ -25,7 +25,7 @@ use deskgate_protocol::ids::ApprovalId;
 use deskgate_protocol::run::{Effects, RunErrorCode};
 use serde_json::Value;
 
-use super::{ApprovalAnswer, ApprovalRequest, CallBasis, Turn, TurnEffect, TurnEvent, TurnState};
+use super::{ApprovalAnswer, ApprovalRequest, CallBasis, Turn, TurnEffect, TurnEvent, TurnState, context};
 
 /// How many tools one turn may call. Real turns stay far below.
 pub(super) const MAX_TOOL_CALLS: usize = 64;
@@ -114,7 +114,7 @@ impl CallQueue {
 
     /// Answers a call without running it.
     fn answer_at_once(&mut self, call_id: String, text: String) {
-        self.answers.push(Some(ToolAnswer { call_id, text, is_error: true }));
+        self.answers.push(Some(ToolAnswer::text(call_id, text, true)));
     }
 
     /// The request that waits for a person.
@@ -190,7 +190,8 @@ impl Turn {
             self.state = TurnState::Working(work);
             return Vec::new();
         }
-        let answers = work.answers.into_iter().flatten().collect();
+        let mut answers: Vec<_> = work.answers.into_iter().flatten().collect();
+        context::leave_out_attachments(&self.messages, &mut answers);
         std::sync::Arc::make_mut(&mut self.messages).push(Message::ToolResults(answers));
         self.next_turn()
     }
@@ -420,8 +421,8 @@ impl Turn {
     }
 
     fn answered(&mut self, mut work: CallQueue, current: CurrentCall, output: ToolOutput) -> Vec<TurnEffect> {
-        let ToolOutput { text, is_error, .. } = output;
-        work.answers[current.index] = Some(ToolAnswer { call_id: current.asked_as, text, is_error });
+        let ToolOutput { text, attachments, is_error, .. } = output;
+        work.answers[current.index] = Some(ToolAnswer { call_id: current.asked_as, text, attachments, is_error });
         if work.current.is_none() {
             return self.next_tool(work);
         }

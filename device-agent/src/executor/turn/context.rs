@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use deskgate_assistant::{Message, TokenUsage};
+use deskgate_assistant::{Message, TokenUsage, ToolAnswer};
 use deskgate_definition::tool::ToolSpec;
 use deskgate_protocol::control::ToolKind;
 
@@ -140,6 +140,29 @@ impl ContextPart {
     }
 }
 
+/// The limit of what all images and documents of a conversation have together, in bytes: in base64, two thirds of what
+/// the strictest vendor takes in one request.
+const MAX_ATTACHED_BYTES: usize = 15 * 1024 * 1024;
+
+/// Leaves images and documents out of new answers that are too many for one request, and says so to the model.
+pub(super) fn leave_out_attachments(messages: &[Message], answers: &mut [ToolAnswer]) {
+    let size = |answer: &ToolAnswer| answer.attachments.iter().map(|shown| shown.bytes.len()).sum::<usize>();
+    let before = messages.iter().flat_map(|message| match message {
+        Message::ToolResults(answers) => answers.as_slice(),
+        _ => &[],
+    });
+    let mut attached: usize = before.map(size).sum();
+    for answer in answers.iter_mut().filter(|answer| !answer.attachments.is_empty()) {
+        let more = size(answer);
+        if attached + more > MAX_ATTACHED_BYTES {
+            answer.attachments.clear();
+            answer.text += " It is not shown: this conversation has as many images and documents as one request takes.";
+        } else {
+            attached += more;
+        }
+    }
+}
+
 fn bytes(message: &Message) -> usize {
     measured(message, str::len)
 }
@@ -155,6 +178,11 @@ fn measured(message: &Message, length: fn(&str) -> usize) -> usize {
             let of_calls = tool_calls.iter().map(|call| call.name.len() + length(&call.arguments.to_string()));
             length(text) + of_calls.sum::<usize>()
         }
-        Message::ToolResults(answers) => answers.iter().map(|answer| length(&answer.text)).sum(),
+        Message::ToolResults(answers) => answers.iter().map(|answer| length(&answer.text) + attached(answer)).sum(),
     }
+}
+
+/// What an answer shows beside text, as if it were a text that costs as much.
+fn attached(answer: &ToolAnswer) -> usize {
+    answer.attachments.iter().map(|shown| shown.tokens as usize * BYTES_PER_TOKEN).sum()
 }

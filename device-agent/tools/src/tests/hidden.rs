@@ -1,7 +1,7 @@
 //! A file that a rule hides is visible to no tool that reads, however it is reached.
 
 use deskgate_definition::approvals::{Rule, RuleAction};
-use deskgate_definition::{ApprovalPolicy, Network};
+use deskgate_definition::{ApprovalPolicy, ModelReads, Network};
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn toolbox_without_keys(directory: &Path) -> Toolbox {
     let rules = ApprovalPolicy { rules: vec![rule], ..ApprovalPolicy::default() }.rulebook().expect("rules");
     let options =
         WorkspaceOptions { directory, own_folder: Path::new("/nonexistent"), protected: &[], network: Network::None };
-    Toolbox::open_under(&rules, &ToolName::WORKSPACE_TOOLS, &[], options).expect("opens")
+    Toolbox::open_under(&rules, &ToolName::WORKSPACE_TOOLS, &[], ModelReads::Text, options).expect("opens")
 }
 
 #[tokio::test]

@@ -52,15 +52,19 @@ async fn read_cuts_long_lines_and_long_outputs_and_says_so() {
 
 #[tokio::test]
 async fn read_says_what_is_wrong_with_a_file_that_has_no_text() {
-    let folder = folder(&[("empty", ""), ("picture.PNG", "x"), ("paper.pdf", "x"), ("sub/file", "x")]);
+    let folder = folder(&[("empty", ""), ("sub/file", "x")]);
     write(&folder.path().join("nul"), b"text\0text");
+    write(&folder.path().join("picture.PNG"), b"\x89PNG\r\n\x1a\nmore");
+    write(&folder.path().join("torn.jpg"), b"\0torn");
+    write(&folder.path().join("paper.pdf"), b"%PDF-1.7\n");
     write(&folder.path().join("noise"), [0xff, 0xfe, 0x80, 0x81].repeat(100));
     write(&folder.path().join("latin1"), b"caf\xe9 au lait, s'il vous pla\xeet\n");
     assert_eq!(ok(folder.path(), "Read", json!({ "file_path": "empty" })).await, "(The file is empty.)");
     assert!(ok(folder.path(), "Read", json!({ "file_path": "latin1" })).await.contains("caf\u{fffd} au lait"));
     for (path, because) in [
-        ("picture.PNG", "an image"),
-        ("paper.pdf", "a PDF"),
+        ("picture.PNG", "an image, which the model of this service does not read"),
+        ("torn.jpg", "a damaged image"),
+        ("paper.pdf", "a PDF document, which the model of this service does not read"),
         ("nul", "binary"),
         ("noise", "binary"),
         ("sub", "Use Glob"),

@@ -211,11 +211,8 @@ fn calls_that_read_run_beside_each_other_and_are_answered_in_their_order() {
         after(&mut turn, [tool_ends(Ok(ToolOutput::error("no such file")))]),
         ["call_2_1 Read completed Error", "call the model with 3 messages"]
     );
-    let results = [("no such file", true), ("text", false)].map(|(text, is_error)| ToolAnswer {
-        call_id: "id of Read".into(),
-        text: text.into(),
-        is_error,
-    });
+    let results = [("no such file", true), ("text", false)]
+        .map(|(text, is_error)| ToolAnswer::text("id of Read", text, is_error));
     assert_eq!(conversation(&turn)[2], Message::ToolResults(results.into()));
 }
 

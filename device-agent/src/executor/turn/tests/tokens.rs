@@ -1,5 +1,7 @@
 //! Token limits: how much a run may write, and how much its model can read.
 
+use deskgate_definition::tool::{Attachment, MediaType};
+
 use super::*;
 
 fn usage(input_tokens: u64, output_tokens: u64) -> TurnEvent {
@@ -265,4 +267,39 @@ fn what_is_summed_up_at_once_is_bounded_and_its_newest_part_stays() {
     }
     turn.on(ends(), SECOND);
     assert!(text_of(&conversation(&turn)[0]).len() < 21_000);
+}
+
+/// The answer of a call that shows so many bytes, worth so many tokens.
+fn shows(bytes: usize, tokens: u64) -> TurnEvent {
+    let about = "An image.".to_owned();
+    let shown = Attachment { media_type: MediaType::Png, bytes: vec![0; bytes].into(), tokens, about };
+    tool_ends(Ok(ToolOutput::showing(shown)))
+}
+
+#[test]
+fn images_fill_the_window_by_what_they_cost_and_not_by_their_bytes() {
+    let mut turn = Turn::new(Setup { context_tokens: Some(40_000), ..setup(20) });
+    after(&mut turn, [TurnEvent::Started, calls("Read"), ends(), shows(4_000_000, 1_600), calls("Read"), ends()]);
+    for _ in 0..16 {
+        assert!(after(&mut turn, [shows(1000, 1_600)])[1].contains("call the model"));
+        after(&mut turn, [calls("Read"), ends()]);
+    }
+    let asked = request(on(&mut turn, shows(1000, 10_000)));
+    assert!(asked.tools.is_empty(), "it is summed up");
+}
+
+#[test]
+fn images_beyond_what_one_request_takes_are_left_out_and_the_model_is_told() {
+    let mut turn = turn(9);
+    after(&mut turn, [TurnEvent::Started, calls("Read"), calls("Read"), ends()]);
+    after(&mut turn, [shows(9 << 20, 1), shows(9 << 20, 1)]);
+    let shown = |turn: &Turn| match turn.messages.last() {
+        Some(Message::ToolResults(answers)) => {
+            answers.iter().map(|answer| (answer.attachments.len(), answer.text.contains("not shown"))).collect()
+        }
+        _ => Vec::new(),
+    };
+    assert_eq!(shown(&turn), [(1, false), (0, true)]);
+    after(&mut turn, [calls("Read"), ends(), shows(5 << 20, 1)]);
+    assert_eq!(shown(&turn), [(1, false)], "there is room for it");
 }
