@@ -8,6 +8,7 @@
 //! | `remote` | what providers share: one request, one stream |
 //! | `refusal` | a provider's error, for callers and for the owner |
 //! | `listing` | the models that a key can use |
+//! | `prices` | what model calls cost |
 //! | `sse` | events that arrive in pieces |
 //! | `scripted`, `script`, `folder` | the assistant without a model |
 //!
@@ -24,6 +25,7 @@ mod dialect;
 mod folder;
 pub mod listing;
 pub mod mcp;
+pub mod prices;
 pub mod profile;
 pub mod providers;
 mod refusal;
@@ -38,7 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_definition::tool::{Attachment, ToolSpec};
-use deskgate_definition::{Definition, Effort, ModelReads, Provider, ProviderErrorDetail};
+use deskgate_definition::{Definition, Effort, MicroUsd, ModelReads, Provider, ProviderErrorDetail};
 use futures_util::stream::BoxStream;
 use serde::Deserialize;
 use serde_json::Value;
@@ -60,7 +62,7 @@ pub trait Assistant: Send + Sync {
 }
 
 /// What is known of a model. `None`: unknown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ModelFacts {
     /// The tokens of one call, its answer included.
     pub context_tokens: Option<u64>,
@@ -70,6 +72,8 @@ pub struct ModelFacts {
     pub reasoning_is_bound: bool,
     /// What it reads beside text.
     pub reads: ModelReads,
+    /// What it costs.
+    pub prices: Option<prices::Prices>,
 }
 
 /// One call of a model. Cheap to clone.
@@ -208,6 +212,8 @@ pub struct TokenUsage {
     pub output_tokens: u64,
     /// Those of them that were reasoning.
     pub reasoning_tokens: u64,
+    /// What the call cost, if the provider says so.
+    pub cost: Option<MicroUsd>,
 }
 
 /// Why a model stopped.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::ModelError;
-use super::profile::Prices;
+use super::prices::Prices;
 use super::providers::{ProviderError, Providers};
 use super::refusal::{refused, unreachable};
 use super::remote::ProviderAccess;

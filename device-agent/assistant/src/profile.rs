@@ -7,6 +7,8 @@ use std::sync::LazyLock;
 use deskgate_definition::ModelReads;
 use serde::Deserialize;
 
+use super::prices::Prices;
+
 /// The files, in the order in which people are shown them.
 const FILES: [(&str, &str); 17] = [
     ("openai", include_str!("../profiles/openai.toml")),
@@ -223,20 +225,6 @@ pub struct ModelEntry {
 
 fn yes() -> bool {
     true
-}
-
-/// Prices in US dollars for a million tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Prices {
-    /// Of what the model reads.
-    pub input: f64,
-    /// Of what it reads from the cache; absent: as any other.
-    pub cached_input: Option<f64>,
-    /// Of what is written to the cache; absent: as any other.
-    pub cache_write: Option<f64>,
-    /// Of what it writes.
-    pub output: f64,
 }
 
 impl ModelEntry {

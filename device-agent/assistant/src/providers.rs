@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 use super::profile::{Api, Need, Profile};
 use super::remote::ProviderAccess;
 
+/// The name of the file with the owner's prices.
+const PRICE_TABLE_NAME: &str = "prices.toml";
+
 /// A provider's configuration, without its key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderConfig {
@@ -127,6 +130,9 @@ pub enum ProviderError {
     /// The name is reserved for an address of the management pages.
     #[error("a provider's name cannot be {RESERVED_NAME:?}: that is the address of the page for a new one")]
     TakenName,
+    /// The owner's prices cannot be used.
+    #[error("the prices in {} cannot be used: {}; correct the file, or remove it", .0.display(), .1)]
+    PriceTable(PathBuf, String),
     /// A new provider needs a profile.
     #[error("a new provider needs its profile; choose one of {}", Profile::names())]
     ProfileMissing,
@@ -171,17 +177,18 @@ impl From<SecretFileError> for ProviderError {
 
 /// The providers of this device. Every call does file work and may block. Clones share their lock.
 #[derive(Clone, Debug)]
-pub struct Providers(SecretFileStore<ProviderFile>);
+pub struct Providers(SecretFileStore<ProviderFile>, PathBuf);
 
 impl Providers {
-    /// The providers in a folder, created on first use.
+    /// The providers in a folder, created on first use. The owner's prices stand beside it, in `prices.toml`.
     pub fn new(folder: PathBuf) -> Self {
-        Self(SecretFileStore::new(folder, is_provider_name))
+        let price_table = folder.with_file_name(PRICE_TABLE_NAME);
+        Self(SecretFileStore::new(folder, is_provider_name), price_table)
     }
 
     /// The same, with new keys kept where the preference says.
     pub fn with_preference(self, wanted: KeyPreference) -> Self {
-        Self(self.0.with_preference(wanted))
+        Self(self.0.with_preference(wanted), self.1)
     }
 
     /// Moves every key to the preferred place.
@@ -240,7 +247,8 @@ impl Providers {
         let profile = Profile::named(&file.profile).ok_or(ProviderError::UnknownProfile)?;
         let key = key.map(|key| Secret::new(&key)).transpose()?;
         let ProviderFile { base_url, api_version, plain_http, .. } = file;
-        Ok(ProviderAccess { profile, api: file.api.unwrap_or(profile.apis[0]), base_url, api_version, plain_http, key })
+        let (api, price_table) = (file.api.unwrap_or(profile.apis[0]), self.1.clone());
+        Ok(ProviderAccess { profile, api, base_url, api_version, plain_http, key, price_table })
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use super::dialect::chat::Chat;
 use super::dialect::messages::{DEFAULT_MAX_TOKENS, Messages};
 use super::dialect::responses::Responses;
 use super::dialect::{Dialect, ModelOptions};
+use super::prices::{self, Prices};
 use super::profile::{Api, KeyHeader, Profile, Thinking};
 use super::providers::ProviderError;
 use super::refusal::{malformed_response, refused, unreachable, without_key};
@@ -48,6 +50,8 @@ pub(super) struct ProviderAccess {
     pub plain_http: bool,
     /// `None` for a server without keys, such as one on this computer.
     pub key: Option<Secret>,
+    /// The file with the owner's prices.
+    pub price_table: PathBuf,
 }
 
 impl ProviderAccess {
@@ -62,6 +66,12 @@ impl ProviderAccess {
             url.query_pairs_mut().append_pair("api-version", version);
         }
         Ok(url)
+    }
+
+    /// The owner's price of a definition's model.
+    fn own_price(&self, definition: &Definition) -> Result<Option<Prices>, ProviderError> {
+        let found = prices::own_price(&self.price_table, &definition.provider.to_string(), &definition.model);
+        found.map_err(|why| ProviderError::PriceTable(self.price_table.clone(), why))
     }
 
     /// The client for an address of this provider.
@@ -100,6 +110,7 @@ pub(super) struct RemoteModel {
     url: Url,
     options: ModelOptions,
     reads: ModelReads,
+    prices: Option<Prices>,
     leaves_out: Arc<LeftOut>,
 }
 
@@ -161,7 +172,8 @@ impl RemoteModel {
         let url = access.url(&access.profile.path(access.api, &definition.model))?;
         let known = entry.and_then(|entry| entry.reads).unwrap_or(access.profile.reads);
         let reads = definition.model_reads.unwrap_or(known);
-        Ok(Self { client: access.client(&url), access, url, options, reads, leaves_out: Arc::default() })
+        let prices = access.own_price(definition)?.or(entry.and_then(|entry| entry.usd_per_million_tokens));
+        Ok(Self { client: access.client(&url), access, url, options, reads, prices, leaves_out: Arc::default() })
     }
 
     fn call<D: Dialect>(&self, request: &ModelRequest) -> BoxStream<'static, ModelEvent> {
@@ -198,6 +210,7 @@ impl Assistant for RemoteModel {
                 Api::Responses | Api::Chat => None,
             }),
             reads: self.reads,
+            prices: self.prices,
             reasoning_is_bound: self.access.api == Api::Messages && form == Thinking::Adaptive,
         }
     }

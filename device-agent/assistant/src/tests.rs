@@ -141,6 +141,7 @@ fn cached_usage(output_tokens: u64) -> ModelEvent {
         cache_write_tokens: 3,
         output_tokens,
         reasoning_tokens: 0,
+        cost: None,
     };
     ModelEvent::Usage(tokens)
 }
@@ -293,6 +294,7 @@ async fn an_answer_with_text_and_tool_calls_is_understood_however_its_bytes_arri
         cache_write_tokens: 0,
         output_tokens: 11,
         reasoning_tokens: 5,
+        cost: None,
     };
     let responses = [
         thought(),

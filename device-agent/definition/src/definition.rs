@@ -6,7 +6,7 @@ use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::service;
 use serde::{Deserialize, Serialize};
 
-use super::{ApprovalPolicy, ModelReads, Network, ProtectedPaths, Reasoning, RunLimits, Skill, ToolName};
+use super::{ApprovalPolicy, CostShownTo, ModelReads, Network, ProtectedPaths, Reasoning, RunLimits, Skill, ToolName};
 use crate::mcp_server::{self, MAX_MCP_SERVERS};
 use crate::provider::{PROVIDER_NAME_RULE, is_provider_name};
 use crate::{McpServer, Provider};
@@ -52,6 +52,9 @@ pub struct Definition {
     /// The network that commands have. Only Bash uses it.
     #[serde(default, skip_serializing_if = "Network::is_none")]
     pub network: Network,
+    /// Who is told what a run cost.
+    #[serde(default, skip_serializing_if = "CostShownTo::is_default")]
+    pub cost_shown_to: CostShownTo,
     /// The limits of one run.
     pub limits: RunLimits,
 }
@@ -244,6 +247,7 @@ mod tests {
             model: "folder".to_owned(),
             reasoning: Default::default(),
             model_reads: None,
+            cost_shown_to: Default::default(),
             instructions: "Answer from the folder.".to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: Vec::new(),
@@ -267,6 +271,7 @@ mod tests {
             model: "gpt".to_owned(),
             reasoning: Default::default(),
             model_reads: None,
+            cost_shown_to: Default::default(),
             instructions: "x".repeat(MAX_INSTRUCTIONS_BYTES + 1),
             tools: vec![ToolName::Read, ToolName::Glob, ToolName::Read],
             skills: Vec::new(),
@@ -344,6 +349,7 @@ mod tests {
             model: "claude-sonnet".to_owned(),
             reasoning: Default::default(),
             model_reads: None,
+            cost_shown_to: Default::default(),
             instructions: "Find the open invoices – all of them.".to_owned(),
             tools: ToolName::ALL.to_vec(),
             skills: vec![Skill {

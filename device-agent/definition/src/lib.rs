@@ -7,7 +7,7 @@
 //! | [`service`], [`check`] | a service's draft and published version, and the results of its checks |
 //! | [`tool`] | the contract of tools, and a call with what it would do |
 //! | [`model_failure`] | why a model could not be used, in its provider's words |
-//! | [`key_place`], [`names`] | where keys are kept; which names are valid |
+//! | [`key_place`], [`names`], [`spending`] | where keys are kept; which names are valid; tokens and money |
 //!
 //! Data only: this crate calls no provider, opens no database and runs no tool. The agent's `services` work with it.
 
@@ -26,6 +26,7 @@ pub mod provider;
 pub mod reasoning;
 pub mod service;
 pub mod skill;
+pub mod spending;
 pub mod tool;
 pub mod tool_name;
 
@@ -44,4 +45,5 @@ pub use provider::{Provider, SCRIPTED_PROVIDER};
 pub use reasoning::{Effort, Reasoning, ReasoningSummaries};
 pub use service::{Service, ServiceStage, Version};
 pub use skill::{Skill, SkillError};
+pub use spending::{CostShownTo, MicroUsd, Spending};
 pub use tool_name::ToolName;

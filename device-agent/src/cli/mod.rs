@@ -32,6 +32,7 @@ mod runs;
 mod service;
 mod settings;
 mod socket;
+mod spending;
 mod upgrade;
 
 use std::pin::Pin;
@@ -108,6 +109,8 @@ enum Command {
     /// Runs of this device's services
     #[command(subcommand)]
     Runs(runs::RunsCommand),
+    /// What models used up in a month, by service
+    Spending(spending::SpendingArgs),
     /// Tool calls that wait for your decision
     #[command(subcommand)]
     Approvals(approvals::ApprovalsCommand),
@@ -227,6 +230,7 @@ async fn run(command: Command, out: Output, itself: AgentFunctions) -> Result<()
         Command::Mcp(command) => mcp::run(AgentClient::find()?, command, out).await,
         Command::Access(command) => access::run(AgentClient::find()?, command, out).await,
         Command::Runs(command) => runs::run(AgentClient::find()?, command, out).await,
+        Command::Spending(args) => spending::run(AgentClient::find()?, args, out).await,
         Command::Approvals(command) => approvals::run(AgentClient::find()?, command, out).await,
         Command::Conversations(command) => conversations::run(AgentClient::find()?, command, out).await,
         Command::Find(find) => find::run(AgentClient::find()?, find, out).await,

@@ -14,7 +14,9 @@ use deskgate_protocol::{EndpointId, RunId};
 
 use super::socket::AgentClient;
 use super::{app, call, operation};
-use crate::local::{Evidence, ModelFailure, OwnerFinding, ReconcileRun, ShowEvidence, ShowModelFailure};
+use crate::local::{
+    Evidence, ModelFailure, OwnerFinding, ReconcileRun, ShowEvidence, ShowModelFailure, ShowRunSpending, Spending,
+};
 
 /// `deskgate runs …`
 #[derive(Debug, Subcommand)]
@@ -139,11 +141,13 @@ pub(super) async fn show(
     let waiting = detail.run.state == RunState::AwaitingReconciliation;
     let failed = detail.run.state == RunState::Failed;
     let failure = if failed { agent.request(ShowModelFailure { run_id }).await? } else { None };
-    let shown = RunView { detail: &detail, evidence: &evidence, model_failure: failure.as_ref() };
+    let spending = agent.request(ShowRunSpending { run_id }).await?;
+    let shown = RunView { detail: &detail, evidence: &evidence, model_failure: failure.as_ref(), spending };
     out.result("run/1", &shown, || {
         let events: String = detail.events.iter().map(|event| line(event) + "\n").collect();
         let failure = failure.as_ref().map(model_failure).unwrap_or_default();
-        events + &summary(&detail.run) + &failure + &call::evidence(&evidence, waiting.then_some(run_id))
+        let spent = spending.map(|spent| format!("Used up: {spent}\n")).unwrap_or_default();
+        events + &summary(&detail.run) + &failure + &spent + &call::evidence(&evidence, waiting.then_some(run_id))
     });
     match wait {
         Some(_) => verdict(&detail.run),
@@ -160,6 +164,8 @@ struct RunView<'a> {
     evidence: &'a [Evidence],
     #[serde(skip_serializing_if = "Option::is_none")]
     model_failure: Option<&'a ModelFailure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spending: Option<Spending>,
 }
 
 /// What the provider said. Callers do not learn it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use deskgate_definition::{
-    ApprovalPolicy, Definition, Effort, ModelReads, Network, Provider, ReasoningSummaries, RunLimits,
+    ApprovalPolicy, CostShownTo, Definition, Effort, ModelReads, Network, Provider, ReasoningSummaries, RunLimits,
     Service as Record, ServiceStage, Skill, ToolName,
 };
 use deskgate_program::duration;
@@ -137,6 +137,9 @@ pub(super) struct DefinitionArgs {
     /// Who reads summaries of the reasoning: owner, or off
     #[arg(long, value_name = "WHO")]
     reasoning_summaries: Option<ReasoningSummaries>,
+    /// Who is told what a run cost: owner, or callers, in the run's usage
+    #[arg(long, value_name = "WHO")]
+    cost_shown_to: Option<CostShownTo>,
     /// What the model reads: text, images, or pdfs (which includes images); default for what is known of it
     #[arg(long, value_name = "CONTENT")]
     model_reads: Option<ModelReadsChoice>,
@@ -187,6 +190,7 @@ pub(super) async fn run(agent: AgentClient, command: ServiceCommand, out: Output
                 model: "folder".to_owned(),
                 reasoning: Default::default(),
                 model_reads: None,
+                cost_shown_to: Default::default(),
                 instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
                 tools: ToolName::WORKSPACE_TOOLS.to_vec(),
                 skills: Vec::new(),
@@ -303,6 +307,7 @@ impl DefinitionArgs {
         let reasoning = &mut definition.reasoning;
         reasoning.effort = self.effort.map_or(reasoning.effort, |EffortChoice(effort)| effort);
         reasoning.summaries = self.reasoning_summaries.unwrap_or(reasoning.summaries);
+        definition.cost_shown_to = self.cost_shown_to.unwrap_or(definition.cost_shown_to);
         definition.model_reads = self.model_reads.map_or(definition.model_reads, |ModelReadsChoice(reads)| reads);
         definition.approvals = self.rules.apply(definition.approvals)?;
         let limits = &mut definition.limits;

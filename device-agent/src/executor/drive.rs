@@ -139,6 +139,7 @@ impl RunDriver<'_> {
                     }
                     TurnEffect::Say(piece) => self.pieces.add(piece),
                     TurnEffect::Emit(event) => self.report(Progress::Event(event)).await,
+                    TurnEffect::Spent(spent) => self.record.spend(spent).await,
                     TurnEffect::KeepFailure(error) => self.record.keep_failure(*error).await,
                     TurnEffect::Remember { said, answer } => {
                         let request = Input { text: said, more: serde_json::Map::new() };

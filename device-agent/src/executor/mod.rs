@@ -32,7 +32,7 @@ use deskgate_assistant::providers::Providers;
 use deskgate_assistant::{self, Assistant, ModelFacts};
 use deskgate_definition::approvals::Rulebook;
 use deskgate_definition::tool::Tool;
-use deskgate_definition::{Definition, ReasoningSummaries};
+use deskgate_definition::{CostShownTo, Definition, ReasoningSummaries};
 use deskgate_protocol::control::{DeviceEvent, MessageDelta, Offer};
 use deskgate_protocol::run::{Effects, Input, Outcome, RunErrorCode, Usage};
 use deskgate_store::ledger::PriorEffects;
@@ -148,6 +148,7 @@ fn turn_of(
         max_output_tokens: job.definition.limits.max_output_tokens,
         context_tokens: job.definition.context_tokens(facts.context_tokens),
         facts,
+        shares_cost: job.definition.cost_shown_to == CostShownTo::Callers,
         effort: job.definition.reasoning.effort,
         shows_reasoning: job.definition.reasoning.summaries == ReasoningSummaries::Owner,
         max_duration,

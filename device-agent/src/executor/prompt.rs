@@ -152,6 +152,7 @@ mod tests {
             model: "folder".into(),
             reasoning: deskgate_definition::Reasoning::default(),
             model_reads: None,
+            cost_shown_to: Default::default(),
             instructions: "Sum up.".into(),
             tools: vec![ToolName::Read],
             skills: Vec::new(),

@@ -10,6 +10,7 @@ use deskgate_protocol::control::ApprovalResolution;
 use deskgate_protocol::ids::{ApprovalId, EndpointId};
 use deskgate_store::approvals::ApprovalState;
 use deskgate_store::ledger::{IntentBasis, RequestDetails};
+use deskgate_store::spending::Spending;
 use deskgate_store::{Error, Ledger};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -137,6 +138,14 @@ impl RunRecorder {
         };
         if let Err(error) = self.ledger.keep_model_failure(failure).await {
             tracing::warn!(%error, "why the model failed could not be kept");
+        }
+    }
+
+    /// Counts what model calls used up. If that cannot be written, only the owner knows less.
+    pub(super) async fn spend(&self, spent: Spending) {
+        let month = jiff::Zoned::now().strftime("%Y-%m").to_string();
+        if let Err(error) = self.ledger.spend(self.endpoint_id, month, spent).await {
+            tracing::warn!(%error, "what a model call used up could not be counted");
         }
     }
 

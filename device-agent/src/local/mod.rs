@@ -54,6 +54,7 @@ pub mod request;
 pub mod retention;
 pub mod services;
 pub mod settings;
+mod spending;
 pub mod status;
 
 pub use deskgate_assistant::listing::ListedModel;
@@ -95,6 +96,7 @@ pub use services::{
 pub use settings::{
     ChangeSettings, GetAutostart, GetSettings, SecretLocation, SetAutostart, SettingValue, SettingsView,
 };
+pub use spending::{MonthSpending, ServiceSpending, ShowRunSpending, ShowSpending, Spending};
 pub use status::{AgentStatus, GetStatus, LineView, WorkView};
 
 request::requests! {
@@ -184,6 +186,10 @@ request::requests! {
     ShowEvidence;
     /// Why the model of a run could not be used.
     ShowModelFailure;
+    /// What the models of a run used up.
+    ShowRunSpending;
+    /// What models used up in a month.
+    ShowSpending;
     /// Settle a run whose end is unknown.
     ReconcileRun;
     /// The health report.

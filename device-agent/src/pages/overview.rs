@@ -19,7 +19,7 @@ use super::frame::{Frame, Section};
 use super::labels::{CountLabel, DurationText, RunStateLabel, Shape, TimeLabel};
 use super::plot::Plot;
 use super::{PageError, Pages};
-use crate::local::ListServices;
+use crate::local::{ListServices, MonthSpending, ShowSpending};
 use crate::settings::Mode;
 
 /// How many runs are shown.
@@ -34,6 +34,8 @@ struct OverviewPage {
     rows: Option<Vec<RunRow>>,
     unsettled: usize,
     numbers: Option<Numbers>,
+    /// What models used up this month; `None`: none was called.
+    spending: Option<MonthSpending>,
 }
 
 impl OverviewPage {
@@ -205,14 +207,16 @@ pub(super) async fn show(
     Query(place): Query<OverviewQuery>,
 ) -> Result<Response, PageError> {
     let handler = pages.handler();
-    let (frame, names, services, listed, applications, numbers) = tokio::join!(
+    let (frame, names, services, listed, applications, numbers, spending) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Overview, "Overview"),
         Names::new(&pages),
         handler.request(ListServices {}),
         handler.manage(ListRuns { limit: RUNS_SHOWN, ..ListRuns::default() }),
         handler.manage(ListApplications {}),
         handler.manage(GetOverview {}),
+        handler.request(ShowSpending { month: None }),
     );
+    let spending = spending.ok().filter(|month| !month.services.is_empty());
     let services = services.unwrap_or_default();
     let rows: Option<Vec<_>> = listed.ok().map(|page| page.runs.into_iter().map(|run| names.row(run)).collect());
     let any_run = rows.as_ref().is_some_and(|rows| !rows.is_empty());
@@ -229,7 +233,8 @@ pub(super) async fn show(
         None => 0,
     };
     let unsettled = standing("awaiting_reconciliation");
-    Ok(super::html(StatusCode::OK, &OverviewPage { frame, hops, steps, rows, unsettled, numbers: numbers.ok() }))
+    let numbers = numbers.ok();
+    Ok(super::html(StatusCode::OK, &OverviewPage { frame, hops, steps, rows, unsettled, numbers, spending }))
 }
 
 /// The first steps, until all are done. Each open step that can be done leads to its page.

@@ -20,7 +20,7 @@ use super::timeline::Timeline;
 use super::{PageError, Pages};
 use crate::local::{
     ErrorReply, ErrorReplyCode, Evidence, ModelFailure, OnDisk, OwnerFinding, ReconcileRun, ShowEvidence,
-    ShowModelFailure,
+    ShowModelFailure, ShowRunSpending, Spending,
 };
 
 /// How many runs one page shows.
@@ -118,6 +118,7 @@ struct RunDetailPage {
     steps: Vec<EventRow>,
     calls: Vec<UnsettledCallRow>,
     failure: Option<ModelFailure>,
+    spending: Option<Spending>,
 }
 
 /// One event in the list of steps.
@@ -192,18 +193,20 @@ pub(super) async fn show(
     visitor: Visitor,
     Path(run_id): Path<RunId>,
 ) -> Result<Response, PageError> {
-    let (frame, names, evidence, failure) = tokio::join!(
+    let (frame, names, evidence, failure, spending) = tokio::join!(
         Frame::new(&pages, &visitor, Section::Runs, format!("Run {run_id}")),
         Names::new(&pages),
         pages.handler().request(ShowEvidence { run_id }),
         pages.handler().request(ShowModelFailure { run_id }),
+        pages.handler().request(ShowRunSpending { run_id }),
     );
     let RunDetail { run, events } = pages.handler().manage(ShowRun { run_id, after: 0, wait_s: 0 }).await?;
     let timeline = Timeline::new(&run, &events);
     let steps = events.into_iter().map(EventRow::new).collect();
     let calls = evidence.unwrap_or_default().iter().map(UnsettledCallRow::new).collect();
     let failure = failure.unwrap_or_default().filter(|_| run.state == RunState::Failed);
-    let page = RunDetailPage { frame, row: names.row(run), timeline, steps, calls, failure };
+    let spending = spending.unwrap_or_default();
+    let page = RunDetailPage { frame, row: names.row(run), timeline, steps, calls, failure, spending };
     Ok(super::html(StatusCode::OK, &page))
 }
 

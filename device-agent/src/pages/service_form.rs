@@ -33,6 +33,7 @@ pub(super) fn blank() -> Definition {
         model: "folder".to_owned(),
         reasoning: Default::default(),
         model_reads: None,
+        cost_shown_to: Default::default(),
         instructions: "Answer the caller's question about the files in the working directory.".to_owned(),
         tools: ToolName::WORKSPACE_TOOLS.to_vec(),
         skills: Vec::new(),
@@ -55,6 +56,7 @@ pub(super) fn fields(definition: &Definition) -> FormFields {
     set("model", definition.model.clone());
     set("effort", definition.reasoning.effort.map(|effort| effort.to_string()).unwrap_or_default());
     set("summaries", definition.reasoning.summaries.to_string());
+    set("cost_shown_to", definition.cost_shown_to.to_string());
     set("model_reads", definition.model_reads.map(|reads| reads.to_string()).unwrap_or_default());
     set("instructions", definition.instructions.clone());
     set("kind", if definition.tools.is_empty() { "conversation" } else { "workspace" }.to_owned());
@@ -160,6 +162,7 @@ impl FormReader<'_> {
                 summaries: self.fields.get("summaries").parse().unwrap_or_default(),
             },
             model_reads: self.fields.get("model_reads").parse().ok(),
+            cost_shown_to: self.fields.get("cost_shown_to").parse().unwrap_or_default(),
             instructions: self.text("instructions"),
             network: if self.fields.get("network") == "host" { Network::Host } else { Network::None },
             skills: self.skills(),
@@ -301,6 +304,7 @@ mod tests {
             model: "model-1".to_owned(),
             reasoning: Default::default(),
             model_reads: None,
+            cost_shown_to: Default::default(),
             instructions: "One.\n\nTwo.\n".to_owned(),
             tools: vec![ToolName::Bash, ToolName::Read, ToolName::Write],
             skills: vec![skill],

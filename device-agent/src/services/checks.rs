@@ -224,6 +224,7 @@ mod tests {
             model: "folder".to_owned(),
             reasoning: Default::default(),
             model_reads: None,
+            cost_shown_to: Default::default(),
             instructions: "Answer.".to_owned(),
             tools: ToolName::WORKSPACE_TOOLS.to_vec(),
             skills: Vec::new(),

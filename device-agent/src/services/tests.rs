@@ -128,6 +128,7 @@ impl TestServices {
             model: "folder".to_owned(),
             reasoning: Default::default(),
             model_reads: None,
+            cost_shown_to: Default::default(),
             instructions: instructions.to_owned(),
             tools: ToolName::WORKSPACE_TOOLS.to_vec(),
             skills: Vec::new(),

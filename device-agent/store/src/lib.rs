@@ -17,6 +17,7 @@ pub mod retention;
 mod schema;
 pub mod services;
 pub mod settings;
+pub mod spending;
 mod time;
 pub mod tool_lists;
 pub mod transcripts;

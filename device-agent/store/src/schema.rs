@@ -228,6 +228,30 @@ CREATE TABLE model_failure (
     failure  TEXT NOT NULL
 ) STRICT;
 ",
+    "
+-- What models used up, in tokens and millionths of a US dollar: of the newest runs, and of services by month (2026-11).
+CREATE TABLE run_spending (
+    n                    INTEGER PRIMARY KEY AUTOINCREMENT,
+    run_id               TEXT NOT NULL UNIQUE,
+    calls                INTEGER NOT NULL DEFAULT 1,
+    input_tokens         INTEGER NOT NULL,
+    cached_input_tokens  INTEGER NOT NULL,
+    output_tokens        INTEGER NOT NULL,
+    microusd             INTEGER NOT NULL,
+    unpriced_calls       INTEGER NOT NULL
+) STRICT;
+CREATE TABLE month_spending (
+    month                TEXT NOT NULL,
+    endpoint_id          TEXT NOT NULL,
+    runs                 INTEGER NOT NULL,
+    input_tokens         INTEGER NOT NULL,
+    cached_input_tokens  INTEGER NOT NULL,
+    output_tokens        INTEGER NOT NULL,
+    microusd             INTEGER NOT NULL,
+    unpriced_calls       INTEGER NOT NULL,
+    PRIMARY KEY (month, endpoint_id)
+) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Checks, without a change, that the file has this program's schema.

@@ -70,6 +70,7 @@ impl LineSite {
             model: "folder".to_owned(),
             reasoning: Default::default(),
             model_reads: None,
+            cost_shown_to: Default::default(),
             instructions: "Answer.".to_owned(),
             tools: Vec::new(),
             skills: Vec::new(),

@@ -34,6 +34,7 @@ pub(crate) async fn pinned_to(room: &PagesFixture, list: &StoredToolList) -> Dra
         model: "folder".to_owned(),
         reasoning: Default::default(),
         model_reads: None,
+        cost_shown_to: Default::default(),
         instructions: "Answer.".to_owned(),
         tools: Vec::new(),
         skills: Vec::new(),

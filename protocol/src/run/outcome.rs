@@ -109,6 +109,10 @@ pub struct Usage {
     pub tool_calls: u64,
     /// Awake seconds between start and end.
     pub active_seconds: f64,
+    /// What the model calls cost in US dollars, by the device's price tables; absent if the service keeps it to its
+    /// owner, or if a price is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
 }
 
 /// How a run ended. The executor makes exactly one for each started run.

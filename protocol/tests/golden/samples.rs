@@ -55,6 +55,7 @@ pub(crate) fn usage() -> Usage {
         model_calls: 2,
         tool_calls: 1,
         active_seconds: 1.5,
+        cost_usd: Some(0.0125),
     }
 }
 

@@ -223,6 +223,38 @@ async fn a_prompt_is_read_from_the_cache_but_for_what_is_new() {
 }
 
 #[tokio::test]
+async fn what_a_run_cost_is_the_owners_unless_the_service_tells_its_callers() {
+    let vendor = ModelVendor::start(Vendor::Anthropic, looks_and_answers()).await;
+    let (device, folder, backend) = served_by(&vendor, Vendor::Anthropic, &[]).await;
+    let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
+    assert_eq!((&run["state"], &run["usage"]["cost_usd"]), (&json!("succeeded"), &Value::Null), "{run}");
+    let shown = device.cli(&["runs", "show", text(&run, "/run_id")]).await.ok();
+    let spent = &shown["spending"];
+    assert_eq!(spent["input_tokens"], run["usage"]["input_tokens"], "{shown}");
+    let cost = spent["cost"].as_u64().unwrap_or_else(|| panic!("{shown}"));
+    assert!(cost > 0 && spent["unpriced_calls"] == 0, "{shown}");
+    // The owner's own price goes first.
+    let prices = "[[prices]]\nprovider = \"work\"\nmodel = \"claude-*\"\ninput = 1000.0\noutput = 1000.0\n";
+    std::fs::write(device.home().join("prices.toml"), prices).expect("writable");
+    vendor.then(looks_and_answers());
+    let service = ["--provider", "work", "--model", Vendor::Anthropic.model(), "--cost-shown-to", "callers"];
+    let other = device.publish_here("till", &folder, &service).await;
+    let run = other.wait_for_end(&other.submit("How many lamps?").await).await;
+    let usage = &run["usage"];
+    let tokens = usage["input_tokens"].as_u64().zip(usage["output_tokens"].as_u64()).expect("tokens");
+    let told = usage["cost_usd"].as_f64().unwrap_or_else(|| panic!("{run}"));
+    assert!((told - (tokens.0 + tokens.1) as f64 / 1000.0).abs() < 1e-9, "{run}");
+    let month = device.cli(&["spending"]).await.ok();
+    let services = month["services"].as_array().expect("a list");
+    assert_eq!((&services[0]["service"], &services[1]["service"]), (&json!("till"), &json!("shop")), "{month}");
+    assert_eq!((&services[1]["cost"], &services[1]["runs"]), (&json!(cost), &json!(1)), "{month}");
+    // A table with a mistake is said, and no price is guessed.
+    std::fs::write(device.home().join("prices.toml"), "[[prices]]\nmodel = \"claude-*\"\n").expect("writable");
+    let checked = device.cli(&["service", "check", "till"]).await;
+    assert!(checked.exit != 0 && checked.stdout.contains("prices.toml"), "{}{}", checked.stdout, checked.stderr);
+}
+
+#[tokio::test]
 async fn a_call_that_was_cut_is_asked_for_once_more_with_a_higher_limit_and_never_a_success() {
     for kind in [Vendor::Anthropic, Vendor::Openai, Vendor::Groq] {
         let vendor = ModelVendor::start(kind, vec![Move::CutCall("Write"), say("Done.")]).await;

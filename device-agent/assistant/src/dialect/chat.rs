@@ -1,5 +1,6 @@
 //! OpenAI's Chat Completions API, streaming, which many servers implement, each a little differently.
 
+use deskgate_definition::MicroUsd;
 use deskgate_definition::tool::{Attachment, MediaType, ToolSpec};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -464,6 +465,8 @@ struct ChatUsage {
     completion_tokens_details: Option<CompletionDetails>,
     /// DeepSeek's name for what came from the cache.
     prompt_cache_hit_tokens: Option<u64>,
+    /// A router's price of the call, in US dollars.
+    cost: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -493,6 +496,7 @@ impl ChatUsage {
             cache_write_tokens: prompt.cache_write_tokens.unwrap_or_default(),
             output_tokens: written,
             reasoning_tokens: reasoning.unwrap_or(written - shown),
+            cost: self.cost.map(MicroUsd::of_dollars),
         }
     }
 }

@@ -383,6 +383,7 @@ impl AnthropicUsage {
                 .output_tokens_details
                 .and_then(|details| details.thinking_tokens)
                 .unwrap_or_default(),
+            cost: None,
         }
     }
 }

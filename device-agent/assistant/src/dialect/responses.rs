@@ -1,7 +1,7 @@
 //! OpenAI's Responses API, streaming, with nothing stored at the provider.
 
 use deskgate_definition::tool::{Attachment, MediaType, ToolSpec};
-use deskgate_definition::{Effort, ReasoningSummaries};
+use deskgate_definition::{Effort, MicroUsd, ReasoningSummaries};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -281,7 +281,12 @@ struct ResponsesUsage {
     input_tokens_details: Option<InputDetails>,
     output_tokens: Option<u64>,
     output_tokens_details: Option<OutputDetails>,
+    /// xAI's price of the call.
+    cost_in_usd_ticks: Option<u64>,
 }
+
+/// xAI counts in ten-billionths of a US dollar.
+const TICKS_PER_MICRO_USD: u64 = 10_000;
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -306,6 +311,7 @@ impl ResponsesUsage {
             cache_write_tokens: read.cache_write_tokens.unwrap_or_default(),
             output_tokens: self.output_tokens.unwrap_or_default(),
             reasoning_tokens: written.reasoning_tokens.unwrap_or_default(),
+            cost: self.cost_in_usd_ticks.map(|ticks| MicroUsd(ticks.div_ceil(TICKS_PER_MICRO_USD))),
         }
     }
 }

@@ -265,6 +265,7 @@ async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> 
         model: "folder".to_owned(),
         reasoning: Default::default(),
         model_reads: None,
+        cost_shown_to: Default::default(),
         instructions: format!("Answer, {concurrency} at a time."),
         tools: Vec::new(),
         skills: Vec::new(),

@@ -52,6 +52,7 @@ fn job(folder: &Path, model: &str, text: &str) -> Job {
         model: model.into(),
         reasoning: Default::default(),
         model_reads: None,
+        cost_shown_to: Default::default(),
         instructions: "Answer.".into(),
         tools: ToolName::WORKSPACE_TOOLS.to_vec(),
         skills: Vec::new(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use deskgate_assistant::{ModelError, ModelEvent, ModelRequest};
+use deskgate_definition::Spending;
 use deskgate_definition::tool::{Plan, PlannedCall, ToolOutput, ToolResult};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
@@ -79,6 +80,8 @@ pub(crate) enum TurnEffect {
     Emit(DeviceEvent),
     /// A piece of the message; it has a value only now.
     Say(MessageDelta),
+    /// Count what model calls used up, for the owner.
+    Spent(Spending),
     /// Keep why the model could not be used, for the owner.
     KeepFailure(Box<ModelError>),
     /// A summary of the conversation before this run: later runs see this exchange instead.

@@ -38,9 +38,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_assistant::{Message, ModelError, ModelFacts, ModelRequest};
-use deskgate_definition::Effort;
 use deskgate_definition::approvals::{GrantScope, Rulebook};
 use deskgate_definition::tool::ToolSpec;
+use deskgate_definition::{Effort, MicroUsd, Spending};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
 use deskgate_protocol::ids::ApprovalId;
@@ -69,6 +69,8 @@ pub(super) struct Setup {
     pub(super) context_tokens: Option<u64>,
     /// What is known of the model.
     pub(super) facts: ModelFacts,
+    /// Whether callers are told what the run cost.
+    pub(super) shares_cost: bool,
     /// How much the model reasons; `None` leaves it to the model.
     pub(super) effort: Option<Effort>,
     /// Whether the owner reads the reasoning that a provider shows.
@@ -96,6 +98,11 @@ pub(super) struct Turn {
     written_tokens: u64,
     context: ContextWindow,
     facts: ModelFacts,
+    shares_cost: bool,
+    /// What all model calls cost so far; `None`: the price of one is not known.
+    cost: Option<MicroUsd>,
+    /// What the newest used up and is not yet counted.
+    uncounted: Spending,
     effort: Option<Effort>,
     shows_reasoning: bool,
     max_duration: Duration,
@@ -163,6 +170,9 @@ impl Turn {
             written_tokens: 0,
             context,
             facts: setup.facts,
+            shares_cost: setup.shares_cost,
+            cost: Some(MicroUsd::default()),
+            uncounted: Spending::default(),
             effort: setup.effort,
             shows_reasoning: setup.shows_reasoning,
             max_duration: setup.max_duration,
@@ -189,8 +199,17 @@ impl Turn {
         }
     }
 
-    /// Takes an event and returns the effects. `awake` is the awake time since the run started.
+    /// Takes an event and returns the effects. `awake` is the awake time since the run started. What model calls used up
+    /// comes first: nothing follows the end.
     pub(super) fn on(&mut self, event: TurnEvent, awake: Duration) -> Vec<TurnEffect> {
+        let effects = self.effects_of(event, awake);
+        match std::mem::take(&mut self.uncounted) {
+            nothing if nothing == Spending::default() => effects,
+            spent => std::iter::once(TurnEffect::Spent(spent)).chain(effects).collect(),
+        }
+    }
+
+    fn effects_of(&mut self, event: TurnEvent, awake: Duration) -> Vec<TurnEffect> {
         self.usage.active_seconds = awake.as_secs_f64();
         self.awake = awake;
         let state = std::mem::replace(&mut self.state, TurnState::Finished);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_assistant::{ErrorKind, Message, ModelError, ModelEvent, NativeMessage, StopReason, TokenUsage, ToolCall};
+use deskgate_definition::{MicroUsd, Spending};
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
 use deskgate_protocol::run::{FinishReason, RunErrorCode};
 
@@ -275,10 +276,29 @@ impl Turn {
         self.usage.cache_write_tokens += tokens.cache_write_tokens;
         self.usage.output_tokens += tokens.output_tokens;
         self.usage.reasoning_tokens += tokens.reasoning_tokens;
+        self.count_cost(tokens);
         self.written_tokens += match reply.tokens.output_tokens {
             0 => context::tokens(reply.written()),
             told => told,
         };
+    }
+
+    /// A call that was not counted by its provider costs nothing that could be known.
+    fn count_cost(&mut self, tokens: TokenUsage) {
+        let TokenUsage { input_tokens, cached_input_tokens, output_tokens, .. } = tokens;
+        if input_tokens + output_tokens == 0 {
+            return;
+        }
+        let cost = tokens.cost.or_else(|| Some(self.facts.prices?.cost(&tokens)));
+        self.cost = self.cost.zip(cost).map(|(so_far, call)| so_far + call);
+        self.usage.cost_usd = self.cost.filter(|_| self.shares_cost).map(MicroUsd::dollars);
+        self.uncounted = self.uncounted.plus(Spending {
+            input_tokens,
+            cached_input_tokens,
+            output_tokens,
+            cost: cost.unwrap_or_default(),
+            unpriced_calls: u64::from(cost.is_none()),
+        });
     }
 
     fn message_id(&self, number: u32) -> String {

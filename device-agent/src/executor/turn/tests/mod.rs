@@ -44,6 +44,7 @@ fn setup_under(max_turns: u32, approvals: ApprovalPolicy) -> Setup {
         max_output_tokens: None,
         context_tokens: None,
         facts: ModelFacts::default(),
+        shares_cost: false,
         effort: None,
         shows_reasoning: true,
         max_duration: Duration::from_secs(3600),
@@ -54,10 +55,11 @@ fn setup_under(max_turns: u32, approvals: ApprovalPolicy) -> Setup {
     }
 }
 
-/// Feeds a test's events in order, and returns the last effects in short words. Plans and journal writes are answered
-/// by themselves.
+/// Feeds a test's events in order, and returns the last effects in short words, but for what was spent. Plans and journal
+/// writes are answered by themselves.
 fn after(turn: &mut Turn, events: impl IntoIterator<Item = TurnEvent>) -> Vec<String> {
-    events.into_iter().map(|event| with_its_steps(turn, event)).last().expect("events").iter().map(words).collect()
+    let effects = events.into_iter().map(|event| with_its_steps(turn, event)).last().expect("events");
+    effects.iter().filter(|effect| !matches!(effect, TurnEffect::Spent(_))).map(words).collect()
 }
 
 /// Gives an event to the turn. A tool without an identifier is the one that runs longest.
@@ -114,6 +116,7 @@ fn words(effect: &TurnEffect) -> String {
         }
         TurnEffect::Emit(DeviceEvent::UsageUpdated { model_unavailable: true, .. }) => "the model is away".to_owned(),
         TurnEffect::Remember { said, .. } => format!("remember {said:?}"),
+        TurnEffect::Spent(spent) => format!("spent {} + {} tokens", spent.input_tokens, spent.output_tokens),
         TurnEffect::KeepFailure(error) => format!("keep {:?}", error.kind),
         TurnEffect::Emit(DeviceEvent::ApprovalRequested { call_id, tool, .. }) => format!("{call_id} {tool} held"),
         TurnEffect::Emit(DeviceEvent::ApprovalResolved { resolution, .. }) => format!("{resolution:?}"),
@@ -426,7 +429,9 @@ fn a_call_that_was_cut_is_asked_for_once_more_and_then_the_run_says_where_it_was
 }
 
 fn after_effects(turn: &mut Turn, events: impl IntoIterator<Item = TurnEvent>) -> Vec<TurnEffect> {
-    events.into_iter().map(|event| turn.on(event, SECOND)).last().expect("events")
+    let mut effects = events.into_iter().map(|event| turn.on(event, SECOND)).last().expect("events");
+    effects.retain(|effect| !matches!(effect, TurnEffect::Spent(_)));
+    effects
 }
 
 #[test]
@@ -479,7 +484,10 @@ fn the_end_of_time_is_a_failure_of_its_own_and_usage_says_how_long_it_took() {
         TurnEvent::Model(ModelEvent::Usage(TokenUsage { input_tokens: 7, output_tokens: 2, ..TokenUsage::default() }));
     turn.on(usage, SECOND);
     match &turn.on(TurnEvent::Deadline, 5 * SECOND)[..] {
-        [TurnEffect::Finish(Outcome::Failed { error: RunError { code, effects, .. }, usage })] => {
+        [
+            TurnEffect::Spent(_),
+            TurnEffect::Finish(Outcome::Failed { error: RunError { code, effects, .. }, usage }),
+        ] => {
             assert_eq!((*code, *effects), (RunErrorCode::MaxDurationExceeded, Effects::None));
             assert_eq!((usage.model_calls, usage.active_seconds), (1, 5.0));
             assert_eq!((usage.input_tokens, usage.output_tokens), (7, 2), "what was cut off counts too");

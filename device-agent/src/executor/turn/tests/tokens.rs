@@ -1,5 +1,6 @@
 //! Token limits: how much a run may write, and how much its model can read.
 
+use deskgate_assistant::prices::Prices;
 use deskgate_definition::tool::{Attachment, MediaType};
 
 use super::*;
@@ -72,7 +73,9 @@ fn what_a_stopped_call_read_is_counted() {
     let mut turn = turn(9);
     after(&mut turn, [TurnEvent::Started, usage(27, 0), says("Half an ans")]);
     match &turn.on(TurnEvent::Stop, SECOND)[..] {
-        [TurnEffect::Finish(Outcome::Cancelled { usage, .. })] => assert_eq!(usage.input_tokens, 27),
+        [TurnEffect::Spent(_), TurnEffect::Finish(Outcome::Cancelled { usage, .. })] => {
+            assert_eq!(usage.input_tokens, 27)
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -107,6 +110,7 @@ fn what_was_said_before_is_summed_up_when_the_window_is_nearly_full_and_the_requ
     assert_eq!(
         effects.iter().map(words).collect::<Vec<_>>(),
         [
+            "spent 700 + 9 tokens".to_owned(),
             "usage after 1 calls".to_owned(),
             format!("remember {expected:?}"),
             "call the model with 3 messages".to_owned()
@@ -267,6 +271,56 @@ fn what_is_summed_up_at_once_is_bounded_and_its_newest_part_stays() {
     }
     turn.on(ends(), SECOND);
     assert!(text_of(&conversation(&turn)[0]).len() < 21_000);
+}
+
+/// What a turn's model calls of these tokens are said to have spent, and the usage for callers at the run's end.
+fn spent_by(prices: Option<Prices>, shares_cost: bool, calls: &[TokenUsage]) -> (Vec<Spending>, Option<f64>) {
+    let facts = ModelFacts { prices, ..ModelFacts::default() };
+    let mut turn = Turn::new(Setup { facts, shares_cost, ..setup(9) });
+    turn.on(TurnEvent::Started, SECOND);
+    let mut spent = Vec::new();
+    let mut told = None;
+    for (number, tokens) in calls.iter().enumerate() {
+        turn.on(TurnEvent::Model(ModelEvent::Usage(*tokens)), SECOND);
+        let goes_on = number + 1 < calls.len();
+        turn.on(if goes_on { self::calls("Read") } else { says("Done.") }, SECOND);
+        let ended = with_its_steps(&mut turn, ends());
+        for effect in ended.iter().chain(&if goes_on { with_its_steps(&mut turn, answers("x")) } else { Vec::new() }) {
+            match effect {
+                TurnEffect::Spent(spending) => spent.push(*spending),
+                TurnEffect::Finish(Outcome::Succeeded { usage, .. }) => told = usage.cost_usd,
+                _ => {}
+            }
+        }
+    }
+    (spent, told)
+}
+
+#[test]
+fn what_each_call_cost_is_counted_and_told_to_callers_only_if_the_service_says_so() {
+    let prices = Some(Prices { input: 2.0, cached_input: None, cache_write: None, output: 10.0 });
+    let call = TokenUsage { input_tokens: 1000, output_tokens: 100, ..TokenUsage::default() };
+    let costs = |spent: &[Spending]| spent.iter().map(|call| (call.cost.0, call.unpriced_calls)).collect::<Vec<_>>();
+    let (spent, told) = spent_by(prices, false, &[call, call]);
+    assert_eq!((costs(&spent), told), (vec![(3000, 0), (3000, 0)], None));
+    assert_eq!(spent_by(prices, true, &[call, call]).1, Some(0.006));
+    // What the provider says itself counts.
+    let said = TokenUsage { cost: Some(MicroUsd(7)), ..call };
+    assert_eq!(spent_by(prices, true, &[said, call]).1, Some(0.003_007));
+    // A sum without one of its parts would be wrong.
+    let (spent, told) = spent_by(None, true, &[said, call]);
+    assert_eq!((costs(&spent), told), (vec![(7, 0), (0, 1)], None));
+    assert!(spent_by(prices, true, &[TokenUsage::default()]).0.is_empty(), "nothing was counted");
+}
+
+#[test]
+fn what_a_run_spent_is_counted_before_its_end_also_when_it_is_stopped() {
+    let mut turn = turn(9);
+    after(&mut turn, [TurnEvent::Started, usage(1000, 0)]);
+    match &turn.on(TurnEvent::Stop, SECOND)[..] {
+        [TurnEffect::Spent(spent), TurnEffect::Finish(_)] => assert_eq!(spent.input_tokens, 1000),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// The answer of a call that shows so many bytes, worth so many tokens.

@@ -1,0 +1,136 @@
+//! What model calls use up: tokens, and money in the currency in which vendors price.
+
+use std::fmt;
+use std::ops::{Add, AddAssign};
+
+use serde::{Deserialize, Serialize};
+
+/// An amount in millionths of a US dollar.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MicroUsd(pub u64);
+
+impl MicroUsd {
+    /// The amount of so many dollars, rounded up: nothing that costs is free. What is no amount is nothing.
+    pub fn of_dollars(dollars: f64) -> Self {
+        // A cast saturates, and makes nothing of what is no number.
+        Self((dollars * 1e6).ceil().max(0.0) as u64)
+    }
+
+    /// The amount in dollars.
+    pub fn dollars(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+}
+
+impl Add for MicroUsd {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for MicroUsd {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+/// With cents; amounts below a dollar with a hundredth of a cent.
+impl fmt::Display for MicroUsd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = if self.0 < 1_000_000 { 4 } else { 2 };
+        write!(f, "${:.digits$}", self.dollars())
+    }
+}
+
+/// What some model calls used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spending {
+    /// Tokens that models read, from a cache or not.
+    pub input_tokens: u64,
+    /// Those of them that came from a cache.
+    pub cached_input_tokens: u64,
+    /// Tokens that models wrote.
+    pub output_tokens: u64,
+    /// What they cost, as far as prices are known.
+    pub cost: MicroUsd,
+    /// The calls whose price is not known.
+    pub unpriced_calls: u64,
+}
+
+impl Spending {
+    /// The sum of both.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            input_tokens: self.input_tokens + other.input_tokens,
+            cached_input_tokens: self.cached_input_tokens + other.cached_input_tokens,
+            output_tokens: self.output_tokens + other.output_tokens,
+            cost: self.cost + other.cost,
+            unpriced_calls: self.unpriced_calls + other.unpriced_calls,
+        }
+    }
+}
+
+impl Spending {
+    /// What was used up in money, and what of it is not known.
+    pub fn cost_text(&self) -> String {
+        match (self.cost.0, self.unpriced_calls) {
+            (_, 0) => self.cost.to_string(),
+            (0, _) => "price not known".to_owned(),
+            (_, calls) => format!("{} and {calls} calls whose price is not known", self.cost),
+        }
+    }
+}
+
+/// Tokens and money, in one line.
+impl fmt::Display for Spending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { input_tokens, cached_input_tokens, output_tokens, .. } = self;
+        let cost = self.cost_text();
+        write!(f, "{input_tokens} tokens read ({cached_input_tokens} from a cache), {output_tokens} written; {cost}")
+    }
+}
+
+deskgate_protocol::words! {
+    /// Who is told what a run cost.
+    #[derive(Default)]
+    pub enum CostShownTo {
+        /// The owner of the device.
+        #[default]
+        Owner = "owner",
+        /// Callers too, in a run's usage.
+        Callers = "callers",
+    }
+}
+
+impl CostShownTo {
+    /// Whether it is left as it is by default.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read_written_and_never_overflow() {
+        assert_eq!(MicroUsd::of_dollars(4.2).to_string(), "$4.20");
+        assert_eq!(MicroUsd::of_dollars(0.0042).to_string(), "$0.0042");
+        assert_eq!(MicroUsd::of_dollars(0.000_000_1), MicroUsd(1));
+        assert_eq!([f64::NAN, -1.0, 0.0].map(MicroUsd::of_dollars), [MicroUsd(0); 3]);
+        assert_eq!(MicroUsd::of_dollars(f64::INFINITY) + MicroUsd(1), MicroUsd(u64::MAX));
+        assert_eq!(MicroUsd(2_500_000).dollars(), 2.5);
+    }
+
+    #[test]
+    fn a_cost_says_what_it_leaves_out() {
+        let cost = |cost, unpriced_calls| Spending { cost: MicroUsd(cost), unpriced_calls, ..Spending::default() };
+        assert_eq!(cost(1_500_000, 0).cost_text(), "$1.50");
+        assert_eq!(cost(0, 3).cost_text(), "price not known");
+        assert!(cost(1_500_000, 3).to_string().ends_with("$1.50 and 3 calls whose price is not known"));
+    }
+}

@@ -1,0 +1,57 @@
+//! Requests about what models used up.
+
+use deskgate_protocol::ids::RunId;
+pub use deskgate_store::spending::{ServiceSpending, Spending};
+use serde::{Deserialize, Serialize};
+
+use super::handler::RequestHandler;
+use super::reply::{ErrorReply, Requester};
+use super::request::TypedRequest;
+
+/// Shows what the models of a run used up.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ShowRunSpending {
+    /// The run.
+    pub run_id: RunId,
+}
+
+impl TypedRequest for ShowRunSpending {
+    type Response = Option<Spending>;
+
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<Option<Spending>, ErrorReply> {
+        Ok(handler.store.run_spending(self.run_id).await?)
+    }
+}
+
+/// Shows what the models of each service used up in a month.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ShowSpending {
+    /// The month in this computer's time zone (`2026-11`); `None`: this one.
+    pub month: Option<String>,
+}
+
+impl TypedRequest for ShowSpending {
+    type Response = MonthSpending;
+
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<MonthSpending, ErrorReply> {
+        let month = self.month.unwrap_or_else(|| jiff::Zoned::now().strftime("%Y-%m").to_string());
+        let services = handler.store.month_spending(month.clone()).await?;
+        Ok(MonthSpending { month, services })
+    }
+}
+
+/// What models used up in a month.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MonthSpending {
+    /// The month (`2026-11`).
+    pub month: String,
+    /// Each service that called a model, the costliest first.
+    pub services: Vec<ServiceSpending>,
+}
+
+impl MonthSpending {
+    /// What all services used up.
+    pub fn total(&self) -> Spending {
+        self.services.iter().fold(Spending::default(), |sum, service| sum.plus(service.spending))
+    }
+}

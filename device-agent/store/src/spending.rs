@@ -1,0 +1,154 @@
+//! What models used up, for the owner: of each of the newest runs, and of each service in each month.
+
+use deskgate_definition::MicroUsd;
+pub use deskgate_definition::Spending;
+use deskgate_protocol::ids::{ApplicationId, EndpointId, RunId};
+use rusqlite::{OptionalExtension, params};
+use serde::{Deserialize, Serialize};
+
+use super::{Error, Ledger, Store};
+
+/// How many runs' spending is kept.
+const MAX_KEPT_RUNS: i64 = 100_000;
+
+/// What one service used up in one month.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceSpending {
+    /// The service's application; `None`: it was removed.
+    pub app_id: Option<ApplicationId>,
+    /// The service.
+    pub endpoint_id: EndpointId,
+    /// Its name; `None`: it was removed.
+    pub service: Option<String>,
+    /// How many runs called a model.
+    pub runs: u64,
+    /// What they used up.
+    #[serde(flatten)]
+    pub spending: Spending,
+}
+
+const COLUMNS: &str = "input_tokens, cached_input_tokens, output_tokens, microusd, unpriced_calls";
+
+impl Ledger {
+    /// Adds what model calls of this run used up in a month (`2026-11`). After a crash of the system, the newest calls
+    /// may be missing.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub async fn spend(&self, endpoint_id: EndpointId, month: String, spent: Spending) -> Result<(), Error> {
+        let (run_id, endpoint_id) = (self.run_id.to_string(), endpoint_id.to_string());
+        let add = "input_tokens = input_tokens + excluded.input_tokens,
+            cached_input_tokens = cached_input_tokens + excluded.cached_input_tokens,
+            output_tokens = output_tokens + excluded.output_tokens, microusd = microusd + excluded.microusd,
+            unpriced_calls = unpriced_calls + excluded.unpriced_calls";
+        self.store
+            .lazily(move |tx| {
+                let amounts = [
+                    spent.input_tokens,
+                    spent.cached_input_tokens,
+                    spent.output_tokens,
+                    spent.cost.0,
+                    spent.unpriced_calls,
+                ]
+                .map(|amount| i64::try_from(amount).unwrap_or(i64::MAX));
+                let [input, cached, output, microusd, unpriced] = amounts;
+                let is_first: bool = tx
+                    .prepare_cached(&format!(
+                        "INSERT INTO run_spending (run_id, {COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                        ON CONFLICT (run_id) DO UPDATE SET {add}, calls = calls + 1 RETURNING calls = 1"
+                    ))?
+                    .query_row(params![run_id, input, cached, output, microusd, unpriced], |row| row.get(0))?;
+                tx.prepare_cached("DELETE FROM run_spending WHERE n <= (SELECT max(n) FROM run_spending) - ?1")?
+                    .execute([MAX_KEPT_RUNS])?;
+                tx.prepare_cached(&format!(
+                    "INSERT INTO month_spending (month, endpoint_id, runs, {COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+                    ON CONFLICT (month, endpoint_id) DO UPDATE SET {add}, runs = runs + excluded.runs"
+                ))?
+                .execute(params![month, endpoint_id, is_first, input, cached, output, microusd, unpriced])?;
+                Ok(())
+            })
+            .await
+    }
+}
+
+impl Store {
+    /// What a run used up in all its attempts; `None`: no model was called, or the run is too old.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn run_spending(&self, run_id: RunId) -> Result<Option<Spending>, Error> {
+        let sql = format!("SELECT {COLUMNS} FROM run_spending WHERE run_id = ?1");
+        self.lazily(move |tx| {
+            Ok(tx.prepare_cached(&sql)?.query_row([run_id.to_string()], |row| spending(row, 0)).optional()?)
+        })
+        .await
+    }
+
+    /// What each service used up in a month (`2026-11`), the costliest first.
+    ///
+    /// # Errors
+    /// The database cannot be read, or an entry is damaged.
+    pub async fn month_spending(&self, month: String) -> Result<Vec<ServiceSpending>, Error> {
+        let columns: Vec<_> = COLUMNS.split(", ").map(|column| format!("m.{column}")).collect();
+        let sql = format!(
+            "SELECT s.app_id, m.endpoint_id, s.definition ->> '$.name', m.runs, {} FROM month_spending m LEFT JOIN service s USING (endpoint_id)
+            WHERE m.month = ?1 ORDER BY m.microusd DESC, m.input_tokens + m.output_tokens DESC, m.endpoint_id",
+            columns.join(", ")
+        );
+        self.lazily(move |tx| {
+            let mut statement = tx.prepare_cached(&sql)?;
+            let mut rows = statement.query([month])?;
+            let mut services = Vec::new();
+            while let Some(row) = rows.next()? {
+                let (app, endpoint): (Option<String>, String) = (row.get(0)?, row.get(1)?);
+                let app_id =
+                    app.map(|app| app.parse().map_err(|_| Error::damaged("an application")(app))).transpose()?;
+                let endpoint_id = endpoint.parse().map_err(|_| Error::damaged("a service")(endpoint))?;
+                let (service, runs) = (row.get(2)?, row.get::<_, i64>(3)?.unsigned_abs());
+                services.push(ServiceSpending { app_id, endpoint_id, service, runs, spending: spending(row, 4)? });
+            }
+            Ok(services)
+        })
+        .await
+    }
+}
+
+fn spending(row: &rusqlite::Row<'_>, from: usize) -> rusqlite::Result<Spending> {
+    let amount = |at: usize| row.get::<_, i64>(from + at).map(i64::unsigned_abs);
+    Ok(Spending {
+        input_tokens: amount(0)?,
+        cached_input_tokens: amount(1)?,
+        output_tokens: amount(2)?,
+        cost: MicroUsd(amount(3)?),
+        unpriced_calls: amount(4)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn calls_add_up_for_their_run_and_for_their_service_in_its_month() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::open(folder.path().join("agent.db")).await.expect("opens");
+        let (run_id, other, endpoint_id) = (RunId::new(), RunId::new(), EndpointId::new());
+        let call = |cost| Spending { input_tokens: 10, output_tokens: 1, cost: MicroUsd(cost), ..Spending::default() };
+        let spend = async |run_id: RunId, attempt: u32, month: &str, cost: u64| {
+            store.ledger(run_id, attempt).spend(endpoint_id, month.to_owned(), call(cost)).await.expect("written");
+        };
+        assert_eq!(store.run_spending(run_id).await.expect("read"), None);
+        spend(run_id, 1, "2026-10", 5).await;
+        spend(run_id, 2, "2026-11", 7).await;
+        spend(other, 1, "2026-11", 100).await;
+        let spent = store.run_spending(run_id).await.expect("read").expect("it spent");
+        assert_eq!((spent.input_tokens, spent.output_tokens, spent.cost), (20, 2, MicroUsd(12)));
+        let month = async |month: &str| store.month_spending(month.to_owned()).await.expect("read");
+        let november = month("2026-11").await;
+        assert_eq!(
+            (november.len(), november[0].spending.cost, november[0].endpoint_id),
+            (1, MicroUsd(107), endpoint_id)
+        );
+        assert_eq!((month("2026-10").await[0].spending.cost, month("2026-12").await.len()), (MicroUsd(5), 0));
+    }
+}
