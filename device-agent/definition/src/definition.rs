@@ -46,7 +46,7 @@ pub struct Definition {
     /// Patterns of files that no tool changes; see [`super::ProtectedPaths`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub protected: Vec<String>,
-    /// The network that commands have. Only Bash uses it.
+    /// The network that commands have. Only Bash uses it: what Fetch reaches is a matter of rules.
     #[serde(default, skip_serializing_if = "Network::is_none")]
     pub network: Network,
     /// The limits of one run.
@@ -327,6 +327,10 @@ mod tests {
         assert_eq!(serde_json::from_str::<Definition>(&json).expect("reads back").digest(), one.digest());
     }
 
+    /// The tools that there were when the digests were taken.
+    const WORKSPACE_AND_BASH: [ToolName; 6] =
+        [ToolName::Read, ToolName::Grep, ToolName::Glob, ToolName::Edit, ToolName::Write, ToolName::Bash];
+
     /// The digest identifies a published service: runs that wait at a gateway, and the owner's published versions,
     /// carry it.
     #[test]
@@ -339,7 +343,7 @@ mod tests {
             model: "claude-sonnet".to_owned(),
             reasoning: Default::default(),
             instructions: "Find the open invoices – all of them.".to_owned(),
-            tools: ToolName::ALL.to_vec(),
+            tools: WORKSPACE_AND_BASH.to_vec(),
             skills: vec![Skill {
                 name: "dates".to_owned(),
                 description: "How dates are written.".to_owned(),
@@ -375,7 +379,7 @@ mod tests {
             },
         };
         assert_eq!(definition.digest().to_string(), "82ca7e5ddb5517d8790a1ada70c8cc013cba1a1d1b81f51f7740f1e0aa423d9a");
-        let plain = Definition { provider: Provider::Scripted, ..sound(Path::new("/srv/work")) };
+        let plain = Definition { tools: WORKSPACE_AND_BASH.to_vec(), ..sound(Path::new("/srv/work")) };
         assert_eq!(plain.digest().to_string(), "6ca211dd38ad0dcb1baf3b4e7b71ccf013ddd4a2cdfd8782d9139c3abe5c97a6");
     }
 }
