@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use deskgate_gateway::callbacks::guard::{is_public, public_addresses};
-use deskgate_gateway::domain::destinations::{Destination, HostName};
+use deskgate_gateway::domain::destinations::Destination;
+use deskgate_program::public_hosts::HostName;
+use deskgate_program::public_hosts::address::is_public;
+use deskgate_program::public_hosts::lookup::public_addresses;
 
 /// Judges a text as a callback's URL and as a name on the allowlist, and bytes as addresses.
 pub fn judge(bytes: &[u8]) {

@@ -1,5 +1,5 @@
 //! What the programs of the gateway and the desktop have in common: a command line, a daemon behind a private socket,
-//! and long-running tasks.
+//! long-running tasks, and which hosts are public.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -9,6 +9,7 @@
 //! | [`confirmation`], [`duration`] | asks before what cannot be undone; reads times and waits |
 //! | [`man`] | manual pages, made of what the commands' help says |
 //! | [`socket`], [`token`] | the private socket that a command line asks its daemon on; the control token's file |
+//! | [`public_hosts`] | the public Internet: its names, URLs and addresses |
 //! | [`tasks`] | long tasks, and what happens when one panics |
 //! | [`support`], [`redaction`] | the support bundle, and text without secrets |
 //! | [`crash`] | points at which the fault harness kills a program |
@@ -23,6 +24,7 @@ pub mod duration;
 pub mod exit;
 pub mod man;
 pub mod output;
+pub mod public_hosts;
 pub mod records;
 pub mod redaction;
 pub mod socket;

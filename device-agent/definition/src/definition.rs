@@ -49,7 +49,7 @@ pub struct Definition {
     /// Patterns of files that no tool changes; see [`super::ProtectedPaths`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub protected: Vec<String>,
-    /// The network that commands have. Only Bash uses it.
+    /// The network that commands have. Only Bash uses it: what Fetch reaches is a matter of rules.
     #[serde(default, skip_serializing_if = "Network::is_none")]
     pub network: Network,
     /// Who is told what a run cost.
@@ -337,6 +337,10 @@ mod tests {
         assert_eq!(serde_json::from_str::<Definition>(&json).expect("reads back").digest(), one.digest());
     }
 
+    /// The tools that there were when the digests were taken.
+    const WORKSPACE_AND_BASH: [ToolName; 6] =
+        [ToolName::Read, ToolName::Grep, ToolName::Glob, ToolName::Edit, ToolName::Write, ToolName::Bash];
+
     /// The digest identifies a published service: runs that wait at a gateway, and the owner's published versions,
     /// carry it.
     #[test]
@@ -351,7 +355,7 @@ mod tests {
             model_reads: None,
             cost_shown_to: Default::default(),
             instructions: "Find the open invoices – all of them.".to_owned(),
-            tools: ToolName::ALL.to_vec(),
+            tools: WORKSPACE_AND_BASH.to_vec(),
             skills: vec![Skill {
                 name: "dates".to_owned(),
                 description: "How dates are written.".to_owned(),
@@ -387,7 +391,7 @@ mod tests {
             },
         };
         assert_eq!(definition.digest().to_string(), "82ca7e5ddb5517d8790a1ada70c8cc013cba1a1d1b81f51f7740f1e0aa423d9a");
-        let plain = Definition { provider: Provider::Scripted, ..sound(Path::new("/srv/work")) };
+        let plain = Definition { tools: WORKSPACE_AND_BASH.to_vec(), ..sound(Path::new("/srv/work")) };
         assert_eq!(plain.digest().to_string(), "6ca211dd38ad0dcb1baf3b4e7b71ccf013ddd4a2cdfd8782d9139c3abe5c97a6");
     }
 }

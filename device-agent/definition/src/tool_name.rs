@@ -17,11 +17,13 @@ pub enum ToolName {
     Write,
     /// Runs commands in a sandbox.
     Bash,
+    /// Reads a page of a public host.
+    Fetch,
 }
 
 impl ToolName {
     /// Every tool.
-    pub const ALL: [Self; 6] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write, Self::Bash];
+    pub const ALL: [Self; 7] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write, Self::Bash, Self::Fetch];
 
     /// The tools for the files of the working directory: the default of a new service.
     pub const WORKSPACE_TOOLS: [Self; 5] = [Self::Read, Self::Grep, Self::Glob, Self::Edit, Self::Write];
@@ -35,13 +37,14 @@ impl ToolName {
             Self::Edit => "Edit",
             Self::Write => "Write",
             Self::Bash => "Bash",
+            Self::Fetch => "Fetch",
         }
     }
 
-    /// Whether the tool can change something.
+    /// Whether the tool can change something. Fetch cannot: all that it does outside is to tell a host a URL.
     pub const fn writes(self) -> bool {
         match self {
-            Self::Read | Self::Grep | Self::Glob => false,
+            Self::Read | Self::Grep | Self::Glob | Self::Fetch => false,
             Self::Edit | Self::Write | Self::Bash => true,
         }
     }
@@ -63,5 +66,5 @@ impl std::str::FromStr for ToolName {
 
 /// The text names no tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a tool; tools are Read, Grep, Glob, Edit, Write and Bash")]
+#[error("not a tool; tools are Read, Grep, Glob, Edit, Write, Bash and Fetch")]
 pub struct UnknownTool;

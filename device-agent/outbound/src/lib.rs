@@ -1,6 +1,9 @@
 //! HTTP requests that leave the agent: to model providers, MCP servers, a hosted gateway and its issuer.
 //!
-//! They carry keys and tokens, so no redirect is followed, and plain HTTP stays on this computer.
+//! They carry keys and tokens, so no redirect is followed, and plain HTTP stays on this computer. Pages that an assistant
+//! asks for are in [`public`]: without keys, and to public addresses only.
+
+pub mod public;
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};

@@ -23,6 +23,7 @@ pub(super) fn planned(plan: &Plan, arguments: &Value) -> String {
             text += "its words, as far as they can be told apart\n";
             words.iter().for_each(|word| text += &format!("  | [{}]\n", line(word)));
         }
+        PlanPreview::Page { url } => text += &format!("gets the page\n{}", block(url, "  | ")),
     }
     text += "exact arguments\n";
     text + &block(&serde_json::to_string_pretty(arguments).unwrap_or_default(), "  | ")

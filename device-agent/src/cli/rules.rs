@@ -12,15 +12,16 @@ use deskgate_program::records::Detail;
 /// The fields of [`ApprovalPolicy`]. Rules of a kind that is given replace all rules of that kind.
 #[derive(Debug, Args)]
 pub(super) struct RuleArgs {
-    /// Tool calls that run by themselves: a tool or *, and perhaps a path, as in Write:docs; may be repeated, "none"
-    /// for no such rule [default: Read, Grep, Glob and Skill run by themselves]
-    #[arg(long, value_name = "TOOL[:PATH]")]
+    /// Tool calls that run by themselves: a tool or *, and perhaps a path, as in Write:docs, or hosts, as in
+    /// Fetch:docs.example.com and Fetch:*.example.com; may be repeated, "none" for no such rule
+    /// [default: Read, Grep, Glob and Skill run by themselves]
+    #[arg(long, value_name = "TOOL[:PLACE]")]
     allow: Vec<String>,
     /// Tool calls that ask you first, whatever allows them [default: everything else]
-    #[arg(long, value_name = "TOOL[:PATH]")]
+    #[arg(long, value_name = "TOOL[:PLACE]")]
     ask: Vec<String>,
     /// Tool calls that never run, whatever allows them
-    #[arg(long, value_name = "TOOL[:PATH]")]
+    #[arg(long, value_name = "TOOL[:PLACE]")]
     deny: Vec<String>,
     /// How long a request waits for you before it counts as denied, from 60s to 168h [default: 24h]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]

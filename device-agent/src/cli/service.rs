@@ -97,11 +97,11 @@ pub(super) struct DefinitionArgs {
     /// A file with the fixed task
     #[arg(long, value_name = "FILE")]
     instructions_file: Option<PathBuf>,
-    /// The tools, separated by commas; "none" for conversation only; Bash, which runs commands, is
-    /// among them only when named [default: Read,Grep,Glob,Edit,Write]
+    /// The tools, separated by commas; "none" for conversation only; Bash, which runs commands, and Fetch, which gets
+    /// pages of the web, are among them only when named [default: Read,Grep,Glob,Edit,Write]
     #[arg(long, value_name = "TOOLS")]
     tools: Option<String>,
-    /// The network that commands have: none, or host for the whole network of this computer
+    /// The network that commands have: none, or host for the whole network of this computer; Fetch does not use it
     #[arg(long)]
     network: Option<Network>,
     /// A folder with a SKILL.md, whose instructions are taken over now; may be repeated, "none" for no skills

@@ -51,6 +51,7 @@ enum ApprovalPreview {
         command: String,
         words: Vec<String>,
     },
+    Page(String),
     Arguments(String),
     /// Its run is settled, and the plan is deleted.
     Gone,
@@ -73,6 +74,7 @@ impl ApprovalCard {
                     command: visible::block(command, ""),
                     words: words.iter().map(|word| visible::line(word)).collect(),
                 },
+                PlanPreview::Page { url } => ApprovalPreview::Page(visible::line(url)),
                 PlanPreview::Arguments => {
                     let text = serde_json::to_string_pretty(arguments).unwrap_or_default();
                     ApprovalPreview::Arguments(visible::block(&text, ""))

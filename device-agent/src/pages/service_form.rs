@@ -306,7 +306,7 @@ mod tests {
             model_reads: None,
             cost_shown_to: Default::default(),
             instructions: "One.\n\nTwo.\n".to_owned(),
-            tools: vec![ToolName::Bash, ToolName::Read, ToolName::Write],
+            tools: vec![ToolName::Bash, ToolName::Fetch, ToolName::Read, ToolName::Write],
             skills: vec![skill],
             mcp: vec![McpServer {
                 name: "shop".to_owned(),
@@ -314,7 +314,12 @@ mod tests {
                 tools_sha256: None,
             }],
             approvals: ApprovalPolicy {
-                rules: vec![rule("allow Write"), rule("deny Read:keys"), rule("allow Write:docs")],
+                rules: vec![
+                    rule("allow Write"),
+                    rule("deny Read:keys"),
+                    rule("allow Write:docs"),
+                    rule("allow Fetch:*.example.com"),
+                ],
                 expiry_s: 5400,
                 on_denial: OnDenial::EndRun,
             },

@@ -66,6 +66,7 @@ pub(super) fn summary(definition: &Definition, application: &str) -> Vec<String>
     let has = |tool| definition.tools.contains(&tool);
     let may = match (definition.tools.is_empty(), definition.tools.iter().any(|tool| tool.writes())) {
         (true, _) => "which is conversation only: it reads and changes no file".to_owned(),
+        (false, false) if definition.tools == [ToolName::Fetch] => "which reads and changes no file".to_owned(),
         (false, false) => format!("which may read files in {folder}"),
         (false, true) if has(ToolName::Edit) || has(ToolName::Write) => {
             format!("which may read and change files in {folder}")
@@ -80,6 +81,10 @@ pub(super) fn summary(definition: &Definition, application: &str) -> Vec<String>
                 "It may run shell commands, in a sandbox that has this computer's whole network.".to_owned()
             }
         });
+    }
+    if has(ToolName::Fetch) {
+        let line = "It may get pages of public hosts on the Internet. Each URL tells its host something.";
+        lines.push(line.to_owned());
     }
     if let Some(servers) = names(definition.mcp.iter().map(|server| server.name.as_str())) {
         lines.push(format!("It may call the tools of {servers}, which are elsewhere."));
@@ -174,6 +179,10 @@ mod tests {
         assert!(text(&Definition { tools: Vec::new(), ..plain() }).contains("reads and changes no file"));
         let runs = Definition { tools: vec![ToolName::Bash], network: Network::Host, ..plain() };
         assert!(text(&runs).contains("may run commands in") && text(&runs).contains("whole network"));
+        let online = Definition { tools: vec![ToolName::Fetch], ..plain() };
+        assert!(text(&online).contains("changes no file") && text(&online).contains("pages of public hosts"));
+        let online = Definition { tools: vec![ToolName::Read, ToolName::Fetch], ..plain() };
+        assert!(text(&online).contains("may read files") && text(&online).contains("pages of public hosts"));
         let rule = "allow Bash".parse().expect("a rule");
         let unasked =
             Definition { approvals: ApprovalPolicy { rules: vec![rule], ..ApprovalPolicy::default() }, ..runs };

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use deskgate_definition::approvals::{Rule, RuleAction};
 use deskgate_definition::{Check, CheckReport, CheckResult, Definition, Provider, Skill, ToolName};
 use deskgate_protocol::Timestamp;
 
 use super::CheckEnvironment;
-use super::probe::{specs, try_provider, try_sandbox, try_tool};
+use super::probe::{specs, try_fetch, try_provider, try_sandbox, try_tool};
 
 /// Is called with each check as it ends.
 pub type CheckObserver<'a> = dyn Fn(&Check) + Sync + 'a;
@@ -47,14 +48,20 @@ pub(super) fn names(definition: &Definition) -> Vec<String> {
         .into_iter()
         .map(str::to_owned)
         .collect::<Vec<_>>();
-    names.extend(definition.tools.iter().filter(|tool| **tool != ToolName::Bash).map(name_of_tool));
+    names.extend(file_tools(definition).map(name_of_tool));
     names.extend(definition.tools.contains(&ToolName::Bash).then(|| SANDBOX_CHECK.to_owned()));
+    names.extend(definition.tools.contains(&ToolName::Fetch).then(|| name_of_tool(ToolName::Fetch)));
     names.extend(definition.skills.iter().map(name_of_skill));
     names.push(WRITABLE_CHECK.to_owned());
     names
 }
 
-fn name_of_tool(tool: &ToolName) -> String {
+/// The tools that are tried on the files of the working directory.
+fn file_tools(definition: &Definition) -> impl Iterator<Item = ToolName> {
+    definition.tools.iter().copied().filter(|tool| ToolName::WORKSPACE_TOOLS.contains(tool))
+}
+
+fn name_of_tool(tool: ToolName) -> String {
     format!("tool {tool}")
 }
 
@@ -80,11 +87,11 @@ pub async fn check(definition: &Definition, computer: &CheckEnvironment, tell: &
         false => pass(INSTRUCTIONS_CHECK, "the service has a task"),
         true => fail(INSTRUCTIONS_CHECK, "they are empty", "write what the assistant is to do"),
     });
-    for tool in definition.tools.iter().filter(|tool| **tool != ToolName::Bash) {
+    for tool in file_tools(definition) {
         let name = name_of_tool(tool);
         checks.push(match usable {
             false => skip(&name, "the working directory cannot be used"),
-            true => match try_tool(*tool, &definition.working_directory, own).await {
+            true => match try_tool(tool, &definition.working_directory, own).await {
                 Ok(found) => pass(&name, &found),
                 Err(cause) => fail(&name, &cause, "give this user access to the files, or leave the tool out"),
             },
@@ -92,6 +99,9 @@ pub async fn check(definition: &Definition, computer: &CheckEnvironment, tell: &
     }
     if definition.tools.contains(&ToolName::Bash) {
         checks.push(check_sandbox(definition, usable, own).await);
+    }
+    if definition.tools.contains(&ToolName::Fetch) {
+        checks.push(check_fetch(definition).await);
     }
     let skills = definition.skills.clone();
     let read = tokio::task::spawn_blocking(move || skills.iter().map(check_skill).collect::<Vec<_>>()).await;
@@ -124,6 +134,25 @@ async fn check_sandbox(definition: &Definition, usable: bool, own: &Path) -> Che
     match try_sandbox(definition, own).await {
         Ok(found) => pass(name, &found),
         Err((cause, next)) => fail(name, &cause, &next),
+    }
+}
+
+/// Tests whether a page could be fetched. None is: which hosts a run will ask is not known, and asking one tells it so.
+async fn check_fetch(definition: &Definition) -> Check {
+    let name = name_of_tool(ToolName::Fetch);
+    let is_allowed =
+        |rule: &Rule| rule.action == RuleAction::Allow && (rule.tool == "*" || rule.tool == ToolName::Fetch.as_str());
+    match try_fetch().await {
+        Ok(()) if definition.approvals.rules.iter().any(is_allowed) => pass(
+            &name,
+            "is ready; the check fetches no page, and of hosts that no rule allows each page asks you first",
+        ),
+        Ok(()) => {
+            pass(&name, "is ready; the check fetches no page, and no rule allows a host, so each page asks you first")
+        }
+        Err(cause) => {
+            fail(&name, &cause, "install certificates of authorities (ca-certificates), or leave the tool out")
+        }
     }
 }
 
@@ -261,6 +290,22 @@ mod tests {
         let tools = ["tool Read", "tool Grep", "tool Glob", "tool Edit", "tool Write"];
         assert!(tools.into_iter().chain(["directory is writable"]).all(passed));
         assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), 0, "nothing is left of the trial");
+    }
+
+    #[tokio::test]
+    async fn fetch_is_made_ready_and_the_check_says_what_asks_first() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        for (rule, words) in
+            [(None, "no rule allows a host"), (Some("allow Fetch:*.example.com"), "of hosts that no rule")]
+        {
+            let rules = rule.map(|rule| rule.parse().expect("a rule")).into_iter().collect();
+            let approvals = ApprovalPolicy { rules, ..ApprovalPolicy::default() };
+            let online = Definition { tools: vec![ToolName::Fetch], approvals, ..definition(folder.path()) };
+            let report = made(&online, &computer(None)).await;
+            let fetch = report.checks.iter().find(|check| check.name == "tool Fetch").expect("it was tried");
+            assert!(fetch.verdict == CheckResult::Pass && fetch.cause.contains(words), "{fetch:?}");
+            assert!(report.passed(), "no network setting is needed, and no file is tried: {report:?}");
+        }
     }
 
     #[tokio::test]

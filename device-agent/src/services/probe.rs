@@ -71,7 +71,9 @@ pub async fn try_tool(tool: ToolName, directory: &Path, own: &Path) -> Result<St
                 None => return Ok("the folder has no file at its top to try it on".to_owned()),
             }
         }
-        ToolName::Edit | ToolName::Write | ToolName::Bash => return Err(format!("{tool} is tried in another way")),
+        ToolName::Edit | ToolName::Write | ToolName::Bash | ToolName::Fetch => {
+            return Err(format!("{tool} is tried in another way"));
+        }
     };
     let output = call(tool, arguments).await?;
     match (tool, output.is_error) {
@@ -80,6 +82,15 @@ pub async fn try_tool(tool: ToolName, directory: &Path, own: &Path) -> Result<St
         (_, false) => Ok("worked in the folder as in a run".to_owned()),
         (_, true) => Err(output.text),
     }
+}
+
+/// Makes ready to fetch a page, without fetching one.
+///
+/// # Errors
+/// No page can be fetched on this computer.
+pub async fn try_fetch() -> Result<(), String> {
+    // Reads the certificates that this computer trusts.
+    tokio::task::spawn_blocking(deskgate_tools::fetch::probe).await.map_err(|_| "the check itself failed".to_owned())?
 }
 
 /// Creates a file, changes it, and removes it.

@@ -1,4 +1,4 @@
-//! Runs a call's file work on a thread that may block.
+//! Runs a call's work on a thread that may block.
 
 use deskgate_definition::ToolName;
 use deskgate_definition::tool::{Plan, PlanPreview, ToolFailure, ToolOutput, ToolResult};
@@ -37,25 +37,33 @@ where
     A: DeserializeOwned,
     W: FnOnce(A, &CancellationToken) -> ToolResult + Send + 'static,
 {
-    let stop = stop.child_token();
+    let stop = stop.clone();
     async move {
-        let guard = stop.clone().drop_guard();
-        let outcome = tokio::task::spawn_blocking(move || match parse(tool.as_str(), arguments) {
-            Ok(arguments) => work(arguments, &stop),
+        let outcome = on_thread(&stop, move |stop| match parse(tool.as_str(), arguments) {
+            Ok(arguments) => work(arguments, stop),
             Err(complaint) => Ok(ToolOutput::error(complaint)),
-        })
-        .await;
-        drop(guard);
-        match outcome {
-            Ok(result) => result,
-            Err(error) => match error.try_into_panic() {
-                // A fault of this program: the executor gets the panic.
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Ok(ToolOutput::error("The call was not run because the agent is stopping.")),
-            },
-        }
+        });
+        let stopping = || Ok(ToolOutput::error("The call was not run because the agent is stopping."));
+        outcome.await.unwrap_or_else(stopping)
     }
     .boxed()
+}
+
+/// Runs any work on a blocking thread, with a token as in [`on_blocking_thread`]. `None`: the agent is stopping.
+pub(crate) async fn on_thread<T: Send + 'static>(
+    stop: &CancellationToken,
+    work: impl FnOnce(&CancellationToken) -> T + Send + 'static,
+) -> Option<T> {
+    let stop = stop.child_token();
+    let _guard = stop.clone().drop_guard();
+    match tokio::task::spawn_blocking(move || work(&stop)).await {
+        Ok(result) => Some(result),
+        Err(error) => match error.try_into_panic() {
+            // A fault of this program: the executor gets the panic.
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => None,
+        },
+    }
 }
 
 /// Works out on a blocking thread what a call would do.

@@ -1,4 +1,4 @@
-//! The tools that come with the agent, confined to the working directory.
+//! The tools that come with the agent, confined to the working directory, and one that reads pages of public hosts.
 //!
 //! ```text
 //! Toolbox::open(tools, skills, ground)   once for each run
@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `deskgate_definition::tool` | the contract of a tool |
 //! | [`toolbox`] | the known tools, and those of one run |
-//! | `read`, `grep`, `glob`, `edit`, `write`, `bash`, `skill` | one file for each tool |
+//! | `read`, `grep`, `glob`, `edit`, `write`, `bash`, [`fetch`], `skill` | one file or folder for each tool |
 //! | `reader`, `writer`, `blocking` | code shared by tools that read, tools that write, and both |
 //! | [`engine`] | files by handle: resolving paths, protected paths, walking, searching, replacing |
 //! | [`sandbox`] | confined commands |
@@ -21,6 +21,7 @@ mod bash;
 pub mod blocking;
 mod edit;
 pub mod engine;
+pub mod fetch;
 mod glob;
 mod grep;
 mod read;

@@ -15,7 +15,7 @@ use crate::engine::access::AccessError;
 use crate::engine::seen_files::SeenFiles;
 use crate::engine::workspace::{Workspace, WorkspaceError, WorkspaceOptions};
 use crate::sandbox::{CommandLimits, Sandbox, SandboxError};
-use crate::{bash, edit, glob, grep, read, skill, write};
+use crate::{bash, edit, fetch, glob, grep, read, skill, write};
 
 /// Why a run's tools cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +80,7 @@ impl Toolbox {
                         Sandbox::open(workspace, options.own_folder, options.network, CommandLimits::default())?;
                     Box::new(bash::BashTool::new(sandbox, options.network))
                 }
+                ToolName::Fetch => Box::new(fetch::FetchTool::new()),
             })
         };
         Ok(Self::with(names.iter().map(make).chain(skills.map(Ok)).collect::<Result<_, _>>()?))

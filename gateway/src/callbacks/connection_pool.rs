@@ -1,6 +1,6 @@
 //! Idle connections to receivers, kept a moment for the next callback to the same host.
 //!
-//! A connection is reused only for the host that it was made for, and only if the guard has just found, and checked,
+//! A connection is reused only for the host that it was made for, and only if the look-up has just found, and checked,
 //! its address among those of that host. So a reused connection leads nowhere that a new one could not lead.
 
 use std::collections::HashMap;

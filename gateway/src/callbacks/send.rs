@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use deskgate_program::public_hosts::lookup::{LookupError, PublicLookup};
 use deskgate_protocol::delivery::DeliveryErrorCode;
 use futures_util::future::select_ok;
 use http_body_util::{BodyExt, Full};
@@ -23,7 +24,6 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::connection_pool::{ConnectionPool, PooledConnection};
-use super::guard::Guard;
 use crate::domain::destinations::Destination;
 use crate::tls::{self, RootsError};
 
@@ -79,7 +79,7 @@ pub struct ReceiverResponse {
 /// Sends callbacks. Clones share their limits.
 #[derive(Clone)]
 pub struct CallbackSender {
-    guard: Guard,
+    lookup: PublicLookup,
     kept: ConnectionPool,
     tls: TlsConnector,
     patience: SendTimeouts,
@@ -92,15 +92,20 @@ impl CallbackSender {
     /// `ca_file` cannot be read or holds no certificate.
     pub fn new(ca_file: Option<&Path>) -> Result<Self, RootsError> {
         let tls = TlsConnector::from(Arc::new(tls::client(ca_file)?));
-        Ok(Self { guard: Guard::new(), kept: ConnectionPool::default(), tls, patience: SEND_TIMEOUTS })
+        Ok(Self {
+            lookup: PublicLookup::of_the_system(),
+            kept: ConnectionPool::default(),
+            tls,
+            patience: SEND_TIMEOUTS,
+        })
     }
 
     /// Posts once. `headers` are sent as they are, together with `Host` and `Content-Length`.
     pub async fn post(&self, to: &Destination, headers: HeaderMap, body: Bytes) -> SendResult {
         let began = Instant::now();
         let sending = async {
-            let resolving = timeout(self.patience.resolve, self.guard.addresses(to.host()));
-            let addresses = resolving.await.unwrap_or(Err(DeliveryErrorCode::DnsFailed))?;
+            let resolving = timeout(self.patience.resolve, self.lookup.addresses(to.host()));
+            let addresses = resolving.await.unwrap_or(Err(LookupError::NoAddress)).map_err(unresolved)?;
             self.exchange(to, &addresses, headers, body).await
         };
         let answer = timeout(self.patience.all, sending).await.unwrap_or(Err(DeliveryErrorCode::Timeout));
@@ -168,6 +173,13 @@ impl CallbackSender {
         let handshake = connecting.handshake(TokioIo::new(stream)).await;
         let (sender, driver) = handshake.map_err(|_| DeliveryErrorCode::BadAnswer)?;
         Ok(PooledConnection::new(at, sender, driver))
+    }
+}
+
+fn unresolved(error: LookupError) -> DeliveryErrorCode {
+    match error {
+        LookupError::NoAddress => DeliveryErrorCode::DnsFailed,
+        LookupError::NotPublic => DeliveryErrorCode::HostNotPublic,
     }
 }
 

@@ -24,7 +24,7 @@ async fn a_callback_is_set_tested_and_what_failed_is_sent_again() {
     let filled = page.evaluate(FIELDS_JS).await;
     browser.tolerate(Some("Failed to load resource")).await;
     page.click("button >> text=Set callback").await;
-    page.wait_for_visible("[role=alert] >> text=callbacks go to public systems only").await;
+    page.wait_for_visible("[role=alert] >> text=only names of public hosts are possible").await;
     browser.tolerate(None).await;
     assert_eq!(page.evaluate(FIELDS_JS).await, filled);
     assert_eq!(page.evaluate("document.querySelector('#url').getAttribute('aria-invalid')").await, json!("true"));

@@ -1,16 +1,21 @@
-//! The destination guard (specification, section 6; A14): addresses that callbacks never connect to, seen where
-//! connections arrive.
+//! The destination guard (specification, section 6; A14): addresses that callbacks and Fetch never connect to, seen
+//! where connections arrive.
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use deskgate_definition::tool::ToolOutput;
+use deskgate_definition::{Network, ToolName};
 use deskgate_gateway::callbacks::send::{CallbackSender, SendResult};
 use deskgate_gateway::domain::destinations::Destination;
 use deskgate_protocol::delivery::DeliveryErrorCode;
 use deskgate_tests::netns::{self, DnsServer};
 use deskgate_tests::receiver::{ReceivedRequest, Receiver};
+use deskgate_tools::Toolbox;
+use deskgate_tools::workspace::WorkspaceOptions;
+use tokio_util::sync::CancellationToken;
 
 /// Addresses that look public.
 const PUBLIC_V4: &str = "93.184.216.34";
@@ -223,6 +228,46 @@ fn a_hundred_and_fifty_hostile_destinations_get_no_connection() {
             other => Err(format!("{other} connections")),
         })
         .await;
+    });
+}
+
+async fn fetch(tools: &Toolbox, url: &str) -> ToolOutput {
+    let call = tools.call("Fetch", serde_json::json!({ "url": url }), CancellationToken::new());
+    call.await.expect("it never ends a run")
+}
+
+#[test]
+fn a_page_is_fetched_from_no_address_that_is_not_public() {
+    netns::run_test("destination_guard::a_page_is_fetched_from_no_address_that_is_not_public", async || {
+        let names = DnsServer::start().await;
+        let receiver = Receiver::start(&["*.example.com"], async |_| answered(200)).await;
+        let folder = tempfile::tempdir().expect("a folder");
+        let ground = WorkspaceOptions {
+            directory: folder.path(),
+            own_folder: "/nonexistent".as_ref(),
+            protected: &[],
+            network: Network::None,
+        };
+        let tools = Toolbox::open(&[ToolName::Fetch], &[], ground).expect("opens");
+        for url in HOSTILE_URLS.into_iter().filter(|url| !url.ends_with("/#x")) {
+            assert!(fetch(&tools, url).await.is_error, "{url}");
+        }
+        for (place, address) in PRIVATE_ADDRESSES.iter().enumerate() {
+            let (alone, beside) = (format!("h{place}.example.com"), format!("m{place}.example.com"));
+            names.set_addresses(&alone, &[address]);
+            names.set_addresses(&beside, &[PUBLIC_V4, address, PUBLIC_V6]);
+            for name in [alone, beside] {
+                let output = fetch(&tools, &format!("https://{name}/")).await;
+                assert!(output.is_error && output.text.contains("not public"), "{name}, {address}: {}", output.text);
+            }
+        }
+        assert_eq!(receiver.connections(), 0);
+
+        // Any connection would have been seen. Its certificate is one that this computer does not trust.
+        names.set_addresses("docs.example.com", &[PUBLIC_V4]);
+        let output = fetch(&tools, "https://docs.example.com/").await;
+        assert!(output.is_error && output.text.contains("certificate"), "{}", output.text);
+        assert_eq!((receiver.connections(), receiver.requests().len()), (1, 0));
     });
 }
 

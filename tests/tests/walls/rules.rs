@@ -246,9 +246,10 @@ pub(crate) const CRATES: [CrateRules; 11] = [
         folder: "device-agent/tools",
         own_crate: "deskgate_tools",
         rooms: &[
-            ("toolbox", &["bash", "edit", "engine", "glob", "grep", "read", "sandbox", "skill", "write"]),
+            ("toolbox", &["bash", "edit", "engine", "fetch", "glob", "grep", "read", "sandbox", "skill", "write"]),
             ("bash", &["blocking", "sandbox"]),
             ("edit", &["engine", "writer"]),
+            ("fetch", &["blocking", "engine"]),
             ("glob", &["blocking", "engine", "reader"]),
             ("grep", &["blocking", "engine", "reader"]),
             ("read", &["blocking", "engine", "reader"]),
@@ -261,12 +262,19 @@ pub(crate) const CRATES: [CrateRules; 11] = [
             ("engine", &[]),
             ("tests", &["engine", "toolbox"]),
         ],
-        owned_crates: &[CrateOwnership {
-            crates: &["seccompiler", "libc"],
-            // And the tests, which take system calls away.
-            rooms: &["sandbox", "tests"],
-            rule: "only the sandbox of commands speaks of system calls by their numbers",
-        }],
+        owned_crates: &[
+            CrateOwnership {
+                crates: &["seccompiler", "libc"],
+                // And the tests, which take system calls away.
+                rooms: &["sandbox", "tests"],
+                rule: "only the sandbox of commands speaks of system calls by their numbers",
+            },
+            CrateOwnership {
+                crates: &["deskgate_outbound", "reqwest", "html5gum", "encoding_rs", "flate2"],
+                rooms: &["fetch"],
+                rule: "only Fetch asks the Internet and reads what comes from there",
+            },
+        ],
     },
     CrateRules {
         folder: "device-agent/assistant",

@@ -10,24 +10,28 @@
 //! | file | part |
 //! |---|---|
 //! | here | what stands in a definition, and whether it may |
-//! | [`pattern`] | which places a path stands for |
+//! | [`pattern`] | which files and folders a path stands for |
+//! | [`host`] | which hosts a name stands for |
+//! | `place` | which of the two a rule is about |
 //! | [`rulebook`] | the verdict over a call, and what a tool never sees |
 //! | [`scope`] | what "for the rest of the run" is about |
 
+pub mod host;
 pub mod pattern;
+mod place;
 pub mod rulebook;
 pub mod scope;
 
 use serde::{Deserialize, Serialize};
 
+pub use host::HostPattern;
 pub use pattern::{CaseRule, PathPattern};
+use place::PlacePattern;
 pub use rulebook::{HiddenPaths, RuleVerdict, Rulebook};
 pub use scope::GrantScope;
 
 /// The tools that come with the agent, by the names that rules use. Those of an MCP server have `__` in theirs.
-const BUILT_IN_TOOLS: [&str; 7] = ["Read", "Grep", "Glob", "Edit", "Write", "Bash", "Skill"];
-/// Of these, the ones whose calls are about a file or folder of the working directory.
-const PATH_TOOLS: [&str; 5] = ["Read", "Grep", "Glob", "Edit", "Write"];
+const BUILT_IN_TOOLS: [&str; 8] = ["Read", "Grep", "Glob", "Edit", "Write", "Bash", "Fetch", "Skill"];
 /// At most this many rules for each service.
 const MAX_RULES: usize = 200;
 /// The shortest and the longest time that a request may wait, in seconds.
@@ -61,7 +65,8 @@ pub struct Rule {
     pub action: RuleAction,
     /// A tool's name, or `*` for every tool.
     pub tool: String,
-    /// The files and folders it is about, as a [`PathPattern`]; absent: any.
+    /// The files and folders it is about, as a [`PathPattern`], or in a rule for Fetch the hosts, as a [`HostPattern`];
+    /// absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
@@ -133,11 +138,11 @@ impl Rule {
                 BUILT_IN_TOOLS.join(", ")
             ));
         }
-        let Some(path) = &self.path else { return Ok(()) };
-        if self.tool != "*" && !PATH_TOOLS.contains(&self.tool.as_str()) {
-            return Err(format!("a call of {} is about no file, so its rule takes no path", self.tool));
-        }
-        PathPattern::new(path, self.case()).map(drop)
+        self.place().map(drop)
+    }
+
+    fn place(&self) -> Result<PlacePattern, String> {
+        PlacePattern::new(&self.tool, self.path.as_deref(), self.case())
     }
 }
 
@@ -146,7 +151,7 @@ fn is_of_a_server(tool: &str) -> bool {
 }
 
 impl Rule {
-    /// A rule for the calls written as `Write`, `Write:docs` or `*:docs`.
+    /// A rule for the calls written as `Write`, `Write:docs`, `*:docs` or `Fetch:docs.example.com`.
     pub fn over(action: RuleAction, calls: &str) -> Self {
         let (tool, path) = calls.split_once(':').map_or((calls, None), |(tool, path)| (tool, Some(path.to_owned())));
         Self { action, tool: tool.trim().to_owned(), path }
@@ -166,7 +171,10 @@ impl std::str::FromStr for Rule {
 
 /// The text is no rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a rule is one line such as \"allow Write:docs\": allow, ask or deny, a tool or *, and perhaps : and a path")]
+#[error(
+    "a rule is one line such as \"allow Write:docs\": allow, ask or deny, a tool or *, and perhaps : and a path, or a host after \
+     Fetch:"
+)]
 pub struct UnknownRule;
 
 /// As a rule is written on a command line.
@@ -197,18 +205,25 @@ mod tests {
             ("Read", Some("[z-a]"), "pattern"),
             ("Bash", Some("src"), "no file"),
             ("shop__find", Some("src"), "no file"),
+            ("Fetch", Some("docs"), "machine or network"),
+            ("Fetch", Some("docs/*.md"), "exact"),
+            ("Fetch", Some("https://example.com/"), "URL"),
+            ("Fetch", Some("example.com:8443"), "no port"),
         ] {
             let refused = rule(tool, path).check().expect_err("refused");
             assert!(refused.contains(problem), "{tool} {path:?}: {refused}");
         }
-        for (tool, path) in [("*", None), ("*", Some("src")), ("Write", Some("docs/**/*.md")), ("shop__find", None)] {
+        for (tool, path) in [("*", None), ("*", Some("src")), ("Write", Some("docs/**/*.md")), ("shop__find", None)]
+            .into_iter()
+            .chain([("Fetch", None), ("Fetch", Some("docs.example.com")), ("Fetch", Some("*.example.com"))])
+        {
             assert_eq!(rule(tool, path).check(), Ok(()), "{tool} {path:?}");
         }
     }
 
     #[test]
     fn a_rule_is_read_as_it_is_shown() {
-        for line in ["allow Write:docs", "deny *", "ask Read:a:b", "allow shop__find"] {
+        for line in ["allow Write:docs", "deny *", "ask Read:a:b", "allow shop__find", "deny Fetch:*.example.com"] {
             assert_eq!(line.parse::<Rule>().map(|rule| rule.to_string()), Ok(line.to_owned()));
         }
         for line in ["", "allow", "Allow Write", "perhaps Write", "Write:docs"] {

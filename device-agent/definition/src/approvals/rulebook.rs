@@ -10,7 +10,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{ApprovalPolicy, OnDenial, PathPattern, RuleAction};
+use super::{ApprovalPolicy, OnDenial, PathPattern, PlacePattern, RuleAction};
 
 /// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum RuleVerdict {
 /// The rules of one service, in the form that judges calls.
 #[derive(Clone, Debug)]
 pub struct Rulebook {
-    rules: Arc<[(RuleAction, String, Option<PathPattern>)]>,
+    rules: Arc<[(RuleAction, String, PlacePattern)]>,
     /// Seconds that a request waits.
     pub expiry_s: u32,
     /// What a denied call means for its run.
@@ -43,25 +43,23 @@ impl Default for Rulebook {
 
 impl Rulebook {
     pub(super) fn new(approvals: &ApprovalPolicy) -> Result<Self, String> {
-        let read = |rule: &super::Rule| {
-            let pattern = rule.path.as_deref().map(|path| PathPattern::new(path, rule.case())).transpose()?;
-            Ok((rule.action, rule.tool.clone(), pattern))
-        };
+        let read = |rule: &super::Rule| Ok((rule.action, rule.tool.clone(), rule.place()?));
         let rules = approvals.rules.iter().map(read).collect::<Result<Vec<_>, String>>()?;
         Ok(Self { rules: rules.into(), expiry_s: approvals.expiry_s, on_denial: approvals.on_denial })
     }
 
-    /// What happens to a call of `tool` about `place`, which is relative to the working directory; `None` for a call
-    /// without a path. `is_command`: the call runs something that may reach any file.
+    /// What happens to a call of `tool` about `place`: a path relative to the working directory, for Fetch a host; `None`
+    /// for a call that is about neither. `is_command`: the call runs something that may reach any file.
     pub fn verdict(&self, tool: &str, place: Option<&str>, is_command: bool) -> RuleVerdict {
-        let place = place.map(Path::new);
-        if self.of(RuleAction::Deny, tool).any(|pattern| covers(pattern, place)) {
+        if self.of(RuleAction::Deny, tool).any(|pattern| pattern.covers(tool, place)) {
             return RuleVerdict::Deny;
         }
-        if self.of(RuleAction::Ask, tool).any(|pattern| covers(pattern, place)) || self.may_come_across(tool, place) {
+        if self.of(RuleAction::Ask, tool).any(|pattern| pattern.covers(tool, place))
+            || self.may_come_across(tool, place)
+        {
             return RuleVerdict::Ask;
         }
-        let allowed = match self.of(RuleAction::Allow, tool).any(|pattern| covers(pattern, place)) {
+        let allowed = match self.of(RuleAction::Allow, tool).any(|pattern| pattern.covers(tool, place)) {
             true => true,
             false => matches!(tool, "Read" | "Grep" | "Glob" | "Skill"),
         };
@@ -75,42 +73,33 @@ impl Rulebook {
     pub fn hidden_from(&self, tool: &str) -> HiddenPaths {
         let own = self.of(RuleAction::Deny, tool);
         let reading = self.of(RuleAction::Deny, "Read").filter(|_| searches(tool));
-        HiddenPaths(own.chain(reading).flatten().cloned().collect())
+        HiddenPaths(own.chain(reading).filter_map(PlacePattern::paths).cloned().collect())
     }
 
     /// Whether there are files that a rule denies or asks about.
     fn guards_files(&self) -> bool {
-        self.rules.iter().any(|(action, _, pattern)| *action != RuleAction::Allow && pattern.is_some())
+        self.rules.iter().any(|(action, _, pattern)| *action != RuleAction::Allow && pattern.paths().is_some())
     }
 
     /// Whether a search of this path may reach a file about which a rule asks first.
-    fn may_come_across(&self, tool: &str, place: Option<&Path>) -> bool {
-        let Some(place) = place.filter(|_| searches(tool)) else { return false };
+    fn may_come_across(&self, tool: &str, place: Option<&str>) -> bool {
+        let Some(place) = place.filter(|_| searches(tool)).map(Path::new) else { return false };
         let asked = self.of(RuleAction::Ask, tool).chain(self.of(RuleAction::Ask, "Read"));
-        asked.flatten().any(|pattern| pattern.may_touch(place))
+        asked.filter_map(PlacePattern::paths).any(|pattern| pattern.may_touch(place))
     }
 
-    /// The rules of one action for a tool, as their paths.
-    fn of(&self, action: RuleAction, tool: &str) -> impl Iterator<Item = Option<&PathPattern>> {
+    /// The rules of one action for a tool, as their places.
+    fn of(&self, action: RuleAction, tool: &str) -> impl Iterator<Item = &PlacePattern> {
         self.rules
             .iter()
             .filter(move |(kind, name, _)| *kind == action && (name == "*" || name == tool))
-            .map(|(_, _, pattern)| pattern.as_ref())
+            .map(|(_, _, pattern)| pattern)
     }
 }
 
 /// Whether a tool shows files below a folder.
 fn searches(tool: &str) -> bool {
     matches!(tool, "Grep" | "Glob")
-}
-
-/// A rule without a path covers every call, one with a path covers calls that have one.
-fn covers(pattern: Option<&PathPattern>, place: Option<&Path>) -> bool {
-    match (pattern, place) {
-        (None, _) => true,
-        (Some(pattern), Some(place)) => pattern.covers(place),
-        (Some(_), None) => false,
-    }
 }
 
 /// The paths hidden from a tool.
@@ -153,7 +142,7 @@ mod tests {
         for tool in ["Read", "Grep", "Glob", "Skill"] {
             assert_eq!(none.verdict(tool, Some("a"), false), RuleVerdict::Allow);
         }
-        for tool in ["Edit", "Write", "Bash", "shop__find", "SomethingNew"] {
+        for tool in ["Edit", "Write", "Bash", "Fetch", "shop__find", "SomethingNew"] {
             assert_eq!(none.verdict(tool, None, false), RuleVerdict::Ask);
         }
     }
@@ -209,5 +198,37 @@ mod tests {
         ] {
             assert_eq!(beside(rule).0, verdict, "{rule:?}");
         }
+    }
+
+    #[test]
+    fn fetch_is_judged_by_its_host_and_by_nothing_that_is_about_files() {
+        let fetch = |book: &Rulebook, host| book.verdict("Fetch", Some(host), false);
+        let book = rulebook(&[
+            (Allow, "Fetch", Some("Docs.Example.com")),
+            (Allow, "Fetch", Some("*.example.org")),
+            (Ask, "Fetch", Some("news.example.org")),
+            (Deny, "Fetch", Some("*.ads.example.org")),
+        ]);
+        for (host, verdict) in [
+            ("docs.example.com", RuleVerdict::Allow),
+            ("example.com", RuleVerdict::Ask),
+            ("a.docs.example.com", RuleVerdict::Ask),
+            ("a.example.org", RuleVerdict::Allow),
+            ("example.org", RuleVerdict::Ask),
+            ("news.example.org", RuleVerdict::Ask),
+            ("x.ads.example.org", RuleVerdict::Deny),
+        ] {
+            assert_eq!(fetch(&book, host), verdict, "{host}");
+        }
+        assert_eq!(book.verdict("Fetch", None, false), RuleVerdict::Ask);
+        assert_eq!(fetch(&rulebook(&[(Allow, "Fetch", None)]), "any.example"), RuleVerdict::Allow);
+        assert_eq!(fetch(&rulebook(&[(Allow, "*", None)]), "any.example"), RuleVerdict::Allow);
+        assert_eq!(fetch(&rulebook(&[(Allow, "*", Some("**"))]), "any.example"), RuleVerdict::Ask);
+        let book = rulebook(&[(Allow, "Fetch", None), (Deny, "*", Some("any.example")), (Deny, "*", Some("**"))]);
+        assert_eq!(fetch(&book, "any.example"), RuleVerdict::Allow, "these rules are about files");
+        let book = rulebook(&[(Allow, "*", None), (Deny, "Fetch", Some("keys.example.com"))]);
+        assert_eq!(book.verdict("Bash", None, true), RuleVerdict::Allow, "no file is guarded");
+        assert_eq!(book.verdict("Read", Some("keys.example.com"), false), RuleVerdict::Allow);
+        assert!(book.hidden_from("Read").is_empty() && book.hidden_from("Grep").is_empty());
     }
 }

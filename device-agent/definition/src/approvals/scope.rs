@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-/// A tool and where it is allowed. It is as narrow as possible: one folder, without the folders below it.
+use super::place;
+
+/// A tool and where it is allowed. It is as narrow as possible: one folder without the folders below it, or one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantScope {
     tool: String,
@@ -10,11 +12,12 @@ pub struct GrantScope {
 }
 
 impl GrantScope {
-    /// The scope of a call with this path. A search belongs to the folder it searches, other calls to the folder of
-    /// their file, a call without a path to all calls of its tool.
+    /// The scope of a call with this place. A search belongs to the folder it searches, a call of Fetch to its host,
+    /// other calls to the folder of their file, a call without a place to all calls of its tool.
     pub fn of(tool: &str, place: Option<&str>) -> Self {
         let folder = |place: &str| match tool {
             "Grep" | "Glob" => place.to_owned(),
+            tool if place::is_about_hosts(tool) => place.to_owned(),
             _ => Path::new(place).parent().unwrap_or(Path::new("")).to_string_lossy().into_owned(),
         };
         Self { tool: tool.to_owned(), place: place.map(folder) }
@@ -25,6 +28,7 @@ impl std::fmt::Display for GrantScope {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.place.as_deref(), self.tool.as_str()) {
             (None, tool) => write!(f, "every further call of {tool}, whatever its arguments"),
+            (Some(host), tool) if place::is_about_hosts(tool) => write!(f, "{tool} of every page of {host}"),
             (Some("" | "."), "Grep" | "Glob") => write!(f, "{} of the whole working directory", self.tool),
             (Some(place), "Grep" | "Glob") => write!(f, "{} of {place}/", self.tool),
             (Some("" | "."), tool) => write!(f, "{tool} of files directly in the working directory"),
@@ -47,6 +51,10 @@ mod tests {
         assert_eq!(docs.to_string(), "Write of files directly in docs/");
         assert_ne!(GrantScope::of("Grep", Some("src")), GrantScope::of("Grep", Some("docs")));
         assert_eq!(GrantScope::of("Bash", None), GrantScope::of("Bash", None));
+        let host = GrantScope::of("Fetch", Some("docs.example.com"));
+        assert_eq!(host.to_string(), "Fetch of every page of docs.example.com");
+        assert_ne!(host, GrantScope::of("Fetch", Some("example.com")));
+        assert_ne!(host, GrantScope::of("Fetch", None));
         assert_eq!(GrantScope::of("Write", Some("a")).to_string(), "Write of files directly in the working directory");
     }
 }

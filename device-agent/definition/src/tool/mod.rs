@@ -111,8 +111,8 @@ pub enum ToolFailure {
 /// What a call would do, worked out before it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The file or folder it is about, relative to the working directory as it resolves now; `None` for a call without
-    /// a single path, such as a command or a tool of an MCP server.
+    /// The file or folder it is about, relative to the working directory as it resolves now; for Fetch the host; `None`
+    /// for a call that is about no single one, such as a command or a tool of an MCP server.
     pub place: Option<String>,
     /// The preview for a person.
     pub shown: PlanPreview,
@@ -153,6 +153,11 @@ pub enum PlanPreview {
         command: String,
         /// Its words, as far as they can be split without running it.
         words: Vec<String>,
+    },
+    /// A page is asked for.
+    Page {
+        /// Its whole URL, as it is sent.
+        url: String,
     },
 }
 

@@ -119,6 +119,33 @@ fn a_yes_for_the_run_is_about_one_tool_in_one_folder() {
     assert!(told(&turn).contains("rules"), "a grant beats no deny");
 }
 
+#[test]
+fn a_page_asks_by_its_host_and_changes_nothing() {
+    let allow = Rule { action: RuleAction::Allow, tool: "Fetch".into(), path: Some("*.example.com".into()) };
+    let fetch = ToolSpec { name: "Fetch".into(), description: String::new(), parameters: json!({}) };
+    let under = setup_under(9, ApprovalPolicy { rules: vec![allow], ..ApprovalPolicy::default() });
+    let mut turn = Turn::new(Setup { tools: vec![(ToolKind::Read, fetch)], ..under });
+    after(&mut turn, [TurnEvent::Started]);
+    let next = |turn: &mut Turn, host: &str| {
+        after(turn, [says("."), calls("Fetch")]);
+        turn.on(ends(), SECOND);
+        let effects = turn.on(TurnEvent::Planned(Ok(plan(host))), SECOND);
+        effects.iter().map(words).collect::<Vec<_>>()
+    };
+    assert_eq!(next(&mut turn, "docs.example.com"), ["begin Fetch by the rules"]);
+    after(&mut turn, [TurnEvent::Begun, answers("page")]);
+    assert_eq!(next(&mut turn, "other.example"), ["ask for Fetch because \".\""]);
+    after(&mut turn, [asked()]);
+    turn.on(TurnEvent::Answered(ApprovalAnswer::ForRun), SECOND);
+    let effects = turn.on(TurnEvent::Planned(Ok(plan("other.example"))), SECOND);
+    assert_eq!(effects.iter().map(words).collect::<Vec<_>>(), ["begin Fetch by approval"]);
+    after(&mut turn, [TurnEvent::Begun, answers("page")]);
+    assert_eq!(next(&mut turn, "other.example"), ["begin Fetch by a grant"]);
+    after(&mut turn, [TurnEvent::Begun, answers("page")]);
+    assert_eq!(next(&mut turn, "www.other.example"), ["ask for Fetch because \".\""]);
+    assert_eq!(turn.effects, Effects::None);
+}
+
 /// Ends the call under way with an unknown effect, and lets the model repeat it.
 fn lost_and_repeated(turn: &mut Turn) -> Vec<String> {
     let lost = tool_ends(Ok(ToolOutput::unknown("It may have happened.")));
