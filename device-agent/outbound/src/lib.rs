@@ -5,6 +5,7 @@
 
 pub mod public;
 
+use std::error::Error;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
@@ -74,6 +75,23 @@ pub fn builder() -> ClientBuilder {
     // Fails if another part of the program has installed a provider, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder().redirect(Policy::none()).user_agent(concat!("deskgate/", env!("CARGO_PKG_VERSION")))
+}
+
+/// Whether a request failed because the other side's certificate is not trusted here. The HTTP client says it only in the
+/// chain of its errors' sources.
+pub fn is_distrusted(error: &reqwest::Error) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(tls) = error.downcast_ref() {
+            return matches!(tls, rustls::Error::InvalidCertificate(_));
+        }
+        // An I/O error does not name the error that it holds among its sources.
+        cause = match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+            Some(held) => Some(held),
+            None => error.source(),
+        };
+    }
+    false
 }
 
 /// Whether an address is this computer's own: requests to it do not leave the computer.

@@ -281,7 +281,7 @@ pub(crate) const CRATES: [CrateRules; 11] = [
         own_crate: "deskgate_assistant",
         rooms: &[],
         owned_crates: &[CrateOwnership {
-            crates: &["rmcp"],
+            crates: &["rmcp", "sse_stream"],
             rooms: &["mcp"],
             rule: "only mcp names the protocol's SDK",
         }],

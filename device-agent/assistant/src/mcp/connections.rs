@@ -236,8 +236,17 @@ impl HeaderKey {
 }
 
 /// Headers that the protocol uses itself.
-const RESERVED_HEADERS: [&str; 8] =
-    ["accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding", "upgrade"];
+const RESERVED_HEADERS: [&str; 9] = [
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "last-event-id",
+    "origin",
+    "transfer-encoding",
+    "upgrade",
+];
 
 fn shown(name: &str, written: &McpServerFile) -> McpServerConfig {
     McpServerConfig {
@@ -313,7 +322,7 @@ mod tests {
         for name in ["", "a_b", &"x".repeat(25)] {
             assert!(servers.set(name, change(Some("https://x.example"), KeyChange::Keep)).is_err(), "{name}");
         }
-        for header in ["Host", "Mcp-Session-Id", "content-type", "two words", ""] {
+        for header in ["Host", "Origin", "Mcp-Session-Id", "content-type", "two words", ""] {
             let url = Some("https://x.example".to_owned());
             let set = servers.set("crm", McpServerChange { url, ..key_in(header) });
             assert!(matches!(set, Err(ConnectionError::Header(..))), "{header}");

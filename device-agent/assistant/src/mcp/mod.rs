@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `connections` | the configured servers and their keys |
 //! | `listing` | a server's list of tools: bounded, named for a model, pinned by its digest |
-//! | `session` | one session with one server; the only file that names the protocol's SDK |
+//! | `opening` | opens a session: by discovery, or by the handshake of older servers |
+//! | `exchange` | one request over HTTP and its answer; the SDK's client, with the checks it lacks |
+//! | `session` | one session with one server: its tools, and calls of them |
 //! | `error` | errors, in words that say whether the call may have happened |
 //! | `tool` | one tool of a server, as the executor calls it |
 //! | `project` | servers that a project's own files name, which are only shown |
@@ -16,7 +18,9 @@
 
 pub mod connections;
 mod error;
+mod exchange;
 mod listing;
+mod opening;
 pub mod project;
 mod session;
 #[cfg(test)]
@@ -33,7 +37,9 @@ use futures_util::future::try_join_all;
 
 use connections::{ConnectionError, Connections};
 pub use error::McpServerError;
+pub use exchange::AnswerFault;
 pub use listing::{ListError, ListedTool, Listing};
+use opening::{OlderServers, Opening};
 use session::McpSession;
 
 /// At most this many servers for each service.
@@ -45,6 +51,7 @@ pub struct McpServers {
     /// The configured servers.
     pub connections: Connections,
     clients: Arc<Clients>,
+    older: Arc<OlderServers>,
     patience: McpTimeouts,
 }
 
@@ -53,11 +60,14 @@ pub struct McpServers {
 struct McpTimeouts {
     /// For opening its session and listing its tools.
     opening: Duration,
+    /// For finding out by discovery to which era it belongs; a part of the opening.
+    discovery: Duration,
     /// For one call.
     call: Duration,
 }
 
-const DEFAULT_TIMEOUTS: McpTimeouts = McpTimeouts { opening: Duration::from_secs(30), call: Duration::from_secs(120) };
+const DEFAULT_TIMEOUTS: McpTimeouts =
+    McpTimeouts { opening: Duration::from_secs(30), discovery: Duration::from_secs(5), call: Duration::from_secs(120) };
 
 /// Why a run cannot have the tools of a server.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +94,8 @@ pub enum ServerUnavailable {
 impl McpServers {
     /// The servers of this device.
     pub fn new(connections: Connections) -> Self {
-        Self { connections, clients: Arc::new(Clients::new(session::settings)), patience: DEFAULT_TIMEOUTS }
+        let clients = Arc::new(Clients::new(session::settings));
+        Self { connections, clients, older: Arc::default(), patience: DEFAULT_TIMEOUTS }
     }
 
     /// The tools of all servers, for one run, each list checked against its pin.
@@ -128,6 +139,12 @@ impl McpServers {
             return Err(ConnectionError::Moved { name: server.name.clone(), saved: connection.url }.into());
         }
         let url = reqwest::Url::parse(&connection.url).map_err(|_| McpServerError::Broken)?;
-        McpSession::open(self.clients.for_url(&url), self.patience, &server.name, &connection).await
+        let opening = Opening {
+            client: self.clients.for_url(&url),
+            connection: &connection,
+            older: &self.older,
+            discovery: self.patience.discovery,
+        };
+        McpSession::open(&server.name, opening, self.patience).await
     }
 }

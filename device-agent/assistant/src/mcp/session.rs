@@ -1,31 +1,23 @@
-//! One session with one MCP server. Only this file uses the protocol's SDK, and `error` its errors.
+//! One session with one MCP server: its tools, and calls of them.
 
 use std::time::Duration;
 
 use deskgate_definition::tool::ToolOutput;
-use reqwest::Client;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, ClientCapabilities, ClientConfig, ContentBlock, Implementation,
-    PaginatedRequestParams, ResourceContents, Tool,
+    CallToolRequestParams, CallToolResponse, ContentBlock, PaginatedRequestParams, ResourceContents, Tool,
 };
-use rmcp::service::{RoleClient, RunningService, ServiceExt};
-use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::common::client_side_sse::NeverRetry;
-use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
-use super::connections::ServerConnection;
 use super::error::{McpCallError, McpServerError};
 use super::listing::{ListedTool, Listing, MAX_TOOLS};
+use super::opening::{Opening, RunningSession};
 use super::{ListError, McpTimeouts};
 
 /// The timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// At most this many pages of a tool list.
 const MAX_PAGES: usize = 32;
-/// The size limit of one message of a server, in bytes: more than any result that is passed on.
-const MAX_SERVER_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// The settings of the clients that all sessions share: HTTPS only, without retries.
 pub(super) fn settings(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
@@ -38,28 +30,18 @@ pub(super) fn settings(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilde
 pub(super) struct McpSession {
     pub(super) server: String,
     patience: McpTimeouts,
-    service: RunningService<RoleClient, ClientConfig>,
+    service: RunningSession,
 }
 
 impl McpSession {
     /// Opens a session and reads the list of tools.
     pub(super) async fn open(
-        client: &Client,
-        patience: McpTimeouts,
         server: &str,
-        connection: &ServerConnection,
+        opening: Opening<'_>,
+        patience: McpTimeouts,
     ) -> Result<(Self, Listing), McpServerError> {
         let opening = async {
-            let mut config = StreamableHttpClientTransportConfig::with_uri(connection.url.as_str())
-                .max_sse_event_size(MAX_SERVER_MESSAGE_BYTES)
-                .custom_headers(connection.header.clone().into_iter().collect())
-                // It would send a call a second time.
-                .reinit_on_expired_session(false);
-            config.retry_config = std::sync::Arc::new(NeverRetry::default());
-            let transport = StreamableHttpClientTransport::with_client(client.clone(), config);
-            let this = Implementation::new("deskgate", env!("CARGO_PKG_VERSION"));
-            let service = ClientConfig::new(ClientCapabilities::default(), this).serve(transport).await?;
-            let session = Self { server: server.to_owned(), patience, service };
+            let session = Self { server: server.to_owned(), patience, service: opening.open().await? };
             let listing = session.list().await?;
             Ok((session, listing))
         };

@@ -1,5 +1,7 @@
 //! Sessions with well-behaved servers, and with servers that are slow, huge, hostile, or gone in the middle of a call.
 
+mod answers;
+mod eras;
 mod server;
 
 use deskgate_definition::tool::{RESULT_LIMIT, ToolOutput};
@@ -39,8 +41,9 @@ impl TrustingDevice {
             .set("crm", McpServerChange { url: Some(server.url.clone()), header: None, key, key_place: None })
             .expect("saved");
         let clients = Arc::new(trusting(std::slice::from_ref(&server.certificate)));
-        let patience = McpTimeouts { opening: Duration::from_secs(20), call: Duration::from_secs(20) };
-        let servers = McpServers { connections, clients, patience };
+        let limit = Duration::from_secs(20);
+        let patience = McpTimeouts { opening: limit, discovery: limit, call: limit };
+        let servers = McpServers { connections, clients, older: Arc::default(), patience };
         Self { _folder: folder, servers, server: McpServer { name: "crm".into(), url: set.url, tools_sha256: None } }
     }
 
@@ -122,8 +125,18 @@ async fn a_certificate_that_nobody_vouches_for_gets_no_key() {
     let mut device = TrustingDevice::with(&server).await;
     device.servers.clients = Arc::new(Clients::new(session::settings));
     let error = device.servers.look(&device.server).await.expect_err("not trusted");
-    assert!(matches!(error, McpServerError::Unreachable), "{error:?}");
+    assert!(matches!(error, McpServerError::Distrusted), "{error:?}");
+    assert!(error.to_string().contains("add the authority of its certificate"), "{error}");
     assert!(server.seen().is_empty());
+    // Another trouble has other words.
+    drop(server);
+    wait_until_closed(&device.server.url).await;
+    let error = device.servers.look(&device.server).await.expect_err("gone");
+    assert!(matches!(error, McpServerError::Unreachable), "{error:?}");
+    assert!(
+        error.to_string().contains("its address is right") && !error.to_string().contains("certificate"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -321,6 +334,17 @@ async fn lists_without_end_and_servers_that_are_none_are_refused() {
         let error = device.servers.look(&device.server).await.expect_err(status).to_string();
         assert!(error.contains(expected) && !error.contains("canary"), "{status}: {error}");
     }
+}
+
+/// Waits until nothing listens at an address any more.
+async fn wait_until_closed(url: &str) {
+    let port = reqwest::Url::parse(url).expect("a URL").port().expect("a port");
+    let closed = async {
+        while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), closed).await.expect("it ends");
 }
 
 /// Waits until the server has seen a request.

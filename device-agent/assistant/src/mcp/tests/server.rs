@@ -1,5 +1,6 @@
 //! A TLS server that plays the replies of a test, well-behaved or not, and records the requests.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -27,6 +28,8 @@ pub(super) enum ServerReply {
     Cut,
     /// No reply, for as long as the client waits.
     Nothing,
+    /// These bytes, after which the connection stays open for as long as the client waits.
+    Open(String),
     /// This head, followed by an endless body.
     Endless(&'static str),
 }
@@ -37,6 +40,7 @@ pub(super) struct FakeMcpServer {
     pub(super) url: String,
     pub(super) certificate: reqwest::Certificate,
     seen: Arc<Mutex<Vec<SeenRequest>>>,
+    given_up: Arc<AtomicUsize>,
     _serving: AbortOnDropHandle<()>,
 }
 
@@ -52,20 +56,26 @@ impl FakeMcpServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("https://localhost:{}/mcp", listener.local_addr().expect("bound").port());
         let (seen, play): (Arc<Mutex<Vec<SeenRequest>>>, PlayFn) = (Arc::default(), Arc::new(play));
-        let kept = Arc::clone(&seen);
+        let given_up = Arc::new(AtomicUsize::new(0));
+        let kept = (Arc::clone(&seen), Arc::clone(&given_up));
         let serving = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, seen, play) = (acceptor.clone(), Arc::clone(&kept), Arc::clone(&play));
-                connections.spawn(async move { serve(acceptor, stream, &seen, &play).await });
+                let (acceptor, (seen, given_up), play) = (acceptor.clone(), kept.clone(), Arc::clone(&play));
+                connections.spawn(async move { serve(acceptor, stream, (&seen, &given_up), &play).await });
             }
         });
-        Self { url, certificate, seen, _serving: AbortOnDropHandle::new(serving) }
+        Self { url, certificate, seen, given_up, _serving: AbortOnDropHandle::new(serving) }
     }
 
     /// The requests so far.
     pub(super) fn seen(&self) -> Vec<SeenRequest> {
         self.seen.lock().expect("no panic").clone()
+    }
+
+    /// How many requests without an answer the client has given up.
+    pub(super) fn given_up(&self) -> usize {
+        self.given_up.load(Ordering::SeqCst)
     }
 
     /// How many requests had this method.
@@ -75,7 +85,12 @@ impl FakeMcpServer {
 }
 
 /// Serves one request on each connection.
-async fn serve(acceptor: TlsAcceptor, stream: TcpStream, seen: &Mutex<Vec<SeenRequest>>, play: &PlayFn) -> Option<()> {
+async fn serve(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    (seen, given_up): (&Mutex<Vec<SeenRequest>>, &AtomicUsize),
+    play: &PlayFn,
+) -> Option<()> {
     let mut stream = acceptor.accept(stream).await.ok()?;
     let request = read(&mut stream).await?;
     let reply = play(&request);
@@ -83,9 +98,10 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream, seen: &Mutex<Vec<SeenRe
     match reply {
         ServerReply::Bytes(bytes) => stream.write_all(&bytes).await.ok()?,
         ServerReply::Cut => return Some(()),
-        ServerReply::Nothing => {
-            // Until the client gives up.
-            let _ = stream.read(&mut [0]).await;
+        ServerReply::Nothing => wait_for_end(&mut stream, given_up).await,
+        ServerReply::Open(text) => {
+            stream.write_all(text.as_bytes()).await.ok()?;
+            wait_for_end(&mut stream, given_up).await;
         }
         ServerReply::Endless(head) => {
             stream.write_all(head.as_bytes()).await.ok()?;
@@ -94,6 +110,12 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream, seen: &Mutex<Vec<SeenRe
         }
     }
     stream.shutdown().await.ok()
+}
+
+/// Waits until the client gives up.
+async fn wait_for_end(stream: &mut TlsStream<TcpStream>, given_up: &AtomicUsize) {
+    let _ = stream.read(&mut [0]).await;
+    given_up.fetch_add(1, Ordering::SeqCst);
 }
 
 async fn read(stream: &mut TlsStream<TcpStream>) -> Option<SeenRequest> {
@@ -129,16 +151,49 @@ pub(super) fn result(seen: &SeenRequest, result: Value) -> ServerReply {
     http("200 OK", "content-type: application/json\r\nmcp-session-id: s-1\r\n", &body.to_string())
 }
 
-/// A well-behaved server's reply to everything but a call.
+/// The error of a request.
+pub(super) fn refusal(seen: &SeenRequest, status: &str, error: Value) -> ServerReply {
+    let body = json!({ "jsonrpc": "2.0", "id": seen.body["id"], "error": error });
+    http(status, "content-type: application/json\r\n", &body.to_string())
+}
+
+/// The reply of a well-behaved server of the older era to everything but a call.
 pub(super) fn polite(seen: &SeenRequest, tools: Value) -> ServerReply {
     match seen.method.as_str() {
-        "initialize" => {
-            let info = json!({ "name": "played", "version": "1" });
-            let version = "2025-06-18";
-            result(seen, json!({ "protocolVersion": version, "capabilities": { "tools": {} }, "serverInfo": info }))
-        }
+        "initialize" => greeting(seen, "2025-06-18"),
+        "server/discover" => http("400 Bad Request", "", ""),
         "tools/list" => result(seen, json!({ "tools": tools })),
         "" => http("405 Method Not Allowed", "", ""),
         _ => http("202 Accepted", "", ""),
+    }
+}
+
+/// The answer to a handshake in a version.
+pub(super) fn greeting(seen: &SeenRequest, version: &str) -> ServerReply {
+    let info = json!({ "name": "played", "version": "1" });
+    result(seen, json!({ "protocolVersion": version, "capabilities": { "tools": {} }, "serverInfo": info }))
+}
+
+/// The reply of a well-behaved server of revision 2026-07-28, which demands what that asks of each request.
+pub(super) fn modern(seen: &SeenRequest, tools: Value) -> ServerReply {
+    let meta = &seen.body["params"]["_meta"];
+    let version = "2026-07-28";
+    let is_whole = seen.head.contains(&format!("mcp-protocol-version: {version}\r\n"))
+        && seen.head.contains(&format!("mcp-method: {}\r\n", seen.method))
+        && !seen.head.contains("mcp-session-id")
+        && meta["io.modelcontextprotocol/protocolVersion"] == version
+        && meta["io.modelcontextprotocol/clientCapabilities"].is_object();
+    if !is_whole {
+        return refusal(seen, "400 Bad Request", json!({ "code": -32020, "message": "header mismatch" }));
+    }
+    let cached = json!({ "resultType": "complete", "ttlMs": 0, "cacheScope": "private" });
+    let with = |mut given: Value| {
+        given.as_object_mut().expect("an object").extend(cached.as_object().expect("an object").clone());
+        result(seen, given)
+    };
+    match seen.method.as_str() {
+        "server/discover" => with(json!({ "supportedVersions": [version], "capabilities": { "tools": {} } })),
+        "tools/list" => with(json!({ "tools": tools })),
+        _ => refusal(seen, "404 Not Found", json!({ "code": -32601, "message": "method not found" })),
     }
 }
