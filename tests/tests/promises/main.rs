@@ -19,6 +19,7 @@ mod doctor;
 mod draining;
 mod editor;
 mod execution;
+mod fetching;
 mod frames;
 mod health;
 mod host_keys;
