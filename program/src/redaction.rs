@@ -10,6 +10,9 @@ const MIN_SECRET_CHARS: usize = 8;
 const MIN_OPAQUE_CHARS: usize = 40;
 /// How many characters before a word are examined for what it is.
 const MAX_CONTEXT_CHARS: usize = 64;
+/// What follows one of these words is a secret.
+const NAMES_OF_SECRETS: [&str; 8] =
+    ["bearer", "basic", "password", "api_key", "access_token", "refresh_token", "code_verifier", "client_secret"];
 /// The replacement for a secret.
 const REPLACEMENT_TEXT: &str = "[removed]";
 
@@ -47,7 +50,7 @@ fn word_of(word: &str, before: &str) -> String {
     }
     // The words are ASCII.
     let ends = |text: &str| before.to_ascii_lowercase().trim_end_matches([' ', '"', ':']).ends_with(text);
-    let told = ["bearer", "basic", "password", "api_key"].into_iter().any(ends);
+    let told = NAMES_OF_SECRETS.into_iter().any(ends);
     let coded =
         ["code=", "token=", "key=", "password="].into_iter().find_map(|name| Some(word.find(name)? + name.len()));
     match coded {
@@ -93,6 +96,9 @@ mod tests {
             ("https://x/?a=sk-ant-0123456789", "https://x/?a=[removed]"),
             ("Authorization: Bearer canary-canary", "Authorization: Bearer [removed]"),
             ("/sign-in?code=AbCdEfGhIj", "/sign-in?code=[removed]"),
+            ("/callback?code=AbCdEfGhIj&iss=https", "/callback?code=[removed]&iss=https"),
+            ("{\"access_token\": \"canary-canary\"}", "{\"access_token\": \"[removed]\"}"),
+            ("refresh_token=canary-canary&code_verifier: canary-2", "refresh_token=[removed]&code_verifier: [removed]"),
             ("\"dgt_0123456789\",\"whsec_0123456789\"", "\"[removed]\",\"[removed]\""),
             ("postgres://me:h@unter2@db:5432/x and on", "postgres://me:[removed]@db:5432/x and on"),
             ("-----BEGIN OPENSSH", "[removed] OPENSSH"),

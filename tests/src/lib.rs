@@ -28,6 +28,7 @@
 //! | [`folder`] | a working folder with known content, and scripts for the scripted assistant |
 //! | [`model`] | a third-party model provider with scripted answers |
 //! | [`tool_server`] | a third-party MCP server |
+//! | [`protected_tool_server`] | one that wants a sign-in, and its authorization server |
 //! | [`proxy`] | a network between device and gateway: cuts, freezes, heals |
 //! | [`sshd`] | Debian's own SSH server in front of a gateway |
 //! | [`logind`] | the login service of a device's system, which announces sleep and takes inhibitors |
@@ -61,6 +62,7 @@ pub mod notifier;
 pub mod postgres;
 pub mod preload;
 pub mod process;
+pub mod protected_tool_server;
 pub mod proxy;
 pub mod raw;
 pub mod receiver;

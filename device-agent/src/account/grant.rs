@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use deskgate_protocol::Timestamp;
-use reqwest::Url;
 use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 use zeroize::Zeroizing;
 
 use super::discovery::Issuer;
-use super::issuer::{IssuerResponse, ask, issuer_away};
-use super::{AccountError, SignInPrompt};
-use deskgate_outbound::is_guarded;
+use super::{AccountError, ISSUERS, SignInPrompt};
+use deskgate_oauth::{IssuerAway, IssuerResponse, Tokens};
 
 /// The interval between two polls, if the issuer names none.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -35,18 +33,6 @@ struct DeviceAuthorization {
     interval: Option<u64>,
 }
 
-/// Tokens, as an issuer sends them.
-#[derive(Deserialize)]
-pub(super) struct Tokens {
-    pub(super) access_token: Zeroizing<String>,
-    #[serde(default)]
-    pub(super) token_type: String,
-    #[serde(default)]
-    pub(super) expires_in: Option<u64>,
-    #[serde(default)]
-    pub(super) refresh_token: Option<Zeroizing<String>>,
-}
-
 /// A sign-in that waits for its user.
 pub(super) struct PendingSignIn {
     issuer: Issuer,
@@ -59,7 +45,7 @@ pub(super) struct PendingSignIn {
 pub(super) async fn begin(issuer: Issuer) -> Result<(SignInPrompt, PendingSignIn), AccountError> {
     let mut form = vec![("client_id", issuer.client_id.as_str()), ("scope", issuer.scope.as_str())];
     form.extend(issuer.resource());
-    let begun: DeviceAuthorization = match ask(&issuer.device, &form).await? {
+    let begun: DeviceAuthorization = match ISSUERS.ask(&issuer.device, &form).await? {
         IssuerResponse::Granted(begun) => begun,
         IssuerResponse::Refused(refusal) => {
             return Err(AccountError::NotSignedIn(format!("{} begins no sign-in: {}", issuer.issuer, refusal.words())));
@@ -67,13 +53,13 @@ pub(super) async fn begin(issuer: Issuer) -> Result<(SignInPrompt, PendingSignIn
     };
     let lasts = Duration::from_secs(begun.expires_in).min(MAX_CODE_TTL);
     let now = Timestamp::now();
-    let shown = |text: &str| Url::parse(text).ok().filter(is_guarded).map(String::from);
+    let shown = |text: &str| ISSUERS.address(text).map(String::from);
     let is_code =
         (1..=64).contains(&begun.user_code.len()) && begun.user_code.chars().all(|c| c.is_ascii_graphic() || c == ' ');
     let verification_uri = shown(&begun.verification_uri).filter(|_| is_code);
     let invitation = SignInPrompt {
         verification_uri: verification_uri
-            .ok_or_else(|| issuer_away(&issuer.device, "what it gives cannot be shown: no address, or no code"))?,
+            .ok_or_else(|| IssuerAway::new(&issuer.device, "what it gives cannot be shown: no address, or no code"))?,
         verification_uri_complete: begun.verification_uri_complete.as_deref().and_then(shown),
         user_code: begun.user_code,
         expires_at: now.0.checked_add(lasts).map_or(now, Timestamp::from),
@@ -101,7 +87,7 @@ impl PendingSignIn {
                 ("client_id", self.issuer.client_id.as_str()),
             ];
             form.extend(self.issuer.resource());
-            let refusal = match ask::<Tokens>(&self.issuer.token, &form).await {
+            let refusal = match ISSUERS.ask::<Tokens>(&self.issuer.token, &form).await {
                 Ok(IssuerResponse::Granted(tokens)) => return Ok((self.issuer, tokens)),
                 Ok(IssuerResponse::Refused(refusal)) => refusal,
                 Err(error) => {

@@ -6,7 +6,6 @@
 //! | [`address`] | a hosted gateway's address |
 //! | `discovery` | from the gateway to its issuer (RFC 9728, RFC 8414) |
 //! | `grant` | the device authorization grant (RFC 8628) |
-//! | `issuer` | HTTP requests to an issuer (RFC 6749) |
 //! | [`token_manager`] | the sign-ins: stored, refreshed, ended |
 //!
 //! **Trust.** The gateway names its issuer over TLS, and so does the issuer itself. Tokens go to that issuer's
@@ -19,15 +18,21 @@
 pub mod address;
 mod discovery;
 mod grant;
-mod issuer;
 pub mod token_manager;
 
+use deskgate_oauth::{IssuerAway, IssuerClient};
+use deskgate_outbound::{Clients, is_guarded};
 use deskgate_protocol::Timestamp;
 use deskgate_secrets::SecretError;
 use serde::{Deserialize, Serialize};
 
 pub use address::GatewayAddress;
 pub use token_manager::TokenManager;
+
+static CLIENTS: Clients = Clients::new(|builder| builder);
+
+/// Issuers are asked over HTTPS, or on this computer.
+const ISSUERS: IssuerClient<'static> = IssuerClient::new(&CLIENTS, is_guarded);
 
 /// Why there is no sign-in or no token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +71,12 @@ pub enum AccountError {
     /// The stored sign-in cannot be read or written.
     #[error("the sign-in cannot be kept: {0}")]
     Kept(String),
+}
+
+impl From<IssuerAway> for AccountError {
+    fn from(IssuerAway { place, why }: IssuerAway) -> Self {
+        Self::Away { place, why }
+    }
 }
 
 impl From<SecretError> for AccountError {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deskgate_definition::is_short_name;
+use deskgate_oauth::{IssuerAway, IssuerResponse, Tokens};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::secret::AccessToken;
@@ -18,9 +19,8 @@ use tokio_util::task::AbortOnDropHandle;
 use zeroize::Zeroizing;
 
 use super::discovery::Issuer;
-use super::grant::{self, PendingSignIn, Tokens};
-use super::issuer::{IssuerResponse, ask, tell};
-use super::{AccountError, AccountStatus, GatewayAddress, SignInPrompt};
+use super::grant::{self, PendingSignIn};
+use super::{AccountError, AccountStatus, GatewayAddress, ISSUERS, SignInPrompt};
 
 /// The lifetime of a token if its issuer does not send one.
 const DEFAULT_TOKEN_TTL: Duration = Duration::from_secs(300);
@@ -51,8 +51,6 @@ impl KeyHolder for AccountFile {
     }
 }
 
-/// Errors after which refreshing cannot succeed (RFC 6749, section 5.2).
-const FATAL_ERRORS: [&str; 3] = ["invalid_grant", "invalid_client", "unauthorized_client"];
 /// The longest accepted lifetime of an access token, whatever its issuer sends.
 const MAX_TOKEN_TTL: Duration = Duration::from_secs(24 * 3600);
 /// The shortest time before a refresh.
@@ -328,13 +326,13 @@ impl TokenManager {
             ("client_id", issuer.client_id.as_str()),
         ];
         form.extend(issuer.resource());
-        let tokens = match ask::<Tokens>(&issuer.token, &form).await? {
+        let tokens = match ISSUERS.ask::<Tokens>(&issuer.token, &form).await? {
             IssuerResponse::Granted(tokens) => tokens,
-            IssuerResponse::Refused(no) if FATAL_ERRORS.contains(&no.error.as_str()) => {
+            IssuerResponse::Refused(no) if no.is_final() => {
                 return Err(self.end(gateway, refused(no.words()), no.words()).await);
             }
             // A server in between may refuse for a while; ending the sign-in would be permanent.
-            IssuerResponse::Refused(no) => return Err(super::issuer::issuer_away(&issuer.token, &no.words())),
+            IssuerResponse::Refused(no) => return Err(IssuerAway::new(&issuer.token, &no.words()).into()),
         };
         check(&issuer, &tokens)?;
         if let Some(new) = tokens.refresh_token.as_ref().filter(|new| **new != key) {
@@ -418,15 +416,15 @@ impl TokenManager {
 
 async fn revoke(place: &reqwest::Url, key: &Zeroizing<String>, client_id: &str) -> Result<(), String> {
     let form = [("token", key.as_str()), ("token_type_hint", "refresh_token"), ("client_id", client_id)];
-    tell(place, &form).await.map_err(|error| error.to_string())
+    ISSUERS.tell(place, &form).await.map_err(|error| error.to_string())
 }
 
 /// Accepts only what the gateway takes unchanged.
 fn check(issuer: &Issuer, tokens: &Tokens) -> Result<(), AccountError> {
-    if tokens.token_type.eq_ignore_ascii_case("bearer") {
+    if tokens.is_bearer() {
         return Ok(());
     }
-    Err(super::issuer::issuer_away(&issuer.token, "it gives tokens of another type than Bearer"))
+    Err(IssuerAway::new(&issuer.token, "it gives tokens of another type than Bearer").into())
 }
 
 /// How many characters a file's name has.

@@ -1,5 +1,7 @@
 //! `mcp`: MCP servers whose tools services may use.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 use deskgate_assistant::mcp::connections::McpServerConfig;
 use deskgate_definition::McpServer;
@@ -7,12 +9,16 @@ use deskgate_program::confirmation::Confirmation;
 use deskgate_program::exit::{Exit, Failure};
 use deskgate_program::output::Output;
 use deskgate_program::records::{self, Noun};
-use deskgate_program::visible;
+use deskgate_program::{terminal, visible};
 
 use super::key_file::KeyFileArgs;
 use super::no_secret;
 use super::socket::AgentClient;
-use crate::local::{AcceptMcpTools, ListMcpServers, LookAtMcpServer, RemoveMcpServer, ReviewMcpServers, SetMcpServer};
+use crate::config::Home;
+use crate::local::{
+    AcceptMcpTools, CancelMcpSignIn, GetMcpSignIn, ListMcpServers, LookAtMcpServer, McpSignInPrompt, McpSignInStatus,
+    RemoveMcpServer, ReviewMcpServers, SetMcpServer, SignInMcpServer, SignInView, SignOutMcpServer, opener,
+};
 use crate::services::tool_pins::{PinState, ServerView, ToolChange};
 
 const SERVERS: Noun = Noun { singular: "MCP server", plural: "MCP servers", list: "deskgate mcp list" };
@@ -36,6 +42,13 @@ pub(super) enum McpCommand {
         #[command(flatten)]
         confirmation: Confirmation,
     },
+    /// Sign in where an MCP server wants that, in a browser on this computer
+    SignIn(McpSignInArgs),
+    /// Sign out of an MCP server: what came of the sign-in is revoked and deleted
+    SignOut {
+        /// Its name
+        name: String,
+    },
     /// Remove an MCP server and its key; services that name it cannot run any more
     Remove {
         /// Its name
@@ -58,6 +71,22 @@ pub(super) struct McpSetArgs {
     header: Option<String>,
 }
 
+/// `deskgate mcp sign-in`
+#[derive(Debug, Args)]
+pub(super) struct McpSignInArgs {
+    /// The MCP server's name
+    name: String,
+    /// Deskgate's client identifier at the authorization server, where programs cannot register themselves
+    #[arg(long)]
+    client_id: Option<String>,
+    /// Only print the address, and open no browser
+    #[arg(long)]
+    print: bool,
+    /// Do not wait for the answer; see what came of it with: deskgate mcp list
+    #[arg(long)]
+    no_wait: bool,
+}
+
 pub(super) async fn run(agent: AgentClient, command: McpCommand, out: Output) -> Result<(), Failure> {
     match command {
         McpCommand::Set(set) => {
@@ -77,6 +106,17 @@ pub(super) async fn run(agent: AgentClient, command: McpCommand, out: Output) ->
             out.result("mcp-server-tools/1", &server, || show(&server));
         }
         McpCommand::Accept { name, confirmation } => accept(&agent, name, confirmation, out).await?,
+        McpCommand::SignIn(args) => sign_in(&agent, args, out).await?,
+        McpCommand::SignOut { name } => {
+            let done = agent.request(SignOutMcpServer { name }).await?;
+            out.result("mcp-sign-out/1", &done, || match &done.not_told {
+                None => format!("Signed out of {}. The authorization server was told.", done.name),
+                Some(why) => {
+                    let why = visible::line(why);
+                    format!("Signed out of {} here. The authorization server was not told: {why}", done.name)
+                }
+            });
+        }
         McpCommand::Remove { name } => {
             agent.request(RemoveMcpServer { name: name.clone() }).await?;
             out.result("mcp-server-removed/1", &serde_json::json!({ "name": name }), || {
@@ -98,6 +138,67 @@ pub(super) async fn named(agent: &AgentClient, names: &[String], now: &[McpServe
         SERVERS.only(name, found)
     };
     names.iter().map(server).collect()
+}
+
+/// How often the agent is polled for the owner's sign-in.
+const SIGN_IN_POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+async fn sign_in(agent: &AgentClient, args: McpSignInArgs, out: Output) -> Result<(), Failure> {
+    let McpSignInArgs { name, client_id, print, no_wait } = args;
+    no_secret("--client-id", client_id.as_deref().unwrap_or_default())?;
+    let prompt = agent.request(SignInMcpServer { name: name.clone(), client_id }).await?;
+    if no_wait {
+        out.result("mcp-sign-in/1", &prompt, || asked(&prompt));
+        return Ok(());
+    }
+    if !out.json {
+        terminal::print(&format!("{}\nWaiting for you until {}; Ctrl-C stops.", asked(&prompt), prompt.expires_at));
+    }
+    if !print && let Ok(home) = Home::find() {
+        // The address is printed: whoever has no browser here opens it there.
+        let _ = opener::open(&home.opener(), prompt.address.clone()).await;
+    }
+    match waited(agent, &name).await? {
+        McpSignInStatus::SignedIn(view) => {
+            out.result("mcp-sign-in-status/1", &McpSignInStatus::SignedIn(view.clone()), || {
+                format!("Signed in for {name}{}.\nNext: deskgate mcp show {name}", at(&view))
+            });
+            Ok(())
+        }
+        McpSignInStatus::Failed { why } => Err(Failure::new(Exit::NotAuthorised, visible::line(&why))),
+        McpSignInStatus::SignedOut | McpSignInStatus::Waiting { .. } => {
+            Err(Failure::new(Exit::Refused, "Nobody was signed in."))
+        }
+    }
+}
+
+/// The status of a sign-in when it waits no longer. Ctrl-C cancels it.
+async fn waited(agent: &AgentClient, name: &str) -> Result<McpSignInStatus, Failure> {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(SIGN_IN_POLL_INTERVAL) => {}
+            _ = tokio::signal::ctrl_c() => {
+                agent.request(CancelMcpSignIn { name: name.to_owned() }).await?;
+                return Ok(McpSignInStatus::SignedOut);
+            }
+        }
+        match agent.request(GetMcpSignIn { name: name.to_owned() }).await? {
+            McpSignInStatus::Waiting { .. } => {}
+            status => return Ok(status),
+        }
+    }
+}
+
+fn asked(prompt: &McpSignInPrompt) -> String {
+    format!(
+        "Open this address in a browser on this computer, and sign in at {}:\n{}",
+        visible::line(&prompt.issuer),
+        prompt.address
+    )
+}
+
+fn at(view: &SignInView) -> String {
+    format!(" at {} since {}", visible::line(&view.issuer), view.since)
 }
 
 /// A server with its current tools.
@@ -147,15 +248,29 @@ fn list(servers: &[ServerView]) -> String {
         "No MCP server yet. Add one: deskgate mcp set NAME --url https://… --key-file -",
         &["NAME", "ADDRESS", "KEY", "TOOLS", "USED BY"],
         |view| {
-            let McpServerConfig { name, url, header, key_place } = view.server.clone();
-            let key = header.zip(key_place).map(|(header, place)| format!("{}, sent in {header}", place.as_str()));
-            vec![name, url, key.unwrap_or_else(|| "none".to_owned()), tools(view), users(view)]
+            let McpServerConfig { name, url, header, key_place, sign_in } = view.server.clone();
+            let key = match (sign_in, header.zip(key_place)) {
+                (Some(SignInView { over: None, .. }), _) => "signed in".to_owned(),
+                (Some(_), _) => "sign-in is over".to_owned(),
+                (None, Some((header, place))) => format!("{}, sent in {header}", place.as_str()),
+                (None, None) => "none".to_owned(),
+            };
+            vec![name, url, key, tools(view), users(view)]
         },
     )
 }
 
-/// Where a server's key is kept, and the header that carries it.
+/// Where a server's key is kept, and the header that carries it; or its sign-in.
 fn key_of(server: &McpServerConfig) -> String {
+    if let Some(view) = &server.sign_in {
+        return match &view.over {
+            None => format!("signed in{}", at(view)),
+            Some(why) => {
+                let again = format!("sign in again: deskgate mcp sign-in {}", server.name);
+                format!("with a sign-in that is over ({}); {again}", visible::line(why))
+            }
+        };
+    }
     match (&server.header, server.key_place) {
         (Some(header), Some(place)) => format!("with a key {}, sent in {header}", place.words()),
         _ => "without a key".to_owned(),

@@ -30,7 +30,7 @@ pub(super) async fn run(agent: AgentClient, open: OpenArgs, out: Output) -> Resu
             out.result("open/1", &serde_json::json!({}), || "Opened in your browser.".to_owned());
             Ok(())
         }
-        Err(why) => Err(Failure::new(Exit::Failed, why)),
+        Err(why) => Err(Failure::new(Exit::Failed, format!("{why}. Print a link with: deskgate open --print"))),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Conversion of the agent's errors into replies for the command line.
 
 use deskgate_assistant::mcp::connections::ConnectionError;
+use deskgate_assistant::mcp::sign_in::SignInError as McpSignInError;
 use deskgate_assistant::providers::ProviderError;
 use deskgate_protocol::control::RefusedCode;
 use deskgate_protocol::management::ManagementErrorCode;
@@ -54,6 +55,22 @@ impl From<ConnectionError> for ErrorReply {
             ConnectionError::Damaged(_)
             | ConnectionError::Secret(SecretError::Loose { .. } | SecretError::Keyring(_)) => refused(message),
             _ => invalid(message),
+        }
+    }
+}
+
+impl From<McpSignInError> for ErrorReply {
+    fn from(error: McpSignInError) -> Self {
+        let message = error.to_string();
+        match error {
+            McpSignInError::Connection(error) => error.into(),
+            McpSignInError::ClientId => invalid(message),
+            McpSignInError::Away(_) => Self { code: ErrorReplyCode::CannotReach, message },
+            McpSignInError::NotSignedIn(_) | McpSignInError::Over { .. } => {
+                Self { code: ErrorReplyCode::NotAuthorised, message }
+            }
+            McpSignInError::Broken => failed(message),
+            _ => refused(message),
         }
     }
 }

@@ -1,10 +1,11 @@
-//! Requests about MCP servers: their addresses, their tools, and the pinned lists.
+//! Requests about MCP servers: their addresses, their sign-ins, their tools, and the pinned lists.
 
 use std::time::Duration;
 
 use deskgate_assistant::mcp::connections::{
     ConnectionError, Connections, McpServerChange, McpServerConfig as ConfiguredServer, McpServerConfig,
 };
+use deskgate_assistant::mcp::sign_in::{McpSignInPrompt, McpSignInStatus};
 use deskgate_protocol::canonical::Sha256Digest;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +67,81 @@ impl TypedRequest for RemoveMcpServer {
     }
 }
 
+/// Begins a sign-in for an MCP server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SignInMcpServer {
+    /// The server's name.
+    pub name: String,
+    /// This program's client identifier at the authorization server; absent registers it there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_id: Option<String>,
+}
+
+impl TypedRequest for SignInMcpServer {
+    type Response = McpSignInPrompt;
+
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<McpSignInPrompt, ErrorReply> {
+        Ok(handler.mcp_servers.sign_ins.begin(&self.name, self.client_id).await?)
+    }
+}
+
+/// Gets the status of an MCP server's sign-in.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GetMcpSignIn {
+    /// The server's name.
+    pub name: String,
+}
+
+impl TypedRequest for GetMcpSignIn {
+    type Response = McpSignInStatus;
+
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<McpSignInStatus, ErrorReply> {
+        Ok(handler.mcp_servers.sign_ins.status(&self.name).await?)
+    }
+}
+
+/// Cancels an MCP server's waiting sign-in.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CancelMcpSignIn {
+    /// The server's name.
+    pub name: String,
+}
+
+impl TypedRequest for CancelMcpSignIn {
+    type Response = ();
+
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<(), ErrorReply> {
+        handler.mcp_servers.sign_ins.cancel(&self.name);
+        Ok(())
+    }
+}
+
+/// Signs out of an MCP server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SignOutMcpServer {
+    /// The server's name.
+    pub name: String,
+}
+
+/// What came of a sign-out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct McpSignOut {
+    /// The server's name.
+    pub name: String,
+    /// Why the authorization server could not be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_told: Option<String>,
+}
+
+impl TypedRequest for SignOutMcpServer {
+    type Response = McpSignOut;
+
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<McpSignOut, ErrorReply> {
+        let not_told = handler.mcp_servers.sign_ins.sign_out(&self.name).await?;
+        Ok(McpSignOut { name: self.name, not_told })
+    }
+}
+
 /// Gets the servers' state, without a connection to them.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ReviewMcpServers {}
@@ -123,6 +199,7 @@ impl RequestHandler {
 
     pub(super) async fn remove_server(&self, ask: RemoveMcpServer) -> Result<(), ErrorReply> {
         let name = ask.name.clone();
+        self.mcp_servers.sign_ins.cancel(&name);
         self.with_servers(move |servers| servers.remove(&name)).await?;
         Ok(self.store.services().forget_tools(&ask.name).await?)
     }

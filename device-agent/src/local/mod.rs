@@ -59,6 +59,7 @@ pub mod status;
 
 pub use deskgate_assistant::listing::ListedModel;
 pub use deskgate_assistant::mcp::connections::McpServerConfig as ConfiguredServer;
+pub use deskgate_assistant::mcp::sign_in::{McpSignInPrompt, McpSignInStatus, SignInView};
 pub use deskgate_assistant::profile::{Api, Need, Profile};
 pub use deskgate_assistant::providers::{ProviderConfig, travels_openly};
 pub use deskgate_definition::{KeyPlace, ModelFailure};
@@ -84,7 +85,10 @@ pub use find::{Find, HitKind, SearchHit, SearchResults};
 use handler::RequestHandler;
 pub use health::{GetHealth, GetLog, IgnoreDuration, IgnoreProblem, MakeBundle};
 pub use health_memory::HealthMonitor;
-pub use mcp::{AcceptMcpTools, ListMcpServers, LookAtMcpServer, RemoveMcpServer, ReviewMcpServers, SetMcpServer};
+pub use mcp::{
+    AcceptMcpTools, CancelMcpSignIn, GetMcpSignIn, ListMcpServers, LookAtMcpServer, McpSignOut, RemoveMcpServer,
+    ReviewMcpServers, SetMcpServer, SignInMcpServer, SignOutMcpServer,
+};
 pub use notices::{GetNotifications, SetNotifications};
 pub use providers::{ListModels, ListProviders, NewKey, RemoveProvider, SetProvider};
 pub use reply::{AgentReply, ErrorReply, ErrorReplyCode, Requester};
@@ -168,6 +172,14 @@ request::requests! {
     SetMcpServer;
     /// Remove an MCP server and its key.
     RemoveMcpServer;
+    /// Begin a sign-in for an MCP server.
+    SignInMcpServer;
+    /// The status of an MCP server's sign-in.
+    GetMcpSignIn;
+    /// Cancel an MCP server's waiting sign-in.
+    CancelMcpSignIn;
+    /// Sign out of an MCP server.
+    SignOutMcpServer;
     /// The state of the MCP servers, by their last lists.
     ReviewMcpServers;
     /// Get an MCP server's tools.

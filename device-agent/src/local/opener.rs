@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// Opens a launch link through `file`.
+/// Opens a link through `file`.
 ///
 /// # Errors
 /// Why it could not be opened, for a person.
@@ -39,12 +39,13 @@ fn start(file: &Path, link: &str) -> Result<(), String> {
         .status();
     match started {
         Ok(status) if status.success() => Ok(()),
-        _ => Err("no browser could be opened from here. Print a link with: deskgate open --print".to_owned()),
+        _ => Err("no browser could be opened from here".to_owned()),
     }
 }
 
-/// The link consists of an address, base64 and a page's path, so it needs no escaping.
+/// A link is an address, in which quotes and brackets are written otherwise.
 fn leading_to(link: &str) -> String {
+    let link = link.replace('&', "&amp;");
     format!(
         "<!doctype html><meta charset=\"utf-8\"><meta name=\"referrer\" content=\"no-referrer\">\
          <meta http-equiv=\"refresh\" content=\"0; url={link}\"><title>Deskgate</title><a href=\"{link}\">Continue</a>\n"

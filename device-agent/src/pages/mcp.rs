@@ -29,6 +29,9 @@ const MCP_SERVER_FIELDS: &[&str] = &["name", "url", "key", "header", "key_place"
 fn state(view: &ServerView) -> (Shape, &'static str) {
     let any = |wanted: fn(&PinState) -> bool| view.pins().any(wanted);
     match &view.offer {
+        _ if view.server.sign_in.as_ref().is_some_and(|sign_in| sign_in.over.is_some()) => {
+            (Shape::Bad, "sign-in is over")
+        }
         _ if view.problem.is_some() => (Shape::Bad, "gave no list of tools"),
         _ if view.has_changed() => (Shape::Bad, "tools have changed"),
         _ if any(|pin| *pin == PinState::Moved) => (Shape::Bad, "address has changed"),

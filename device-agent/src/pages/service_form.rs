@@ -335,6 +335,7 @@ mod tests {
             url: "https://shop.example/".to_owned(),
             header: None,
             key_place: None,
+            sign_in: None,
         }
     }
 

@@ -1,7 +1,9 @@
 //! Tools of MCP servers: pinned when a service is published, called once, and paused when they change.
 
+use deskgate_tests::protected_tool_server::ProtectedToolServer;
 use deskgate_tests::tool_server::{TOOL_SERVER_KEY, ToolServer};
 use deskgate_tests::visitor::{Visitor, value};
+use deskgate_tests::wait::until;
 use deskgate_tests::{Backend, Folder, TestDevice};
 use reqwest::StatusCode;
 use serde_json::json;
@@ -146,4 +148,61 @@ async fn a_key_that_the_server_refuses_fails_the_check_and_an_address_without_tl
     let plain = device.cli(&["mcp", "set", "plain", "--url", "http://127.0.0.1:8000/mcp"]).await;
     assert!(plain.exit != 0 && plain.stderr.contains("https://"), "{}", plain.stderr);
     assert!(device.cli(&["service", "edit", "shop", "--mcp", "plain"]).await.stderr.contains("deskgate mcp list"));
+}
+
+/// The tokens that the device keeps for a server.
+fn kept_tokens(device: &TestDevice, name: &str) -> Vec<String> {
+    let file = std::fs::read_to_string(device.home().join(format!("mcp/{name}.json"))).expect("a file");
+    let file: serde_json::Value = serde_json::from_str(&file).expect("JSON");
+    let tokens: serde_json::Value = serde_json::from_str(text(&file, "/sign_in/tokens")).expect("JSON");
+    ["/access", "/refresh"].map(|token| text(&tokens, token).to_owned()).into()
+}
+
+#[tokio::test]
+async fn an_owner_signs_in_where_a_server_wants_that_and_runs_go_on_with_renewed_tokens_until_the_sign_out() {
+    // Shorter than the time before which a token is renewed: each session renews it.
+    let Some(server) = ProtectedToolServer::start(30).await else { return };
+    let (mut device, folder) = (TestDevice::new(), Folder::new());
+    device.trust_certificate(&server.certificate());
+    device.start().await;
+    device.wait_until_connected().await;
+    device.cli(&["mcp", "set", "notes", "--url", server.url()]).await.ok();
+    let refused = device.plain_cli(&["mcp", "show", "notes"]).await;
+    assert!(refused.exit != 0 && refused.stderr.contains("deskgate mcp sign-in"), "{}", refused.stderr);
+    let prompt = device.cli(&["mcp", "sign-in", "notes", "--no-wait"]).await.ok();
+    let seen = server.agree(text(&prompt, "/address")).await;
+    assert!(seen.contains("You can close this page"), "{seen}");
+    until("the owner to be signed in", async || {
+        let listed = device.plain_cli(&["mcp", "list"]).await.stdout;
+        if listed.contains("signed in") { Ok(()) } else { Err(listed) }
+    })
+    .await;
+    let first = kept_tokens(&device, "notes");
+    let steps = json!([
+        { "tool": "mcp__notes__add_note", "arguments": { "text": "{{input}}" } },
+        { "text": "{{last_tool_result}}" },
+    ]);
+    let model = folder.script("notes", steps);
+    let fields = ["--model", &model, "--mcp", "notes", "--allow", "mcp__notes__add_note"];
+    let backend = device.publish_here("shop", &folder, &fields).await;
+    let run = backend.wait_for_end(&backend.submit("Call Ms Meier").await).await;
+    assert_eq!(run["result"]["text"], "Noted: Call Ms Meier", "{run}");
+    assert_eq!((server.count("noted Call Ms Meier"), server.count("no tokens")), (1, 0));
+    assert!(server.count("tokens by refresh_token") >= 1);
+    let last = kept_tokens(&device, "notes");
+    assert!(first.iter().zip(&last).all(|(first, last)| first != last), "each token is another one by now");
+    let page = Visitor::of(&device).await.page("/mcp/notes").await.text;
+    assert!(page.contains("Signed in at https://localhost") && page.contains("deskgate mcp sign-out notes"), "{page}");
+    let (log, shown) = (device.log().own(), device.cli(&["mcp", "show", "notes"]).await.ok().to_string());
+    for token in first.iter().chain(&last) {
+        assert!(!log.contains(token) && !shown.contains(token) && !page.contains(token), "a token is shown");
+    }
+    let out = device.plain_cli(&["mcp", "sign-out", "notes"]).await;
+    assert!(out.stdout.contains("The authorization server was told"), "{}{}", out.stdout, out.stderr);
+    until("the grant to be revoked", async || {
+        server.count("a grant was revoked").checked_sub(1).ok_or_else(String::new)
+    })
+    .await;
+    let run = backend.wait_for_end(&backend.submit("Too late").await).await;
+    assert_eq!((&run["error"]["code"], server.count("noted")), (&json!("tool_error"), 1), "{run}");
 }

@@ -26,7 +26,7 @@ pub(crate) const ROOT_MODULES: [&str; 3] = ["lib", "main", "root"];
 
 pub(crate) const ENTRY_MODULES: [&str; 5] = ["http", "control", "admin", "callbacks", "upkeep"];
 
-pub(crate) const CRATES: [CrateRules; 11] = [
+pub(crate) const CRATES: [CrateRules; 12] = [
     CrateRules {
         folder: "gateway",
         own_crate: "deskgate_gateway",
@@ -230,6 +230,7 @@ pub(crate) const CRATES: [CrateRules; 11] = [
     // The agent's lower floors are crates of their own: the compiler keeps the walls between them.
     CrateRules { folder: "device-agent/definition", own_crate: "deskgate_definition", rooms: &[], owned_crates: &[] },
     CrateRules { folder: "device-agent/media", own_crate: "deskgate_media", rooms: &[], owned_crates: &[] },
+    CrateRules { folder: "device-agent/oauth", own_crate: "deskgate_oauth", rooms: &[], owned_crates: &[] },
     CrateRules { folder: "device-agent/outbound", own_crate: "deskgate_outbound", rooms: &[], owned_crates: &[] },
     CrateRules {
         folder: "device-agent/secrets",

@@ -7,11 +7,15 @@ use std::path::PathBuf;
 
 use deskgate_definition::mcp_server::{McpServerError, check_name, check_url};
 use deskgate_definition::{KeyPlace, McpServer, RESERVED_NAME};
+use deskgate_protocol::Timestamp;
 pub use deskgate_secrets::KeyChange;
 use deskgate_secrets::keyring::KeyringEntry;
 use deskgate_secrets::{KeyHolder, KeyPreference, Secret, SecretError, SecretFileError, SecretFileStore, StoredKey};
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::sign_in::{SignInError, SignInRecord, SignInView};
 
 /// A server's configuration, without its key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,9 +26,12 @@ pub struct McpServerConfig {
     pub url: String,
     /// The header that carries its key; absent when it has none.
     pub header: Option<String>,
-    /// Where its key is kept.
+    /// Where its key, or what came of its sign-in, is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_place: Option<KeyPlace>,
+    /// Its sign-in; absent when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sign_in: Option<SignInView>,
 }
 
 impl McpServerConfig {
@@ -43,6 +50,9 @@ struct McpServerFile {
     url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<HeaderKey>,
+    /// Instead of a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sign_in: Option<SignInRecord>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -54,11 +64,13 @@ struct HeaderKey {
 
 impl KeyHolder for McpServerFile {
     fn key(&self) -> Option<&StoredKey> {
-        self.key.as_ref().map(|key| &key.value)
+        let tokens = self.sign_in.as_ref().and_then(|sign_in| sign_in.tokens.as_ref());
+        self.key.as_ref().map(|key| &key.value).or(tokens)
     }
 
     fn key_mut(&mut self) -> Option<&mut StoredKey> {
-        self.key.as_mut().map(|key| &mut key.value)
+        let tokens = self.sign_in.as_mut().and_then(|sign_in| sign_in.tokens.as_mut());
+        self.key.as_mut().map(|key| &mut key.value).or(tokens)
     }
 }
 
@@ -90,8 +102,8 @@ pub enum ConnectionError {
     /// Its header is not valid.
     #[error("{0:?} cannot be the header of a key: {1}")]
     Header(String, &'static str),
-    /// The saved key was given for another address.
-    #[error("the saved key was given for {0}; give the new place's key with --key-file, or --no-key")]
+    /// The saved key or sign-in was given for another address.
+    #[error("the saved key or sign-in was given for {0}; give the new place's key with --key-file, or --no-key")]
     KeyOfAnotherPlace(String),
     /// There is no server of this name.
     #[error("there is no MCP server {0:?} on this device; see: deskgate mcp list")]
@@ -121,6 +133,16 @@ pub(super) struct ServerConnection {
     pub(super) url: String,
     /// The header with the key, marked as sensitive.
     pub(super) header: Option<(HeaderName, HeaderValue)>,
+    /// Whether requests carry the token of a sign-in.
+    pub(super) is_signed_in: bool,
+}
+
+/// A server's sign-in, with its tokens as they are kept.
+pub(super) struct OpenedSignIn {
+    pub(super) url: String,
+    pub(super) has_key: bool,
+    pub(super) record: Option<SignInRecord>,
+    pub(super) tokens: Option<Zeroizing<String>>,
 }
 
 impl From<SecretFileError> for ConnectionError {
@@ -194,29 +216,82 @@ impl Connections {
     }
 
     pub(super) fn open(&self, name: &str) -> Result<ServerConnection, ConnectionError> {
-        let (McpServerFile { url, key }, value) = self.0.open(name)?;
+        let (McpServerFile { url, key, sign_in }, value) = self.0.open(name)?;
+        let is_signed_in = sign_in.is_some();
         let (Some(HeaderKey { header, .. }), Some(value)) = (key, value) else {
-            return Ok(ServerConnection { url, header: None });
+            return Ok(ServerConnection { url, header: None, is_signed_in });
         };
         match (HeaderName::try_from(header), HeaderValue::try_from(value.as_str())) {
             (Ok(header), Ok(mut value)) => {
                 value.set_sensitive(true);
-                Ok(ServerConnection { url, header: Some((header, value)) })
+                Ok(ServerConnection { url, header: Some((header, value)), is_signed_in })
             }
             _ => Err(ConnectionError::Damaged(self.0.file(name)?)),
         }
+    }
+
+    /// A server's sign-in for people.
+    pub(super) fn sign_in(&self, name: &str) -> Result<Option<SignInView>, ConnectionError> {
+        Ok(self.0.read(name)?.sign_in.as_ref().map(SignInRecord::view))
+    }
+
+    /// A server's sign-in with its tokens.
+    pub(super) fn open_sign_in(&self, name: &str) -> Result<OpenedSignIn, ConnectionError> {
+        let (McpServerFile { url, key, sign_in: record }, text) = self.0.open(name)?;
+        let tokens = text.filter(|_| record.is_some());
+        Ok(OpenedSignIn { url, has_key: key.is_some(), record, tokens })
+    }
+
+    /// Keeps a new sign-in, unless the server has another address or a key by now.
+    pub(super) fn keep_sign_in(&self, name: &str, url: &str, record: SignInRecord) -> Result<(), SignInError> {
+        self.0.change(name, false, None, |saved| match saved {
+            None => Err(ConnectionError::Unknown(name.to_owned()).into()),
+            Some(McpServerFile { url: saved, .. }) if saved != url => {
+                Err(ConnectionError::Moved { name: name.to_owned(), saved }.into())
+            }
+            Some(McpServerFile { key: Some(_), .. }) => Err(SignInError::HasKey(name.to_owned())),
+            Some(saved) => Ok(McpServerFile { sign_in: Some(record), ..saved }),
+        })?;
+        Ok(())
+    }
+
+    /// Changes a sign-in, unless another has taken its place.
+    pub(super) fn change_sign_in(
+        &self,
+        name: &str,
+        since: Timestamp,
+        change: impl FnOnce(SignInRecord) -> SignInRecord,
+    ) -> Result<(), SignInError> {
+        let gone = || SignInError::SignedOut(name.to_owned());
+        self.0.change(name, false, None, |saved| {
+            let saved = saved.ok_or_else(gone)?;
+            let record = saved.sign_in.filter(|record| record.is_of(since)).ok_or_else(gone)?;
+            Ok::<_, SignInError>(McpServerFile { sign_in: Some(change(record)), ..saved })
+        })?;
+        Ok(())
+    }
+
+    /// Forgets a sign-in with its tokens.
+    pub(super) fn forget_sign_in(&self, name: &str) -> Result<(), ConnectionError> {
+        let unknown = || ConnectionError::Unknown(name.to_owned());
+        let forget = |saved: Option<McpServerFile>| Ok(McpServerFile { sign_in: None, ..saved.ok_or_else(unknown)? });
+        self.0.change::<ConnectionError>(name, false, None, forget)?;
+        Ok(())
     }
 }
 
 impl McpServerChange {
     /// The configuration after the change.
     fn of(self, saved: Option<McpServerFile>) -> Result<McpServerFile, ConnectionError> {
-        let (place, key) = saved.map(|McpServerFile { url, key }| (url, key)).unzip();
+        let (place, access) = saved.map(|McpServerFile { url, key, sign_in }| (url, (key, sign_in))).unzip();
+        // A key takes the place of a sign-in.
+        let access = access.filter(|(key, sign_in)| key.is_some() || sign_in.is_some());
         let url = self.url.as_deref().or(place.as_deref()).ok_or(ConnectionError::UrlMissing)?;
         let url = check_url(url)?;
         let moved = place.filter(|at| *at != url).map(ConnectionError::KeyOfAnotherPlace);
-        let key = self.key.of(key.flatten(), moved, |key| HeaderKey::new(self.header, &key))?;
-        Ok(McpServerFile { url, key })
+        let new = |key: Secret| Ok((Some(HeaderKey::new(self.header, &key)?), None));
+        let (key, sign_in) = self.key.of(access, moved, new)?.unwrap_or_default();
+        Ok(McpServerFile { url, key, sign_in })
     }
 }
 
@@ -254,6 +329,7 @@ fn shown(name: &str, written: &McpServerFile) -> McpServerConfig {
         url: written.url.clone(),
         header: written.key.as_ref().map(|key| key.header.clone()),
         key_place: written.key().map(StoredKey::place),
+        sign_in: written.sign_in.as_ref().map(SignInRecord::view),
     }
 }
 

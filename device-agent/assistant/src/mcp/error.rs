@@ -1,6 +1,8 @@
 //! Errors of MCP servers, in the agent's own words: a server's text may hold a key or a prompt. An error of a call
 //! states first whether the call may have happened.
 
+use std::borrow::Cow;
+
 use deskgate_definition::tool::ToolOutput;
 use rmcp::model::{ErrorCode, ErrorData, ProtocolVersion};
 use rmcp::service::{ClientInitializeError, ServiceError};
@@ -11,6 +13,7 @@ use super::connections::ConnectionError;
 use super::exchange::AnswerFault;
 use super::listing::ListError;
 use super::opening::MAX_SERVER_MESSAGE_BYTES;
+use super::sign_in::SignInError;
 
 /// The size limit of a server's own words for refusing a call, in bytes.
 const MAX_REFUSAL_BYTES: usize = 2000;
@@ -40,9 +43,12 @@ pub enum McpServerError {
          those that this computer trusts, otherwise ask whoever runs it"
     )]
     Distrusted,
-    /// The server refused the key.
-    #[error("it refused the key; give it a new one: deskgate mcp set")]
+    /// The server refused the key, or wants one.
+    #[error("it refused the key; give it a new one: deskgate mcp set, or sign in: deskgate mcp sign-in")]
     Auth,
+    /// There is no token for it.
+    #[error("{0}")]
+    NoToken(String),
     /// The server answered with an error status.
     #[error("it answered with HTTP {0}")]
     Status(u16),
@@ -76,7 +82,7 @@ pub enum McpServerError {
 #[derive(Debug)]
 pub(super) enum McpCallError {
     /// The call was certainly not carried out.
-    NotDone(&'static str),
+    NotDone(Cow<'static, str>),
     /// The server refused, in its own words.
     Refused(String),
     /// It is unknown whether the call was carried out.
@@ -85,6 +91,8 @@ pub(super) enum McpCallError {
 
 /// What a transport failure means, before the step under way is considered.
 enum TransportFailure {
+    /// The error of a sign-in that is over, in the owner's words.
+    SignIn(String),
     Unreachable,
     Distrusted,
     TooLarge,
@@ -155,6 +163,7 @@ impl From<ServiceError> for McpServerError {
 impl From<TransportFailure> for McpServerError {
     fn from(means: TransportFailure) -> Self {
         match means {
+            TransportFailure::SignIn(words) => Self::NoToken(words),
             TransportFailure::Unreachable => Self::Unreachable,
             TransportFailure::Distrusted => Self::Distrusted,
             TransportFailure::TooLarge => Self::TooLarge,
@@ -169,6 +178,7 @@ impl TransportFailure {
     fn of(error: &DynamicTransportError) -> Self {
         let Some(error) = error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() else { return Self::Other };
         match error {
+            StreamableHttpError::Io(error) => words_of_sign_in(error).map_or(Self::Other, Self::SignIn),
             StreamableHttpError::Client(error) if deskgate_outbound::is_distrusted(error) => Self::Distrusted,
             StreamableHttpError::Client(error) if error.is_connect() => Self::Unreachable,
             StreamableHttpError::Client(error) => {
@@ -193,6 +203,11 @@ impl TransportFailure {
     }
 }
 
+/// The words of a sign-in's error, which has come through the SDK as one of I/O.
+fn words_of_sign_in(error: &std::io::Error) -> Option<String> {
+    error.get_ref()?.downcast_ref::<SignInError>().map(ToString::to_string)
+}
+
 impl McpCallError {
     pub(super) fn of(error: ServiceError) -> Self {
         match error {
@@ -201,18 +216,19 @@ impl McpCallError {
                 None => Self::Refused(error.message.chars().take(MAX_REFUSAL_BYTES).collect()),
             },
             ServiceError::TransportSend(error) => match TransportFailure::of(&error) {
-                TransportFailure::Unreachable => Self::NotDone("it could not be reached"),
-                TransportFailure::Distrusted => Self::NotDone("its certificate is not trusted on this computer"),
+                TransportFailure::SignIn(words) => Self::NotDone(words.into()),
+                TransportFailure::Unreachable => Self::NotDone("it could not be reached".into()),
+                TransportFailure::Distrusted => Self::NotDone("its certificate is not trusted on this computer".into()),
                 TransportFailure::TooLarge => Self::Unknown("its answer was too large to be read"),
-                TransportFailure::Auth => Self::NotDone("it refused the owner's key"),
+                TransportFailure::Auth => Self::NotDone("it refused the owner's key".into()),
                 TransportFailure::SessionOver => {
-                    Self::NotDone("it has ended the session, and its tools are gone for this request")
+                    Self::NotDone("it has ended the session, and its tools are gone for this request".into())
                 }
-                TransportFailure::Status(429) => Self::NotDone("it has too many requests at the moment"),
+                TransportFailure::Status(429) => Self::NotDone("it has too many requests at the moment".into()),
                 TransportFailure::Status(300..400) => {
-                    Self::NotDone("it pointed to another address, which is not followed")
+                    Self::NotDone("it pointed to another address, which is not followed".into())
                 }
-                TransportFailure::Status(400..500) => Self::NotDone("it did not take the request"),
+                TransportFailure::Status(400..500) => Self::NotDone("it did not take the request".into()),
                 TransportFailure::Status(_) => Self::Unknown("it failed while it worked on it"),
                 TransportFailure::Other => Self::Unknown("the connection broke off, or what came back makes no sense"),
             },

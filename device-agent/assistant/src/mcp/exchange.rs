@@ -1,21 +1,25 @@
 //! One exchange over HTTP: a request, and the answer that is its own.
 //!
 //! The SDK waits for an answer until the time is over when a server only takes a request (HTTP 202) or answers another
-//! one. Here such an answer becomes an error of the request that was asked, at once.
+//! one. Here such an answer becomes an error of the request that was asked, at once. Here, too, a request gets the token
+//! of a sign-in. A server that refuses a token has not carried the request out, so that it is sent once more with another.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use deskgate_protocol::secret::AccessToken;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use reqwest::Client;
-use reqwest::header::{HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse, StreamableHttpResponseLimits,
 };
 use serde::Deserialize;
 use sse_stream::Sse;
+
+use super::sign_in::{SessionToken, SignInError};
 
 type Headers = HashMap<HeaderName, HeaderValue>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
@@ -67,7 +71,44 @@ impl AnswerFault {
 
 /// The HTTP client of a session, which lets no answer pass that is none to its request.
 #[derive(Clone, Debug)]
-pub(super) struct CheckedClient(pub(super) Client);
+pub(super) struct CheckedClient {
+    pub(super) client: Client,
+    /// The token that requests carry, if the owner has signed in.
+    pub(super) token: Option<Arc<SessionToken>>,
+}
+
+impl CheckedClient {
+    /// The headers with the token of the sign-in, if there is one.
+    async fn with_token(&self, headers: Headers) -> Result<Headers, Failure> {
+        match &self.token {
+            Some(token) => carrying(headers, &token.get().await.map_err(failed)?),
+            None => Ok(headers),
+        }
+    }
+}
+
+fn carrying(mut headers: Headers, token: &AccessToken) -> Result<Headers, Failure> {
+    let value = HeaderValue::try_from(format!("Bearer {}", token.reveal()));
+    let mut value = value.map_err(|_| failed(SignInError::Broken))?;
+    value.set_sensitive(true);
+    headers.insert(AUTHORIZATION, value);
+    Ok(headers)
+}
+
+/// A failure of the sign-in on its way through the SDK, which has no kind of its own for it.
+fn failed(error: SignInError) -> Failure {
+    StreamableHttpError::Io(std::io::Error::other(error))
+}
+
+/// Whether the server refused the token, or that there is none.
+fn is_unauthorized(failure: &Failure) -> bool {
+    match failure {
+        StreamableHttpError::AuthRequired(_) => true,
+        // The SDK gives the status only in this text when the refusal has no challenge.
+        StreamableHttpError::UnexpectedServerResponse(text) => text.starts_with("HTTP 401"),
+        _ => false,
+    }
+}
 
 impl StreamableHttpClient for CheckedClient {
     type Error = reqwest::Error;
@@ -97,7 +138,25 @@ impl StreamableHttpClient for CheckedClient {
             ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
             _ => None,
         };
-        let answer = self.0.post_message_with_response_limits(uri, message, session, auth, headers, limits).await?;
+        let post = async |headers| {
+            let (uri, message) = (uri.clone(), message.clone());
+            let (session, auth) = (session.clone(), auth.clone());
+            self.client.post_message_with_response_limits(uri, message, session, auth, headers, limits).await
+        };
+        let answer = match &self.token {
+            None => post(headers).await?,
+            Some(source) => {
+                let token = source.get().await.map_err(failed)?;
+                match post(carrying(headers.clone(), &token)?).await {
+                    Err(refused) if is_unauthorized(&refused) => {
+                        let other = source.instead_of(&token).await.map_err(failed)?;
+                        let again = post(carrying(headers, &other)?).await;
+                        again.map_err(|again| if is_unauthorized(&again) { failed(source.refused()) } else { again })?
+                    }
+                    answered => answered?,
+                }
+            }
+        };
         Ok(match asked {
             Some(asked) => checked(answer, asked),
             None => answer,
@@ -111,7 +170,7 @@ impl StreamableHttpClient for CheckedClient {
         auth: Option<String>,
         headers: Headers,
     ) -> Result<(), Failure> {
-        self.0.delete_session(uri, session, auth, headers).await
+        self.client.delete_session(uri, session, auth, self.with_token(headers).await?).await
     }
 
     async fn get_stream(
@@ -122,7 +181,7 @@ impl StreamableHttpClient for CheckedClient {
         auth: Option<String>,
         headers: Headers,
     ) -> Result<Events, Failure> {
-        self.0.get_stream(uri, session, last_event, auth, headers).await
+        self.client.get_stream(uri, session, last_event, auth, self.with_token(headers).await?).await
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -134,7 +193,8 @@ impl StreamableHttpClient for CheckedClient {
         headers: Headers,
         max_bytes: usize,
     ) -> Result<Events, Failure> {
-        self.0.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, max_bytes).await
+        let headers = self.with_token(headers).await?;
+        self.client.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, max_bytes).await
     }
 }
 

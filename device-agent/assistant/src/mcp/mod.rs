@@ -9,6 +9,7 @@
 //! | `session` | one session with one server: its tools, and calls of them |
 //! | `error` | errors, in words that say whether the call may have happened |
 //! | `tool` | one tool of a server, as the executor calls it |
+//! | `sign_in` | signing in where a server wants that, and the tokens that requests then carry |
 //! | `project` | servers that a project's own files name, which are only shown |
 //!
 //! Trust: a server's descriptions and results are external content and decide nothing. Every tool counts as one that
@@ -23,6 +24,7 @@ mod listing;
 mod opening;
 pub mod project;
 mod session;
+pub mod sign_in;
 #[cfg(test)]
 mod tests;
 mod tool;
@@ -41,6 +43,7 @@ pub use exchange::AnswerFault;
 pub use listing::{ListError, ListedTool, Listing};
 use opening::{OlderServers, Opening};
 use session::McpSession;
+use sign_in::SignIns;
 
 /// At most this many servers for each service.
 pub const MAX_SERVERS: usize = 8;
@@ -50,6 +53,8 @@ pub const MAX_SERVERS: usize = 8;
 pub struct McpServers {
     /// The configured servers.
     pub connections: Connections,
+    /// The sign-ins of servers that want one.
+    pub sign_ins: SignIns,
     clients: Arc<Clients>,
     older: Arc<OlderServers>,
     patience: McpTimeouts,
@@ -94,8 +99,13 @@ pub enum ServerUnavailable {
 impl McpServers {
     /// The servers of this device.
     pub fn new(connections: Connections) -> Self {
-        let clients = Arc::new(Clients::new(session::settings));
-        Self { connections, clients, older: Arc::default(), patience: DEFAULT_TIMEOUTS }
+        Self::with_clients(connections, Clients::new(session::settings))
+    }
+
+    fn with_clients(connections: Connections, clients: Clients) -> Self {
+        let clients = Arc::new(clients);
+        let sign_ins = SignIns::new(connections.clone(), Arc::clone(&clients));
+        Self { connections, sign_ins, clients, older: Arc::default(), patience: DEFAULT_TIMEOUTS }
     }
 
     /// The tools of all servers, for one run, each list checked against its pin.
@@ -124,7 +134,8 @@ impl McpServers {
     ///
     /// # Errors
     /// [`McpServerError::Connection`]: the server is not configured, has another address now, or its file or key cannot
-    /// be read. [`McpServerError::List`]: its list of tools is not usable. Any other: it cannot be reached, refused the
+    /// be read. [`McpServerError::NoToken`]: its sign-in is over, or cannot be renewed now. [`McpServerError::List`]: its
+    /// list of tools is not usable. Any other: it cannot be reached, refused the
     /// key, or did not answer in time or as an MCP server does.
     pub async fn look(&self, server: &McpServer) -> Result<Listing, McpServerError> {
         self.open_one(server).await.map(|(_, listing)| listing)
@@ -142,6 +153,7 @@ impl McpServers {
         let opening = Opening {
             client: self.clients.for_url(&url),
             connection: &connection,
+            token: connection.is_signed_in.then(|| Arc::new(self.sign_ins.session(&server.name, &connection.url))),
             older: &self.older,
             discovery: self.patience.discovery,
         };

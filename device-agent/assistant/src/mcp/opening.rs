@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use super::connections::ServerConnection;
 use super::error::McpServerError;
 use super::exchange::CheckedClient;
+use super::sign_in::SessionToken;
 
 /// The version that is asked for by discovery.
 const DISCOVERED_VERSION: ProtocolVersion = ProtocolVersion::V_2026_07_28;
@@ -62,6 +63,8 @@ impl OlderServers {
 pub(super) struct Opening<'a> {
     pub(super) client: &'a Client,
     pub(super) connection: &'a ServerConnection,
+    /// The token that requests carry, if the owner has signed in.
+    pub(super) token: Option<Arc<SessionToken>>,
     pub(super) older: &'a OlderServers,
     /// The timeout for the discovery.
     pub(super) discovery: Duration,
@@ -118,7 +121,8 @@ impl Opening<'_> {
             // It would send a call a second time.
             .reinit_on_expired_session(false);
         config.retry_config = Arc::new(NeverRetry::default());
-        StreamableHttpClientTransport::with_client(CheckedClient(self.client.clone()), config)
+        let client = CheckedClient { client: self.client.clone(), token: self.token.clone() };
+        StreamableHttpClientTransport::with_client(client, config)
     }
 }
 

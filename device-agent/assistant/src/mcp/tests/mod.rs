@@ -3,6 +3,8 @@
 mod answers;
 mod eras;
 mod server;
+mod sign_in;
+mod strict_issuer;
 
 use deskgate_definition::tool::{RESULT_LIMIT, ToolOutput};
 use deskgate_secrets::Secret;
@@ -40,10 +42,9 @@ impl TrustingDevice {
         let set = connections
             .set("crm", McpServerChange { url: Some(server.url.clone()), header: None, key, key_place: None })
             .expect("saved");
-        let clients = Arc::new(trusting(std::slice::from_ref(&server.certificate)));
+        let mut servers = McpServers::with_clients(connections, trusting(std::slice::from_ref(&server.certificate)));
         let limit = Duration::from_secs(20);
-        let patience = McpTimeouts { opening: limit, discovery: limit, call: limit };
-        let servers = McpServers { connections, clients, older: Arc::default(), patience };
+        servers.patience = McpTimeouts { opening: limit, discovery: limit, call: limit };
         Self { _folder: folder, servers, server: McpServer { name: "crm".into(), url: set.url, tools_sha256: None } }
     }
 

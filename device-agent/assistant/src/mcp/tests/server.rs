@@ -15,9 +15,15 @@ use tokio_util::task::AbortOnDropHandle;
 pub(super) struct SeenRequest {
     /// The head as it was sent, in lower case.
     pub(super) head: String,
+    /// The first line as it was sent.
+    pub(super) line: String,
+    /// The credentials as they were sent, without the word `Bearer`.
+    pub(super) bearer: Option<String>,
     /// The protocol's method; empty without a body.
     pub(super) method: String,
     pub(super) body: Value,
+    /// The body as it was sent.
+    pub(super) text: String,
 }
 
 /// The server's reply to a request.
@@ -128,13 +134,17 @@ async fn read(stream: &mut TlsStream<TcpStream>) -> Option<SeenRequest> {
             return None;
         }
     };
-    let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
+    let sent = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let bearer = sent.lines().find_map(|line| line.strip_prefix("authorization: Bearer ").map(str::to_owned));
+    let line = sent.lines().next().unwrap_or_default().to_owned();
+    let head = sent.to_lowercase();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
     while bytes.len() < end + length.unwrap_or(0) {
         stream.read_buf(&mut bytes).await.ok().filter(|read| *read > 0)?;
     }
     let body: Value = serde_json::from_slice(&bytes[end..]).unwrap_or_default();
-    Some(SeenRequest { head, method: body["method"].as_str().unwrap_or_default().to_owned(), body })
+    let method = body["method"].as_str().unwrap_or_default().to_owned();
+    Some(SeenRequest { head, line, bearer, method, body, text: String::from_utf8_lossy(&bytes[end..]).into_owned() })
 }
 
 /// An HTTP answer with a body and further header lines.
