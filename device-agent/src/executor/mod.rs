@@ -109,7 +109,7 @@ pub async fn execute(
     tracing::debug!(%run_id, attempt, "run starts");
     let prepared = async {
         let mut prepared = prepare(&job, accounts, own, &ledger, clock, &stop).await?;
-        let tools = connect(&job, &servers, prepared.before.effects, clock, &reports, &stop).await?;
+        let tools = connect(&job, &servers, &prepared, clock, &reports, &stop).await?;
         prepared.toolbox.add(tools);
         Ok(prepared)
     };
@@ -226,16 +226,17 @@ async fn prepare(
 async fn connect(
     job: &Job,
     servers: &McpServers,
-    effects: Effects,
+    RunResources { assistant, before, .. }: &RunResources,
     clock: RunClock,
     reports: &mpsc::Sender<Progress>,
     stop: &CancellationToken,
 ) -> Result<Vec<Box<dyn Tool>>, Outcome> {
+    let effects = before.effects;
     let usage = || Usage { active_seconds: clock.elapsed().as_secs_f64(), ..Usage::default() };
     let opened = tokio::select! {
         biased;
         () = stop.cancelled() => return Err(Outcome::Cancelled { effects, usage: usage() }),
-        opened = servers.open(&job.definition.mcp) => opened,
+        opened = servers.open(&job.definition.mcp, assistant.facts().reads) => opened,
         () = tokio::time::sleep_until(clock.deadline) => {
             return Err(outcome::failed(RunErrorCode::MaxDurationExceeded, effects, usage()));
         }

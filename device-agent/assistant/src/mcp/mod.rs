@@ -32,8 +32,8 @@ mod tool;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_definition::McpServer;
 use deskgate_definition::tool::Tool;
+use deskgate_definition::{McpServer, ModelReads};
 use deskgate_outbound::Clients;
 use futures_util::future::try_join_all;
 
@@ -108,16 +108,24 @@ impl McpServers {
         Self { connections, sign_ins, clients, older: Arc::default(), patience: DEFAULT_TIMEOUTS }
     }
 
-    /// The tools of all servers, for one run, each list checked against its pin.
+    /// The tools of all servers, for one run, each list checked against its pin. Their results show what the model reads.
     ///
     /// # Errors
     /// A server cannot be opened, or its list is not the pinned one.
-    pub async fn open(&self, servers: &[McpServer]) -> Result<Vec<Box<dyn Tool>>, ServerUnavailable> {
-        let opened = try_join_all(servers.iter().map(|server| self.open_pinned(server))).await?;
+    pub async fn open(
+        &self,
+        servers: &[McpServer],
+        reads: ModelReads,
+    ) -> Result<Vec<Box<dyn Tool>>, ServerUnavailable> {
+        let opened = try_join_all(servers.iter().map(|server| self.open_pinned(server, reads))).await?;
         Ok(opened.into_iter().flatten().collect())
     }
 
-    async fn open_pinned(&self, server: &McpServer) -> Result<Vec<Box<dyn Tool>>, ServerUnavailable> {
+    async fn open_pinned(
+        &self,
+        server: &McpServer,
+        reads: ModelReads,
+    ) -> Result<Vec<Box<dyn Tool>>, ServerUnavailable> {
         let (session, listing) = self
             .open_one(server)
             .await
@@ -126,7 +134,7 @@ impl McpServers {
             return Err(ServerUnavailable::Changed { server: server.name.clone() });
         }
         let session = Arc::new(session);
-        let tool = |listed| -> Box<dyn Tool> { Box::new(tool::McpTool::new(Arc::clone(&session), listed)) };
+        let tool = |listed| -> Box<dyn Tool> { Box::new(tool::McpTool::new(Arc::clone(&session), listed, reads)) };
         Ok(listing.into_tools(&server.name).map(tool).collect())
     }
 

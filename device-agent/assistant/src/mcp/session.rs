@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use deskgate_definition::tool::ToolOutput;
+use base64::Engine;
+use deskgate_definition::ModelReads;
+use deskgate_definition::tool::{Attachment, ToolOutput};
+use deskgate_media::{MAX_IMAGE_BYTES, MediaError, MediaKind};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ContentBlock, PaginatedRequestParams, ResourceContents, Tool,
 };
@@ -66,17 +69,22 @@ impl McpSession {
     }
 
     /// Calls a tool, once.
-    pub(super) async fn call(&self, tool: &str, arguments: Map<String, Value>) -> Result<ToolOutput, McpCallError> {
+    pub(super) async fn call(
+        &self,
+        tool: &str,
+        arguments: Map<String, Value>,
+        reads: ModelReads,
+    ) -> Result<ToolOutput, McpCallError> {
         let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         match timeout(self.patience.call, self.service.call_tool_once(params)).await {
             Err(_) => Err(McpCallError::Unknown("it did not answer in time")),
             Ok(Err(error)) => Err(McpCallError::of(error)),
             Ok(Ok(CallToolResponse::Complete(result))) => {
-                let text = text(result.content, result.structured_content);
-                Ok(match result.is_error {
-                    Some(true) => ToolOutput::error(text),
-                    _ => ToolOutput::ok(text),
-                })
+                // Images are decoded.
+                let output = move || output(result.content, result.structured_content, reads);
+                let shown = tokio::task::spawn_blocking(output).await;
+                let shown = shown.map_err(|_| McpCallError::Unknown("its answer could not be read"))?;
+                Ok(ToolOutput { is_error: result.is_error == Some(true), ..shown })
             }
             Ok(Ok(_)) => {
                 Err(McpCallError::Unknown("it answered with a question or a task, which are not supported here"))
@@ -92,26 +100,63 @@ fn listed(tool: Tool) -> ListedTool {
     ListedTool { name: tool.name.into_owned(), description: tool.description.unwrap_or_default().into_owned(), schema }
 }
 
-/// A result as text; other content is named and left out.
-fn text(content: Vec<ContentBlock>, structured: Option<Value>) -> String {
-    let left_out = |what: &str| format!("({what} is left out here: only text is passed on.)");
+/// A result as text, with the images and documents that the model reads; other content is named and left out.
+fn output(content: Vec<ContentBlock>, structured: Option<Value>, reads: ModelReads) -> ToolOutput {
+    let mut attachments = Vec::new();
     let mut parts: Vec<String> = content
         .into_iter()
         .map(|block| match block {
             ContentBlock::Text(text) => text.text,
-            ContentBlock::Image(_) => left_out("An image"),
-            ContentBlock::Audio(_) => left_out("A sound"),
+            ContentBlock::Image(image) => show(&mut attachments, "An image", &image.data, reads),
+            ContentBlock::Audio(_) => left_out("A sound", NOT_PASSED_ON),
             ContentBlock::Resource(embedded) => match embedded.resource {
                 ResourceContents::TextResourceContents { text, .. } => text,
-                _ => left_out("A file"),
+                ResourceContents::BlobResourceContents { blob, .. } => show(&mut attachments, "A file", &blob, reads),
+                _ => left_out("A file", NOT_PASSED_ON),
             },
             ContentBlock::ResourceLink(link) => format!("(A link to {}, which cannot be followed here.)", link.uri),
-            _ => left_out("Something"),
+            _ => left_out("Something", NOT_PASSED_ON),
         })
         .collect();
     // Servers that send both repeat the same content.
     if parts.is_empty() {
         parts.extend(structured.map(|value| value.to_string()));
     }
-    if parts.is_empty() { "(The tool answered with nothing.)".to_owned() } else { parts.join("\n") }
+    let text = if parts.is_empty() { "(The tool answered with nothing.)".to_owned() } else { parts.join("\n") };
+    ToolOutput { attachments, ..ToolOutput::ok(text) }
+}
+
+/// Why content is left out that no model here is shown.
+const NOT_PASSED_ON: &str = "it is not passed on.";
+/// At most this many images and documents of one result are shown.
+const MAX_ATTACHMENTS: usize = 8;
+
+fn left_out(what: &str, why: impl std::fmt::Display) -> String {
+    format!("({what} is left out here: {why})")
+}
+
+/// Shows an image or a document, in base64, if the model reads it. Returns a sentence about it.
+fn show(attachments: &mut Vec<Attachment>, what: &str, base64: &str, reads: ModelReads) -> String {
+    // The text is a third longer than what it stands for.
+    if base64.len() / 4 * 3 > MAX_IMAGE_BYTES {
+        return left_out(what, MediaError::TooLarge(MAX_IMAGE_BYTES));
+    }
+    let Ok(bytes) = base64::engine::general_purpose::STANDARD.decode(base64) else {
+        return left_out(what, MediaError::Damaged);
+    };
+    let shown = match MediaKind::of(&bytes) {
+        Some(MediaKind::Picture) if reads >= ModelReads::Images => deskgate_media::picture(bytes),
+        Some(MediaKind::Pdf) if reads >= ModelReads::Pdfs => deskgate_media::pdf(bytes),
+        Some(_) => return left_out(what, "the model of this service does not read it."),
+        None => return left_out(what, NOT_PASSED_ON),
+    };
+    match shown {
+        Ok(_) if attachments.len() == MAX_ATTACHMENTS => left_out(what, "a result shows at most eight."),
+        Ok(attachment) => {
+            let about = attachment.about.clone();
+            attachments.push(attachment);
+            about
+        }
+        Err(error) => left_out(what, error),
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use deskgate_definition::ModelReads;
 use deskgate_definition::tool::{RESULT_LIMIT, Tool, ToolOutput, ToolResult, ToolSpec};
 use deskgate_protocol::control::ToolKind;
 use futures_util::FutureExt;
@@ -18,11 +19,12 @@ const CUT_NOTE_BYTES: usize = 200;
 pub(super) struct McpTool {
     session: Arc<McpSession>,
     offered: OfferedTool,
+    reads: ModelReads,
 }
 
 impl McpTool {
-    pub(super) fn new(session: Arc<McpSession>, offered: OfferedTool) -> Self {
-        Self { session, offered }
+    pub(super) fn new(session: Arc<McpSession>, offered: OfferedTool, reads: ModelReads) -> Self {
+        Self { session, offered, reads }
     }
 }
 
@@ -40,6 +42,7 @@ impl Tool for McpTool {
     fn run(&self, arguments: Value, stop: CancellationToken) -> BoxFuture<'static, ToolResult> {
         let (session, name, known_as) =
             (Arc::clone(&self.session), self.offered.name.clone(), self.offered.spec.name.clone());
+        let reads = self.reads;
         async move {
             let Value::Object(arguments) = arguments else {
                 return Ok(ToolOutput::error(format!("The arguments of {known_as} must be one JSON object.")));
@@ -47,7 +50,7 @@ impl Tool for McpTool {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => Ok(ToolOutput::unknown("The call was stopped.")),
-                called = session.call(&name, arguments) => Ok(match called {
+                called = session.call(&name, arguments, reads) => Ok(match called {
                     Ok(output) => ToolOutput { text: bounded(output.text), ..output },
                     Err(trouble) => trouble.into_output(&session.server),
                 }),

@@ -6,7 +6,8 @@ mod server;
 mod sign_in;
 mod strict_issuer;
 
-use deskgate_definition::tool::{RESULT_LIMIT, ToolOutput};
+use deskgate_definition::ModelReads;
+use deskgate_definition::tool::{MediaType, RESULT_LIMIT, ToolOutput};
 use deskgate_secrets::Secret;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -55,7 +56,7 @@ impl TrustingDevice {
     }
 
     async fn open(&self) -> Result<Vec<Box<dyn Tool>>, ServerUnavailable> {
-        self.servers.open(std::slice::from_ref(&self.server)).await
+        self.servers.open(std::slice::from_ref(&self.server), ModelReads::Images).await
     }
 
     async fn call(&self) -> ToolOutput {
@@ -218,6 +219,34 @@ async fn a_server_that_says_no_is_passed_on_in_its_own_words_within_bounds() {
     assert!(output.is_error && output.text.len() < 2200 && output.text.contains("refused this call"), "{output:?}");
     let (output, _) = called(|seen| result(seen, json!({ "content": [], "isError": true }))).await;
     assert_eq!(output, ToolOutput::error("(The tool answered with nothing.)"));
+}
+
+#[tokio::test]
+async fn images_come_back_for_a_model_that_reads_them_whatever_they_are_called() {
+    let png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    let pdf = "JVBERi0xLjQK";
+    let image = |data: &str, mime: &str| json!({ "type": "image", "data": data, "mimeType": mime });
+    let (output, _) = called(move |seen| {
+        let blob = json!({ "type": "resource", "resource": { "uri": "x:1", "blob": png } });
+        let torn = &png[..40];
+        let content = json!([
+            image(png, "image/webp"),
+            blob,
+            image(torn, "image/png"),
+            image("no!", "image/png"),
+            image(pdf, "image/png")
+        ]);
+        result(seen, json!({ "content": content }))
+    })
+    .await;
+    let kinds: Vec<_> = output.attachments.iter().map(|shown| shown.media_type).collect();
+    assert_eq!(kinds, [MediaType::Png, MediaType::Png], "{output:?}");
+    assert_eq!(output.text.matches("An image of 1 x 1 pixels.").count(), 2, "{output:?}");
+    assert_eq!(output.text.matches("It is damaged").count(), 2, "{output:?}");
+    assert!(output.text.contains("the model of this service does not read it"), "{output:?}");
+    // More than a result may show.
+    let (output, _) = called(move |seen| result(seen, json!({ "content": vec![image(png, "image/png"); 9] }))).await;
+    assert!(output.attachments.len() == 8 && output.text.contains("at most eight"), "{output:?}");
 }
 
 #[tokio::test]
