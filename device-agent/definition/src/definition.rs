@@ -388,6 +388,7 @@ mod tests {
                 concurrency: 2,
                 max_output_tokens: Some(5000),
                 context_tokens: Some(64_000),
+                budget: Default::default(),
             },
         };
         assert_eq!(definition.digest().to_string(), "82ca7e5ddb5517d8790a1ada70c8cc013cba1a1d1b81f51f7740f1e0aa423d9a");

@@ -7,11 +7,12 @@
 //! | [`service`], [`check`] | a service's draft and published version, and the results of its checks |
 //! | [`tool`] | the contract of tools, and a call with what it would do |
 //! | [`model_failure`] | why a model could not be used, in its provider's words |
-//! | [`key_place`], [`names`], [`spending`] | where keys are kept; which names are valid; tokens and money |
+//! | [`key_place`], [`names`], [`spending`], [`budget`] | where keys are kept; which names are valid; tokens and money, spent and allowed |
 //!
 //! Data only: this crate calls no provider, opens no database and runs no tool. The agent's `services` work with it.
 
 pub mod approvals;
+pub mod budget;
 pub mod check;
 pub mod definition;
 pub mod key_place;
@@ -31,6 +32,7 @@ pub mod tool;
 pub mod tool_name;
 
 pub use approvals::ApprovalPolicy;
+pub use budget::{Budget, BudgetScope, BudgetStatus, ExpectedCall};
 pub use check::{Check, CheckReport, CheckResult};
 pub use definition::{Definition, FieldError, InvalidDefinition};
 pub use key_place::KeyPlace;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{McpServer, ToolName};
+use super::{Budget, McpServer, MicroUsd, ToolName};
 
 /// The limits of one run, and how many runs execute at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,11 +20,21 @@ pub struct RunLimits {
     /// Tokens that the model takes in one call; see [`super::Definition::context_tokens`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_tokens: Option<u64>,
+    /// What all model calls of one run may use up.
+    #[serde(default, skip_serializing_if = "Budget::is_unlimited")]
+    pub budget: Budget,
 }
 
 impl Default for RunLimits {
     fn default() -> Self {
-        Self { max_turns: 50, max_duration_s: 3600, concurrency: 4, max_output_tokens: None, context_tokens: None }
+        Self {
+            max_turns: 50,
+            max_duration_s: 3600,
+            concurrency: 4,
+            max_output_tokens: None,
+            context_tokens: None,
+            budget: Budget::default(),
+        }
     }
 }
 
@@ -48,6 +58,9 @@ impl RunLimits {
         ];
         if let Some((field, value, most)) = bounds.iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
             return Err(format!("{field} must be from 1 to {most}; it is {value}"));
+        }
+        if self.budget.tokens == Some(0) || self.budget.cost == Some(MicroUsd(0)) {
+            return Err("a run's budget must be more than nothing; leave it out for none".to_owned());
         }
         let tokens = [("max_output_tokens", self.max_output_tokens, 1), ("context_tokens", self.context_tokens, 1024)];
         match tokens

@@ -2,8 +2,12 @@
 
 use std::fmt;
 use std::ops::{Add, AddAssign};
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+
+/// The largest amount that is read, in US dollars.
+const MAX_DOLLARS: f64 = 1e9;
 
 /// An amount in millionths of a US dollar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -20,6 +24,18 @@ impl MicroUsd {
     /// The amount in dollars.
     pub fn dollars(self) -> f64 {
         self.0 as f64 / 1e6
+    }
+}
+
+/// Reads an amount in dollars, such as `25` or `0.50`.
+impl FromStr for MicroUsd {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim().parse() {
+            Ok(dollars) if (0.0..=MAX_DOLLARS).contains(&dollars) => Ok(Self::of_dollars(dollars)),
+            _ => Err("write US dollars as a number, such as 25 or 0.50".to_owned()),
+        }
     }
 }
 
@@ -61,6 +77,11 @@ pub struct Spending {
 }
 
 impl Spending {
+    /// All tokens, read and written.
+    pub fn tokens(&self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+
     /// The sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -124,6 +145,9 @@ mod tests {
         assert_eq!([f64::NAN, -1.0, 0.0].map(MicroUsd::of_dollars), [MicroUsd(0); 3]);
         assert_eq!(MicroUsd::of_dollars(f64::INFINITY) + MicroUsd(1), MicroUsd(u64::MAX));
         assert_eq!(MicroUsd(2_500_000).dollars(), 2.5);
+        let read = |text: &str| text.parse::<MicroUsd>().ok().map(|amount| amount.0);
+        assert_eq!(["25", " 0.50", "1e3", "0"].map(read), [25_000_000, 500_000, 1_000_000_000, 0].map(Some));
+        assert!(["-1", "nan", "inf", "$5", "", "1e10"].iter().all(|text| read(text).is_none()));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod allowlist;
 mod app;
 mod approvals;
 mod autostart;
+mod budget;
 mod bundle;
 mod call;
 mod callback;
@@ -109,6 +110,9 @@ enum Command {
     /// Runs of this device's services
     #[command(subcommand)]
     Runs(runs::RunsCommand),
+    /// How much models may use up in a month
+    #[command(subcommand)]
+    Budget(budget::BudgetCommand),
     /// What models used up in a month, by service
     Spending(spending::SpendingArgs),
     /// Tool calls that wait for your decision
@@ -230,6 +234,7 @@ async fn run(command: Command, out: Output, itself: AgentFunctions) -> Result<()
         Command::Mcp(command) => mcp::run(AgentClient::find()?, command, out).await,
         Command::Access(command) => access::run(AgentClient::find()?, command, out).await,
         Command::Runs(command) => runs::run(AgentClient::find()?, command, out).await,
+        Command::Budget(command) => budget::run(AgentClient::find()?, command, out).await,
         Command::Spending(args) => spending::run(AgentClient::find()?, args, out).await,
         Command::Approvals(command) => approvals::run(AgentClient::find()?, command, out).await,
         Command::Conversations(command) => conversations::run(AgentClient::find()?, command, out).await,

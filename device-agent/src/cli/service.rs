@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use deskgate_definition::{
-    ApprovalPolicy, CostShownTo, Definition, Effort, ModelReads, Network, Provider, ReasoningSummaries, RunLimits,
-    Service as Record, ServiceStage, Skill, ToolName,
+    ApprovalPolicy, CostShownTo, Definition, Effort, MicroUsd, ModelReads, Network, Provider, ReasoningSummaries,
+    RunLimits, Service as Record, ServiceStage, Skill, ToolName,
 };
 use deskgate_program::duration;
 use deskgate_program::exit::{Exit, Failure};
@@ -137,6 +137,12 @@ pub(super) struct DefinitionArgs {
     /// Who reads summaries of the reasoning: owner, or off
     #[arg(long, value_name = "WHO")]
     reasoning_summaries: Option<ReasoningSummaries>,
+    /// Tokens that the model may read and write in one run; 0 takes the budget away
+    #[arg(long, value_name = "TOKENS")]
+    run_tokens: Option<u64>,
+    /// US dollars that one run's model calls may cost; 0 takes the budget away
+    #[arg(long, value_name = "AMOUNT")]
+    run_usd: Option<MicroUsd>,
     /// Who is told what a run cost: owner, or callers, in the run's usage
     #[arg(long, value_name = "WHO")]
     cost_shown_to: Option<CostShownTo>,
@@ -314,6 +320,9 @@ impl DefinitionArgs {
         limits.max_turns = self.max_turns.unwrap_or(limits.max_turns);
         limits.max_duration_s = self.max_duration.unwrap_or(limits.max_duration_s);
         limits.concurrency = self.concurrency.unwrap_or(limits.concurrency);
+        let budget = &mut limits.budget;
+        budget.tokens = self.run_tokens.map_or(budget.tokens, |tokens| (tokens > 0).then_some(tokens));
+        budget.cost = self.run_usd.map_or(budget.cost, |cost| (cost.0 > 0).then_some(cost));
         for (limit, said) in
             [(&mut limits.max_output_tokens, self.max_output_tokens), (&mut limits.context_tokens, self.context_tokens)]
         {

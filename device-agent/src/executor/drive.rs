@@ -7,7 +7,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::time::Duration;
 
-use deskgate_assistant::{Assistant, ModelEvent};
+use deskgate_assistant::{Assistant, ModelEvent, ModelRequest};
 use deskgate_definition::tool::ToolOutput;
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
 use deskgate_protocol::run::{Input, Outcome};
@@ -115,10 +115,15 @@ enum Activity {
 impl RunDriver<'_> {
     async fn until_finished(&mut self, turn: &mut Turn) -> Outcome {
         let mut event = TurnEvent::Started;
+        // How many tokens the next model call may write by the budgets of the month, or what happens in its place.
+        let mut reserved = Ok(u64::MAX);
         loop {
             for effect in turn.on(event, self.clock.elapsed()) {
                 match effect {
-                    TurnEffect::CallModel(request) => self.doing = Activity::Model(self.assistant.respond(request)),
+                    TurnEffect::Reserve(expected) => reserved = self.record.reserve(expected).await,
+                    TurnEffect::CallModel(request) => {
+                        self.doing = self.call_model(request, std::mem::replace(&mut reserved, Ok(u64::MAX)));
+                    }
                     TurnEffect::RetryIn(pause) => {
                         self.doing = Activity::Pause(Box::pin(tokio::time::sleep(jittered(pause))))
                     }
@@ -152,6 +157,18 @@ impl RunDriver<'_> {
                 }
             }
             event = self.next_event().await;
+        }
+    }
+
+    /// Calls the model, as far as it was allowed.
+    fn call_model(&self, mut request: ModelRequest, reserved: Result<u64, TurnEvent>) -> Activity {
+        match reserved {
+            Ok(u64::MAX) => Activity::Model(self.assistant.respond(request)),
+            Ok(room) => {
+                request.max_output_tokens = Some(request.max_output_tokens.map_or(room, |most| most.min(room)));
+                Activity::Model(self.assistant.respond(request))
+            }
+            Err(instead) => Activity::Step(std::future::ready(instead).boxed()),
         }
     }
 

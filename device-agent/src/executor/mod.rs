@@ -32,8 +32,9 @@ use deskgate_assistant::providers::Providers;
 use deskgate_assistant::{self, Assistant, ModelFacts};
 use deskgate_definition::approvals::Rulebook;
 use deskgate_definition::tool::Tool;
-use deskgate_definition::{CostShownTo, Definition, ReasoningSummaries};
+use deskgate_definition::{CostShownTo, Definition, Provider, ReasoningSummaries, Spending};
 use deskgate_protocol::control::{DeviceEvent, MessageDelta, Offer};
+use deskgate_protocol::ids::RunId;
 use deskgate_protocol::run::{Effects, Input, Outcome, RunErrorCode, Usage};
 use deskgate_store::ledger::PriorEffects;
 use deskgate_store::{Ledger, Store};
@@ -115,7 +116,8 @@ pub async fn execute(
     };
     let outcome = match prepared.await {
         Ok(RunResources { toolbox, assistant, rules, before }) => {
-            let turn = turn_of(&job, &toolbox, assistant.facts(), rules, before, clock.limit());
+            let spent = spent_before(&store, job.offer.run_id).await;
+            let turn = turn_of(&job, &toolbox, assistant.facts(), rules, before, spent, clock.limit());
             let record = RunRecorder::of(&job, ledger);
             let outcome = drive::run(turn, &toolbox, assistant.as_ref(), &record, clock, &reports, &stop).await;
             // Commands may have left any number of temporary files, which are removed with the tools.
@@ -132,12 +134,25 @@ pub async fn execute(
     outcome
 }
 
+/// What earlier attempts of the run used up. If that cannot be read, it counts as nothing.
+async fn spent_before(store: &Store, run_id: RunId) -> Spending {
+    store
+        .run_spending(run_id)
+        .await
+        .unwrap_or_else(|error| {
+            tracing::warn!(%run_id, %error, "what earlier attempts used up cannot be read");
+            None
+        })
+        .unwrap_or_default()
+}
+
 fn turn_of(
     job: &Job,
     toolbox: &Toolbox,
     facts: ModelFacts,
     rules: Rulebook,
     before: PriorEffects,
+    spent: Spending,
     max_duration: Duration,
 ) -> turn::Turn {
     turn::Turn::new(turn::Setup {
@@ -149,6 +164,10 @@ fn turn_of(
         context_tokens: job.definition.context_tokens(facts.context_tokens),
         facts,
         shares_cost: job.definition.cost_shown_to == CostShownTo::Callers,
+        budget: job.definition.limits.budget,
+        spent,
+        // The scripted assistant uses up nothing.
+        has_month_budgets: job.definition.provider != Provider::Scripted,
         effort: job.definition.reasoning.effort,
         shows_reasoning: job.definition.reasoning.summaries == ReasoningSummaries::Owner,
         max_duration,

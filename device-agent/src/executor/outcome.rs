@@ -65,6 +65,7 @@ fn is_retryable(code: RunErrorCode) -> bool {
         | RunErrorCode::SandboxUnavailable
         | RunErrorCode::MaxDurationExceeded
         | RunErrorCode::MaxTurnsExceeded
+        | RunErrorCode::BudgetReached
         | RunErrorCode::ApprovalDenied
         | RunErrorCode::Interrupted
         | RunErrorCode::DeviceRemoved
@@ -91,6 +92,9 @@ fn sentence(code: RunErrorCode) -> &'static str {
         }
         RunErrorCode::MaxTurnsExceeded => {
             "The assistant took more turns than the service allows. Ask for less, or ask the owner for a higher limit."
+        }
+        RunErrorCode::BudgetReached => {
+            "The run used up what the owner allows for it. Ask for less, or ask the owner for a higher budget."
         }
         RunErrorCode::ApprovalDenied => "The owner of the device refused something that this run needed.",
         RunErrorCode::ApprovalExpired => "Nobody at the device decided in time about something that this run needed.",

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use deskgate_assistant::ModelError;
-use deskgate_definition::ModelFailure;
 use deskgate_definition::tool::PlannedCall;
+use deskgate_definition::{BudgetStatus, ExpectedCall, ModelFailure};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::ApprovalResolution;
 use deskgate_protocol::ids::{ApprovalId, EndpointId};
@@ -141,10 +141,21 @@ impl RunRecorder {
         }
     }
 
+    /// How many tokens the budgets of the month let a model call write, or what happens in its place.
+    pub(super) async fn reserve(&self, call: ExpectedCall) -> Result<u64, TurnEvent> {
+        let budgets = self.ledger.budgets(self.endpoint_id, month()).await.map_err(|error| {
+            tracing::error!(%error, "the budgets cannot be read; the run ends");
+            TurnEvent::NotWritten
+        })?;
+        let room = |status: &BudgetStatus| {
+            status.budget.room(&status.spent, &call).ok_or(TurnEvent::BudgetReached(status.scope))
+        };
+        budgets.iter().map(room).try_fold(u64::MAX, |least, room| Ok(least.min(room?)))
+    }
+
     /// Counts what model calls used up. If that cannot be written, only the owner knows less.
     pub(super) async fn spend(&self, spent: Spending) {
-        let month = jiff::Zoned::now().strftime("%Y-%m").to_string();
-        if let Err(error) = self.ledger.spend(self.endpoint_id, month, spent).await {
+        if let Err(error) = self.ledger.spend(self.endpoint_id, month(), spent).await {
             tracing::warn!(%error, "what a model call used up could not be counted");
         }
     }
@@ -153,6 +164,11 @@ impl RunRecorder {
         let ledger = self.ledger.clone();
         async move { written(ledger.note(call_id, ok).await, |()| TurnEvent::Noted) }.boxed()
     }
+}
+
+/// The month, as this computer's clock and time zone have it (`2026-11`).
+fn month() -> String {
+    jiff::Zoned::now().strftime("%Y-%m").to_string()
 }
 
 fn written<T>(result: Result<T, Error>, event: impl FnOnce(T) -> TurnEvent) -> TurnEvent {

@@ -51,6 +51,8 @@ deskgate_protocol::words! {
         ProviderRefusesKey = "provider_refuses_key",
         /// A published service is paused, because what it was published with has changed.
         ServicePaused = "service_paused",
+        /// A budget of the month is used up.
+        BudgetReached = "budget_reached",
         /// The management pages are not available.
         PagesDown = "pages_down",
         /// Runs were cut off and wait for the owner's decision.
@@ -59,6 +61,8 @@ deskgate_protocol::words! {
         ApprovalExpires = "approval_expires",
         /// Sending to a callback was disabled after failures.
         CallbackOff = "callback_off",
+        /// A budget of the month is nearly used up.
+        BudgetNearlySpent = "budget_nearly_spent",
         /// Runs wait in the queue while access is paused.
         AccessPaused = "access_paused",
         /// The computer may fall asleep during a run.
@@ -112,7 +116,7 @@ const fn entry(
 
 impl ProblemCode {
     /// Every code, the most important first.
-    pub const ENTRIES: [CodeInfo; 25] = {
+    pub const ENTRIES: [CodeInfo; 27] = {
         use ProblemCode::*;
         use Severity::*;
         [
@@ -154,10 +158,12 @@ impl ProblemCode {
                 0,
             ),
             entry(ServicePaused, Fail, "A service is paused", "Published services run", &[FolderGone], 0),
+            entry(BudgetReached, Fail, "A budget is used up", "Budgets have room", &[], 0),
             entry(PagesDown, Fail, "The management pages are not up", "The management pages are up", &[], 10),
             entry(RunsUnsettled, Warn, "Runs need your decision", "No run needs your decision", &[], 0),
             entry(ApprovalExpires, Warn, "A request expires soon", "No request is about to expire", &[], 0),
             entry(CallbackOff, Warn, "A callback was switched off", "No callback was switched off", LINE_CODES, 0),
+            entry(BudgetNearlySpent, Warn, "A budget is nearly used up", "Budgets have much room", &[], 0),
             entry(
                 AccessPaused,
                 Warn,

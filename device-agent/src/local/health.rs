@@ -198,6 +198,8 @@ impl RequestHandler {
         let mut findings = tokio::task::spawn_blocking(on_disk).await.unwrap_or_default();
         self.ask_keyring(age).await;
         findings.extend(work::expiring(&waiting, Timestamp::now()));
+        let month = jiff::Zoned::now().strftime("%Y-%m").to_string();
+        findings.extend(services::from_budgets(&services, &self.store.budgets(month).await?));
         if self.launch.address().is_none() {
             findings.push(work::missing_pages());
         }

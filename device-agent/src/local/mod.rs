@@ -100,7 +100,10 @@ pub use services::{
 pub use settings::{
     ChangeSettings, GetAutostart, GetSettings, SecretLocation, SetAutostart, SettingValue, SettingsView,
 };
-pub use spending::{MonthSpending, ServiceSpending, ShowRunSpending, ShowSpending, Spending};
+pub use spending::{
+    Budget, BudgetScope, BudgetStatus, MonthSpending, ServiceSpending, SetBudget, ShowRunSpending, ShowSpending,
+    Spending,
+};
 pub use status::{AgentStatus, GetStatus, LineView, WorkView};
 
 request::requests! {
@@ -202,6 +205,8 @@ request::requests! {
     ShowRunSpending;
     /// What models used up in a month.
     ShowSpending;
+    /// Set what models may use up in a month.
+    SetBudget;
     /// Settle a run whose end is unknown.
     ReconcileRun;
     /// The health report.

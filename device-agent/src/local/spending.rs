@@ -1,5 +1,6 @@
 //! Requests about what models used up.
 
+pub use deskgate_definition::{Budget, BudgetScope, BudgetStatus};
 use deskgate_protocol::ids::RunId;
 pub use deskgate_store::spending::{ServiceSpending, Spending};
 use serde::{Deserialize, Serialize};
@@ -36,7 +37,8 @@ impl TypedRequest for ShowSpending {
     async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<MonthSpending, ErrorReply> {
         let month = self.month.unwrap_or_else(|| jiff::Zoned::now().strftime("%Y-%m").to_string());
         let services = handler.store.month_spending(month.clone()).await?;
-        Ok(MonthSpending { month, services })
+        let budgets = handler.store.budgets(month.clone()).await?;
+        Ok(MonthSpending { month, services, budgets })
     }
 }
 
@@ -47,6 +49,25 @@ pub struct MonthSpending {
     pub month: String,
     /// Each service that called a model, the costliest first.
     pub services: Vec<ServiceSpending>,
+    /// The budgets, with what was spent of each.
+    pub budgets: Vec<BudgetStatus>,
+}
+
+/// Sets what models may use up in a month; without limits, the budget is removed.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SetBudget {
+    /// What it holds for.
+    pub scope: BudgetScope,
+    /// The limit.
+    pub budget: Budget,
+}
+
+impl TypedRequest for SetBudget {
+    type Response = ();
+
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<(), ErrorReply> {
+        Ok(handler.store.set_budget(self.scope, self.budget).await?)
+    }
 }
 
 impl MonthSpending {

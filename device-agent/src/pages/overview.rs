@@ -19,7 +19,7 @@ use super::frame::{Frame, Section};
 use super::labels::{CountLabel, DurationText, RunStateLabel, Shape, TimeLabel};
 use super::plot::Plot;
 use super::{PageError, Pages};
-use crate::local::{ListServices, MonthSpending, ShowSpending};
+use crate::local::{BudgetScope, BudgetStatus, ListServices, MonthSpending, ShowSpending};
 use crate::settings::Mode;
 
 /// How many runs are shown.
@@ -36,6 +36,24 @@ struct OverviewPage {
     numbers: Option<Numbers>,
     /// What models used up this month; `None`: none was called.
     spending: Option<MonthSpending>,
+    /// How much of each budget is spent.
+    budgets: Vec<String>,
+}
+
+/// How much of a budget is spent, in one line.
+fn budget_line(status: &BudgetStatus, names: &Names) -> String {
+    let BudgetStatus { scope, budget, spent } = status;
+    let whose = match scope {
+        BudgetScope::Device => "all services".to_owned(),
+        BudgetScope::Application(app_id) => names.application(*app_id),
+        BudgetScope::Service(endpoint_id) => {
+            names.services.get(endpoint_id).map_or_else(|| endpoint_id.to_string(), |(name, _)| name.clone())
+        }
+    };
+    let cost = budget.cost.map(|most| format!("{} of {most}", spent.cost));
+    let tokens = budget.tokens.map(|most| format!("{} of {most} tokens", spent.tokens()));
+    let parts: Vec<_> = cost.into_iter().chain(tokens).collect();
+    format!("Budget of {whose}: {} spent.", parts.join(", "))
 }
 
 impl OverviewPage {
@@ -216,7 +234,8 @@ pub(super) async fn show(
         handler.manage(GetOverview {}),
         handler.request(ShowSpending { month: None }),
     );
-    let spending = spending.ok().filter(|month| !month.services.is_empty());
+    let spending = spending.ok().filter(|month| !month.services.is_empty() || !month.budgets.is_empty());
+    let budgets = spending.iter().flat_map(|month| &month.budgets).map(|status| budget_line(status, &names)).collect();
     let services = services.unwrap_or_default();
     let rows: Option<Vec<_>> = listed.ok().map(|page| page.runs.into_iter().map(|run| names.row(run)).collect());
     let any_run = rows.as_ref().is_some_and(|rows| !rows.is_empty());
@@ -234,7 +253,7 @@ pub(super) async fn show(
     };
     let unsettled = standing("awaiting_reconciliation");
     let numbers = numbers.ok();
-    Ok(super::html(StatusCode::OK, &OverviewPage { frame, hops, steps, rows, unsettled, numbers, spending }))
+    Ok(super::html(StatusCode::OK, &OverviewPage { frame, hops, steps, rows, unsettled, numbers, spending, budgets }))
 }
 
 /// The first steps, until all are done. Each open step that can be done leads to its page.

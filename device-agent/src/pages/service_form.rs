@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use deskgate_definition::approvals::{OnDenial, Rule, RuleAction};
 use deskgate_definition::{
-    ApprovalPolicy, Definition, FieldError, InvalidDefinition, McpServer, Network, Provider, Reasoning, RunLimits,
-    Skill, ToolName,
+    ApprovalPolicy, Budget, Definition, FieldError, InvalidDefinition, McpServer, MicroUsd, Network, Provider,
+    Reasoning, RunLimits, Skill, ToolName,
 };
 use deskgate_protocol::secret::SecretKind;
 
@@ -87,6 +87,8 @@ pub(super) fn fields(definition: &Definition) -> FormFields {
     set("concurrency", if limits.concurrency == usual { String::new() } else { limits.concurrency.to_string() });
     set("max_output_tokens", limits.max_output_tokens.map(|tokens| tokens.to_string()).unwrap_or_default());
     set("context_tokens", limits.context_tokens.map(|tokens| tokens.to_string()).unwrap_or_default());
+    set("run_tokens", limits.budget.tokens.map(|tokens| tokens.to_string()).unwrap_or_default());
+    set("run_usd", limits.budget.cost.map(|cost| cost.dollars().to_string()).unwrap_or_default());
     FormFields(fields)
 }
 
@@ -267,6 +269,20 @@ impl FormReader<'_> {
             },
             max_output_tokens: self.tokens("tokens written in one run", "max_output_tokens"),
             context_tokens: self.tokens("tokens in one model call", "context_tokens"),
+            budget: Budget {
+                tokens: self.tokens("tokens read and written in one run", "run_tokens"),
+                cost: self.cost(),
+            },
+        }
+    }
+
+    fn cost(&mut self) -> Option<MicroUsd> {
+        match self.fields.filled("run_usd")?.parse() {
+            Ok(cost) => Some(cost),
+            Err(problem) => {
+                self.wrong.push(wrong("limits", format!("what one run may cost: {problem}")));
+                None
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 
 pub mod approvals;
 pub mod audit;
+pub mod budgets;
 mod error;
 pub mod intents;
 pub mod journal;

@@ -252,6 +252,13 @@ CREATE TABLE month_spending (
     PRIMARY KEY (month, endpoint_id)
 ) STRICT, WITHOUT ROWID;
 ",
+    "
+-- What models may use up in a month: of the device, of an application, of a service.
+CREATE TABLE budget (
+    scope   TEXT NOT NULL PRIMARY KEY,
+    budget  TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Checks, without a change, that the file has this program's schema.

@@ -56,6 +56,8 @@ pub enum RunErrorCode {
     MaxDurationExceeded,
     /// The assistant took more turns than the service allows.
     MaxTurnsExceeded,
+    /// The next model call would exceed a budget of the device's owner.
+    BudgetReached,
     /// The desktop user refused a tool call, and the service says that this ends the run.
     ApprovalDenied,
     /// Nobody decided about a tool call in time, and the service says that this ends the run.

@@ -63,7 +63,7 @@ fn every_word_is_written_and_read_as_ever() {
         StateReasonCode { DeviceOffline DeviceAsleep DevicePaused DeviceIncompatible DeviceBusy ApprovalPending ModelUnavailable
             OutcomeUnknown StopRequested }
         FinishReason { Completed Length }
-        RunErrorCode { ModelError ModelAuth ToolError SandboxUnavailable MaxDurationExceeded MaxTurnsExceeded
+        RunErrorCode { ModelError ModelAuth ToolError SandboxUnavailable MaxDurationExceeded MaxTurnsExceeded BudgetReached
             ApprovalDenied ApprovalExpired Interrupted DeviceRemoved DefinitionMismatch Internal }
         Effects { None Possible Known }
         EventType { RunAccepted RunStarted RunAwaitingApproval RunApprovalResolved RunAwaitingReconciliation

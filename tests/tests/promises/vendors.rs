@@ -255,6 +255,48 @@ async fn what_a_run_cost_is_the_owners_unless_the_service_tells_its_callers() {
 }
 
 #[tokio::test]
+async fn a_budget_ends_runs_before_the_call_that_would_exceed_it() {
+    let vendor = ModelVendor::start(Vendor::Anthropic, looks_and_answers()).await;
+    let (device, folder, backend) = served_by(&vendor, Vendor::Anthropic, &[]).await;
+    assert_eq!(device.cli(&["budget", "list"]).await.ok()["budgets"], json!([]));
+    let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
+    let spent = device.cli(&["runs", "show", text(&run, "/run_id")]).await.ok()["spending"].clone();
+    let cost = spent["cost"].as_u64().expect("priced");
+    // Of a budget of the device four fifths are spent: its owner is warned, and runs go on.
+    let usd = format!("{:.6}", cost as f64 / 0.9 / 1e6);
+    let set = device.cli(&["budget", "set", "--usd", &usd]).await.ok();
+    assert_eq!((&set["budgets"][0]["scope"], &set["budgets"][0]["spent"]["cost"]), (&json!("device"), &json!(cost)));
+    let doctor = device.cli(&["doctor"]).await;
+    assert!(doctor.stdout.contains("budget_nearly_spent"), "{}", doctor.stdout);
+    // The next run would exceed it: nothing is asked.
+    let asked = vendor.asked().len();
+    device.cli(&["budget", "set", "--usd", &format!("{:.6}", cost as f64 / 1e6)]).await.ok();
+    let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
+    assert_eq!((&run["state"], &run["error"]["code"]), (&json!("failed"), &json!("budget_reached")), "{run}");
+    assert_eq!((&run["error"]["effects"], &run["error"]["retryable"]), (&json!("none"), &json!(false)), "{run}");
+    assert!(!run.to_string().contains(&usd), "how much it is stays with the owner: {run}");
+    assert_eq!(vendor.asked().len(), asked, "the model was not called");
+    let doctor = device.cli(&["doctor"]).await;
+    assert!(doctor.exit == 10 && doctor.stdout.contains("budget_reached"), "{}", doctor.stdout);
+    // A service's own budget holds for it alone.
+    device.cli(&["budget", "remove"]).await.ok();
+    device.cli(&["budget", "set", "--service", "shop", "--tokens", "10"]).await.ok();
+    let run = backend.wait_for_end(&backend.submit("How many lamps?").await).await;
+    assert_eq!(run["error"]["code"], "budget_reached", "{run}");
+    vendor.then(looks_and_answers());
+    let service = ["--provider", "work", "--model", Vendor::Anthropic.model()];
+    let other = device.publish_here("till", &folder, &service).await;
+    let run = other.wait_for_end(&other.submit("How many lamps?").await).await;
+    assert_eq!(run["state"], "succeeded", "{run}");
+    // And one of a run, for each run.
+    vendor.then(looks_and_answers());
+    let limited = [&service[..], &["--run-tokens", "1500"]].concat();
+    let third = device.publish_here("kiosk", &folder, &limited).await;
+    let run = third.wait_for_end(&third.submit("How many lamps?").await).await;
+    assert_eq!((&run["state"], &run["error"]["code"]), (&json!("failed"), &json!("budget_reached")), "{run}");
+}
+
+#[tokio::test]
 async fn a_call_that_was_cut_is_asked_for_once_more_with_a_higher_limit_and_never_a_success() {
     for kind in [Vendor::Anthropic, Vendor::Openai, Vendor::Groq] {
         let vendor = ModelVendor::start(kind, vec![Move::CutCall("Write"), say("Done.")]).await;

@@ -113,7 +113,15 @@ impl Scenario {
             let record = RunRecorder::of(&job, ledger).waiting(self.expiry);
             let started = Instant::now();
             let clock = RunClock { started, deadline: started + self.time };
-            let turn = turn_of(&job, &toolbox, ModelFacts::default(), rules, PriorEffects::default(), self.time);
+            let turn = turn_of(
+                &job,
+                &toolbox,
+                ModelFacts::default(),
+                rules,
+                PriorEffects::default(),
+                Default::default(),
+                self.time,
+            );
             drive::run(turn, &toolbox, &WritingAssistant(self.writes), &record, clock, &reports, &stopped).await
         });
         TestRun { folder, disk, store, stop, leaving, task, events, run_id }

@@ -52,7 +52,15 @@ async fn parts_of(mut job: Job, toolbox: &Toolbox) -> (TempDir, turn::Turn, RunR
     let record = RunRecorder::of(&job, store.ledger(job.offer.run_id, job.offer.attempt));
     (
         disk,
-        turn_of(&job, toolbox, ModelFacts::default(), rules, PriorEffects::default(), Duration::from_secs(60)),
+        turn_of(
+            &job,
+            toolbox,
+            ModelFacts::default(),
+            rules,
+            PriorEffects::default(),
+            Default::default(),
+            Duration::from_secs(60),
+        ),
         record,
     )
 }

@@ -39,7 +39,7 @@ const DENIED_BY_RULE_TEXT: &str = "The owner's rules for this service do not all
 /// The result for the model when a request expires.
 const UNANSWERED_TEXT: &str = "Nobody decided about this call in time, so it was not run. Go on without it.";
 /// The reason for ending a run whose journal cannot be written.
-const JOURNAL_FAILED_TEXT: &str =
+pub(super) const JOURNAL_FAILED_TEXT: &str =
     "The device could not write its journal and ran nothing further. The owner finds the reason there.";
 
 /// The calls of one turn.

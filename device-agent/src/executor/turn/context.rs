@@ -70,7 +70,7 @@ impl ContextWindow {
     }
 
     /// How many tokens the next call would send.
-    fn filled(&self, messages: &[Message]) -> u64 {
+    pub(super) fn filled(&self, messages: &[Message]) -> u64 {
         let (counted, from) = self.counted.unwrap_or((self.fixed, 0));
         let counted = counted + tokens(messages[from.min(messages.len())..].iter().map(bytes).sum());
         let least = self.fixed as usize * BYTES_PER_TOKEN + messages.iter().map(chars).sum::<usize>();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use deskgate_assistant::{ModelError, ModelEvent, ModelRequest};
-use deskgate_definition::Spending;
 use deskgate_definition::tool::{Plan, PlannedCall, ToolOutput, ToolResult};
+use deskgate_definition::{BudgetScope, ExpectedCall, Spending};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
 use deskgate_protocol::ids::ApprovalId;
@@ -39,6 +39,8 @@ pub(crate) enum TurnEvent {
     Noted,
     /// A write to the journal failed.
     NotWritten,
+    /// A budget of the month does not allow the model call.
+    BudgetReached(BudgetScope),
     Stop,
     Deadline,
 }
@@ -82,6 +84,8 @@ pub(crate) enum TurnEffect {
     Say(MessageDelta),
     /// Count what model calls used up, for the owner.
     Spent(Spending),
+    /// Find out whether the budgets of the month allow the call that follows; if not, send `BudgetReached` in its place.
+    Reserve(ExpectedCall),
     /// Keep why the model could not be used, for the owner.
     KeepFailure(Box<ModelError>),
     /// A summary of the conversation before this run: later runs see this exchange instead.

@@ -37,17 +37,17 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deskgate_assistant::{Message, ModelError, ModelFacts, ModelRequest};
+use deskgate_assistant::{Message, ModelError, ModelFacts, ModelRequest, TokenUsage};
 use deskgate_definition::approvals::{GrantScope, Rulebook};
 use deskgate_definition::tool::ToolSpec;
-use deskgate_definition::{Effort, MicroUsd, Spending};
+use deskgate_definition::{Budget, BudgetScope, Effort, ExpectedCall, MicroUsd, Spending};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
 use deskgate_protocol::ids::ApprovalId;
 use deskgate_protocol::run::{Effects, Outcome, RunErrorCode, Usage};
 
 use super::outcome;
-use calls::CallQueue;
+use calls::{CallQueue, JOURNAL_FAILED_TEXT};
 use context::{ContextPart, ContextWindow};
 pub(super) use events::{ApprovalAnswer, ApprovalRequest, CallBasis, TurnEffect, TurnEvent};
 use reply::{CutAnswer, ModelReply, broken_off};
@@ -71,6 +71,12 @@ pub(super) struct Setup {
     pub(super) facts: ModelFacts,
     /// Whether callers are told what the run cost.
     pub(super) shares_cost: bool,
+    /// What the run's model calls may use up ...
+    pub(super) budget: Budget,
+    /// ... and what those of earlier attempts did.
+    pub(super) spent: Spending,
+    /// Whether budgets of the month may hold for it.
+    pub(super) has_month_budgets: bool,
     /// How much the model reasons; `None` leaves it to the model.
     pub(super) effort: Option<Effort>,
     /// Whether the owner reads the reasoning that a provider shows.
@@ -103,6 +109,10 @@ pub(super) struct Turn {
     cost: Option<MicroUsd>,
     /// What the newest used up and is not yet counted.
     uncounted: Spending,
+    budget: Budget,
+    /// What all attempts used up.
+    spent: Spending,
+    has_month_budgets: bool,
     effort: Option<Effort>,
     shows_reasoning: bool,
     max_duration: Duration,
@@ -173,6 +183,9 @@ impl Turn {
             shares_cost: setup.shares_cost,
             cost: Some(MicroUsd::default()),
             uncounted: Spending::default(),
+            budget: setup.budget,
+            spent: setup.spent,
+            has_month_budgets: setup.has_month_budgets,
             effort: setup.effort,
             shows_reasoning: setup.shows_reasoning,
             max_duration: setup.max_duration,
@@ -241,6 +254,12 @@ impl Turn {
             (TurnState::Summing(_, part), TurnEvent::ModelClosed) => self.summing_failed(part, &broken_off()),
             (TurnState::Waiting(None), TurnEvent::RetryDue) => self.call_model(),
             (TurnState::Waiting(Some(part)), TurnEvent::RetryDue) => self.sum_up(part),
+            (TurnState::Calling(_) | TurnState::Summing(..), TurnEvent::BudgetReached(scope)) => {
+                self.month_is_spent(scope)
+            }
+            (TurnState::Calling(_) | TurnState::Summing(..), TurnEvent::NotWritten) => {
+                self.fail_because(RunErrorCode::Internal, JOURNAL_FAILED_TEXT, true)
+            }
             (TurnState::Working(work), event) => self.working(work, event),
             (state, _) => {
                 self.state = state;
@@ -284,16 +303,49 @@ impl Turn {
         if self.left() == Some(0) {
             return self.fail_because(RunErrorCode::ModelError, OUTPUT_LIMIT_TEXT, false);
         }
+        let expected = self.expected(self.context.filled(&self.messages));
+        let Some(room) = self.budget.room(&self.spent, &expected) else {
+            return self.fail(RunErrorCode::BudgetReached);
+        };
         self.attempt += 1;
         self.usage.model_calls += 1;
         self.state = TurnState::Calling(ModelReply::default());
-        vec![TurnEffect::CallModel(ModelRequest {
+        let room = (room < u64::MAX).then_some(room);
+        let call = TurnEffect::CallModel(ModelRequest {
             system: Arc::clone(&self.system),
             messages: Arc::clone(&self.messages),
             tools: Arc::clone(&self.tools),
-            max_output_tokens: [self.left(), self.raised_limit].into_iter().flatten().min(),
+            max_output_tokens: [self.left(), self.raised_limit, room].into_iter().flatten().min(),
             effort: self.effort,
-        })]
+        });
+        self.reserved(expected).chain([call]).collect()
+    }
+
+    /// What a call that reads so many tokens will use up at least. A cache may have most of them.
+    fn expected(&self, input_tokens: u64) -> ExpectedCall {
+        let cached_input_tokens = if self.turns > 1 { input_tokens } else { 0 };
+        let read = TokenUsage { input_tokens, cached_input_tokens, ..TokenUsage::default() };
+        let input_cost = self.facts.prices.map(|prices| prices.cost(&read)).unwrap_or_default();
+        ExpectedCall { input_tokens, input_cost, output_price: self.facts.prices.map(|prices| prices.output) }
+    }
+
+    /// The question before a model call.
+    fn reserved(&self, expected: ExpectedCall) -> impl Iterator<Item = TurnEffect> + use<> {
+        self.has_month_budgets.then_some(TurnEffect::Reserve(expected)).into_iter()
+    }
+
+    /// Ends the run: a budget of the month does not allow its next call.
+    fn month_is_spent(&mut self, scope: BudgetScope) -> Vec<TurnEffect> {
+        let whose = match scope {
+            BudgetScope::Device => "this device",
+            BudgetScope::Application(_) => "your application",
+            BudgetScope::Service(_) => "this service",
+        };
+        let message = format!(
+            "The budget that the owner allows {whose} in a month is used up. Try again next month, or ask the owner for a \
+             higher one."
+        );
+        self.fail_because(RunErrorCode::BudgetReached, &message, false)
     }
 }
 

@@ -292,13 +292,15 @@ impl Turn {
         let cost = tokens.cost.or_else(|| Some(self.facts.prices?.cost(&tokens)));
         self.cost = self.cost.zip(cost).map(|(so_far, call)| so_far + call);
         self.usage.cost_usd = self.cost.filter(|_| self.shares_cost).map(MicroUsd::dollars);
-        self.uncounted = self.uncounted.plus(Spending {
+        let call = Spending {
             input_tokens,
             cached_input_tokens,
             output_tokens,
             cost: cost.unwrap_or_default(),
             unpriced_calls: u64::from(cost.is_none()),
-        });
+        };
+        self.uncounted = self.uncounted.plus(call);
+        self.spent = self.spent.plus(call);
     }
 
     fn message_id(&self, number: u32) -> String {

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use deskgate_assistant::{Message, ModelError, ModelEvent, ModelRequest, StopReason};
+use deskgate_protocol::run::RunErrorCode;
 
-use super::context::ContextPart;
+use super::context::{self, ContextPart};
 use super::reply::{ModelReply, is_outage};
 use super::{Turn, TurnEffect, TurnState, outcome};
 
@@ -24,9 +25,6 @@ impl Turn {
         if self.left() == Some(0) {
             return self.summed_up(part, None);
         }
-        self.summing_attempt += 1;
-        self.usage.model_calls += 1;
-        self.state = TurnState::Summing(ModelReply::default(), part);
         let before = match (part, &self.work_note) {
             (ContextPart::Work, Some(note)) => format!("{note}\n\n"),
             _ => String::new(),
@@ -34,14 +32,22 @@ impl Turn {
         let room = self.context.summable_bytes().saturating_sub(before.len());
         let text = before + &transcript(&self.messages[part.of(&self.messages)], room);
         let most = self.context.summary_tokens();
-        vec![TurnEffect::CallModel(ModelRequest {
+        let expected = self.expected(context::tokens(text.len() + SUMMARY_PROMPT.len()));
+        if self.budget.room(&self.spent, &expected).is_none() {
+            return self.fail(RunErrorCode::BudgetReached);
+        }
+        self.summing_attempt += 1;
+        self.usage.model_calls += 1;
+        self.state = TurnState::Summing(ModelReply::default(), part);
+        let call = TurnEffect::CallModel(ModelRequest {
             system: SUMMARY_PROMPT.into(),
             messages: Arc::new(vec![Message::User { text, details: None }]),
             tools: Arc::new([]),
             // Models that think without being asked need room for it; the text is bounded apart.
             max_output_tokens: Some(self.left().map_or(most * 3, |left| left.min(most * 3))),
             effort: None,
-        })]
+        });
+        self.reserved(expected).chain([call]).collect()
     }
 
     pub(super) fn summing(&mut self, reply: ModelReply, part: ContextPart, event: ModelEvent) -> Vec<TurnEffect> {

@@ -45,6 +45,9 @@ fn setup_under(max_turns: u32, approvals: ApprovalPolicy) -> Setup {
         context_tokens: None,
         facts: ModelFacts::default(),
         shares_cost: false,
+        budget: Budget::default(),
+        spent: Spending::default(),
+        has_month_budgets: false,
         effort: None,
         shows_reasoning: true,
         max_duration: Duration::from_secs(3600),
@@ -116,6 +119,7 @@ fn words(effect: &TurnEffect) -> String {
         }
         TurnEffect::Emit(DeviceEvent::UsageUpdated { model_unavailable: true, .. }) => "the model is away".to_owned(),
         TurnEffect::Remember { said, .. } => format!("remember {said:?}"),
+        TurnEffect::Reserve(expected) => format!("reserve {} tokens", expected.input_tokens),
         TurnEffect::Spent(spent) => format!("spent {} + {} tokens", spent.input_tokens, spent.output_tokens),
         TurnEffect::KeepFailure(error) => format!("keep {:?}", error.kind),
         TurnEffect::Emit(DeviceEvent::ApprovalRequested { call_id, tool, .. }) => format!("{call_id} {tool} held"),

@@ -323,6 +323,60 @@ fn what_a_run_spent_is_counted_before_its_end_also_when_it_is_stopped() {
     }
 }
 
+#[test]
+fn a_run_makes_no_call_that_its_budget_does_not_allow_and_answers_no_longer_than_it_leaves() {
+    let budget = |tokens| Budget { tokens: Some(tokens), cost: None };
+    let mut turn = Turn::new(Setup { budget: budget(10_000), ..setup(9) });
+    let first = request(turn.on(TurnEvent::Started, SECOND)).max_output_tokens.expect("a limit");
+    assert!((9_900..10_000).contains(&first), "{first}");
+    after(&mut turn, [usage(2_000, 500), calls("Read"), ends()]);
+    // What it read and wrote before is read again.
+    let next = request(on(&mut turn, answers("x"))).max_output_tokens.expect("a limit");
+    assert!((4_900..=5_000).contains(&next), "{next}");
+    after(&mut turn, [usage(4_000, 500), calls("Read"), ends()]);
+    assert_eq!(after(&mut turn, [answers("x")])[1], "failed BudgetReached");
+}
+
+#[test]
+fn a_budget_that_is_reached_ends_the_run_before_the_call() {
+    let spent = Spending { input_tokens: 9_990, cost: MicroUsd(500), ..Spending::default() };
+    for budget in [Budget { tokens: Some(10_000), cost: None }, Budget { tokens: None, cost: Some(MicroUsd(500)) }] {
+        // What earlier attempts spent counts, too.
+        let prices = Some(Prices { input: 100.0, cached_input: None, cache_write: None, output: 100.0 });
+        let facts = ModelFacts { prices, ..ModelFacts::default() };
+        let mut turn = Turn::new(Setup { budget, spent, facts, ..setup(9) });
+        match &turn.on(TurnEvent::Started, SECOND)[..] {
+            [TurnEffect::Finish(Outcome::Failed { error, usage })] => {
+                assert_eq!((error.code, error.retryable, usage.model_calls), (RunErrorCode::BudgetReached, false, 0));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_budget_of_the_month_is_asked_before_each_call_and_may_end_the_run() {
+    let mut turn = Turn::new(Setup { has_month_budgets: true, ..setup(9) });
+    assert!(matches!(turn.on(TurnEvent::Started, SECOND)[..], [TurnEffect::Reserve(_), TurnEffect::CallModel(_)]));
+    after(&mut turn, [usage(1_000, 10), calls("Read"), ends()]);
+    match &on(&mut turn, answers("x"))[..] {
+        [_, TurnEffect::Reserve(expected), TurnEffect::CallModel(_)] => assert!(expected.input_tokens >= 1_010),
+        other => panic!("{other:?}"),
+    }
+    let refused = turn.on(TurnEvent::BudgetReached(BudgetScope::Device), SECOND);
+    match &refused[..] {
+        [TurnEffect::Finish(Outcome::Failed { error, .. })] => {
+            assert_eq!(error.code, RunErrorCode::BudgetReached);
+            assert!(error.message.contains("month"), "{}", error.message);
+        }
+        other => panic!("{other:?}"),
+    }
+    // What cannot be read allows nothing.
+    let mut turn = Turn::new(Setup { has_month_budgets: true, ..setup(9) });
+    turn.on(TurnEvent::Started, SECOND);
+    assert_eq!(after(&mut turn, [TurnEvent::NotWritten]), ["failed Internal"]);
+}
+
 /// The answer of a call that shows so many bytes, worth so many tokens.
 fn shows(bytes: usize, tokens: u64) -> TurnEvent {
     let about = "An image.".to_owned();

@@ -1,0 +1,143 @@
+//! Budgets of a month, and what is spent of each.
+
+use deskgate_definition::{Budget, BudgetScope, BudgetStatus, MicroUsd, Spending};
+use deskgate_protocol::ids::EndpointId;
+use rusqlite::{Transaction, params};
+
+use super::{Error, Ledger, Store};
+
+/// The sums of what was spent in the month ?1.
+const SUMS: &str = "coalesce(sum(m.input_tokens), 0), coalesce(sum(m.cached_input_tokens), 0),
+    coalesce(sum(m.output_tokens), 0), coalesce(sum(m.microusd), 0), coalesce(sum(m.unpriced_calls), 0)";
+
+impl Store {
+    /// Sets the budget of each month; one without limits is removed.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub async fn set_budget(&self, scope: BudgetScope, budget: Budget) -> Result<(), Error> {
+        self.durably(move |tx| {
+            let scope = text(&scope);
+            match budget.is_unlimited() {
+                true => tx.execute("DELETE FROM budget WHERE scope = ?1", [scope])?,
+                false => tx.execute(
+                    "INSERT OR REPLACE INTO budget (scope, budget) VALUES (?1, ?2)",
+                    params![scope, text(&budget)],
+                )?,
+            };
+            Ok(())
+        })
+        .await
+    }
+
+    /// All budgets, with what was spent of them in a month (`2026-11`).
+    ///
+    /// # Errors
+    /// The database cannot be read, or an entry is damaged.
+    pub async fn budgets(&self, month: String) -> Result<Vec<BudgetStatus>, Error> {
+        self.lazily(move |tx| statuses(tx, &month)).await
+    }
+}
+
+impl Ledger {
+    /// The budgets that hold for a run of this service, with what was spent of them in a month, this run included.
+    ///
+    /// # Errors
+    /// The database cannot be read, or an entry is damaged.
+    pub async fn budgets(&self, endpoint_id: EndpointId, month: String) -> Result<Vec<BudgetStatus>, Error> {
+        self.store
+            .lazily(move |tx| {
+                let mut statuses = statuses(tx, &month)?;
+                if statuses.is_empty() {
+                    return Ok(statuses);
+                }
+                let sql = "SELECT app_id FROM service WHERE endpoint_id = ?1";
+                let app: Option<String> = rusqlite::OptionalExtension::optional(
+                    tx.prepare_cached(sql)?.query_row([endpoint_id.to_string()], |row| row.get(0)),
+                )?;
+                statuses.retain(|status| match status.scope {
+                    BudgetScope::Device => true,
+                    BudgetScope::Application(app_id) => app.as_deref() == Some(app_id.to_string().as_str()),
+                    BudgetScope::Service(service) => service == endpoint_id,
+                });
+                Ok(statuses)
+            })
+            .await
+    }
+}
+
+fn statuses(tx: &Transaction<'_>, month: &str) -> Result<Vec<BudgetStatus>, Error> {
+    let mut listed = tx.prepare_cached("SELECT scope, budget FROM budget ORDER BY scope")?;
+    let rows = listed.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+    let mut statuses = Vec::new();
+    for row in rows {
+        let (scope, budget) = row?;
+        let scope = serde_json::from_str(&scope).map_err(|_| Error::damaged("a budget")(scope))?;
+        let budget = serde_json::from_str(&budget).map_err(|_| Error::damaged("a budget")(budget))?;
+        statuses.push(BudgetStatus { scope, budget, spent: spent(tx, month, &scope)? });
+    }
+    Ok(statuses)
+}
+
+fn spent(tx: &Transaction<'_>, month: &str, scope: &BudgetScope) -> Result<Spending, Error> {
+    let (of, key) = match scope {
+        BudgetScope::Device => ("", None),
+        BudgetScope::Application(app_id) => {
+            ("JOIN service s USING (endpoint_id) WHERE s.app_id", Some(app_id.to_string()))
+        }
+        BudgetScope::Service(endpoint_id) => ("WHERE m.endpoint_id", Some(endpoint_id.to_string())),
+    };
+    let of = match key {
+        None => "WHERE ?2 IS NULL".to_owned(),
+        Some(_) => format!("{of} = ?2"),
+    };
+    let sql = format!("SELECT {SUMS} FROM month_spending m {of} AND m.month = ?1");
+    Ok(tx.prepare_cached(&sql)?.query_row(params![month, key], |row| {
+        let amount = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
+        Ok(Spending {
+            input_tokens: amount(0)?,
+            cached_input_tokens: amount(1)?,
+            output_tokens: amount(2)?,
+            cost: MicroUsd(amount(3)?),
+            unpriced_calls: amount(4)?,
+        })
+    })?)
+}
+
+fn text(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("identifiers and numbers are JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use deskgate_protocol::ids::{ApplicationId, RunId};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn each_budget_knows_what_its_scope_spent_in_the_month() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::open(folder.path().join("agent.db")).await.expect("opens");
+        let (mine, other) = (EndpointId::new(), EndpointId::new());
+        let limit = |tokens| Budget { tokens: Some(tokens), cost: None };
+        let ledger = store.ledger(RunId::new(), 1);
+        let november = || "2026-11".to_owned();
+        assert_eq!(ledger.budgets(mine, november()).await.expect("read"), []);
+        store.set_budget(BudgetScope::Device, limit(1)).await.expect("written");
+        store.set_budget(BudgetScope::Device, limit(1000)).await.expect("replaced");
+        store.set_budget(BudgetScope::Service(other), limit(7)).await.expect("written");
+        store.set_budget(BudgetScope::Application(ApplicationId::new()), limit(8)).await.expect("written");
+        let call = Spending { input_tokens: 10, output_tokens: 1, cost: MicroUsd(5), ..Spending::default() };
+        for (service, month) in [(mine, "2026-11"), (other, "2026-11"), (other, "2026-10")] {
+            ledger.spend(service, month.to_owned(), call).await.expect("written");
+        }
+        let held = ledger.budgets(mine, november()).await.expect("read");
+        assert_eq!(held.len(), 1, "{held:?}");
+        assert_eq!((held[0].scope, held[0].budget, held[0].spent.tokens()), (BudgetScope::Device, limit(1000), 22));
+        let all = store.budgets(november()).await.expect("read");
+        let of_other = all.iter().find(|status| status.scope == BudgetScope::Service(other)).expect("listed");
+        assert_eq!((all.len(), of_other.spent.tokens(), of_other.spent.cost), (3, 11, MicroUsd(5)));
+        store.set_budget(BudgetScope::Device, Budget::default()).await.expect("removed");
+        assert_eq!(store.budgets(november()).await.expect("read").len(), 2);
+    }
+}
