@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Error, Ledger, Store};
 
+/// More than any call uses up: what a provider says beyond that is not believed, so that sums stay numbers.
+const MAX_AMOUNT: u64 = 1 << 40;
+
 /// How many runs' spending is kept.
 const MAX_KEPT_RUNS: i64 = 100_000;
 
@@ -50,7 +53,7 @@ impl Ledger {
                     spent.cost.0,
                     spent.unpriced_calls,
                 ]
-                .map(|amount| i64::try_from(amount).unwrap_or(i64::MAX));
+                .map(|amount| i64::try_from(amount.min(MAX_AMOUNT)).unwrap_or_default());
                 let [input, cached, output, microusd, unpriced] = amounts;
                 let is_first: bool = tx
                     .prepare_cached(&format!(

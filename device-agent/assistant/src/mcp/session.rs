@@ -84,7 +84,10 @@ impl McpSession {
                 let output = move || output(result.content, result.structured_content, reads);
                 let shown = tokio::task::spawn_blocking(output).await;
                 let shown = shown.map_err(|_| McpCallError::Unknown("its answer could not be read"))?;
-                Ok(ToolOutput { is_error: result.is_error == Some(true), ..shown })
+                let is_error = result.is_error == Some(true);
+                // A failure is told in text alone: one vendor refuses images in it.
+                let attachments = if is_error { Vec::new() } else { shown.attachments };
+                Ok(ToolOutput { text: shown.text, attachments, is_error, is_unknown: false })
             }
             Ok(Ok(_)) => {
                 Err(McpCallError::Unknown("it answered with a question or a task, which are not supported here"))
@@ -103,15 +106,18 @@ fn listed(tool: Tool) -> ListedTool {
 /// A result as text, with the images and documents that the model reads; other content is named and left out.
 fn output(content: Vec<ContentBlock>, structured: Option<Value>, reads: ModelReads) -> ToolOutput {
     let mut attachments = Vec::new();
+    let mut tried = 0;
     let mut parts: Vec<String> = content
         .into_iter()
         .map(|block| match block {
             ContentBlock::Text(text) => text.text,
-            ContentBlock::Image(image) => show(&mut attachments, "An image", &image.data, reads),
+            ContentBlock::Image(image) => show((&mut attachments, &mut tried), "An image", &image.data, reads),
             ContentBlock::Audio(_) => left_out("A sound", NOT_PASSED_ON),
             ContentBlock::Resource(embedded) => match embedded.resource {
                 ResourceContents::TextResourceContents { text, .. } => text,
-                ResourceContents::BlobResourceContents { blob, .. } => show(&mut attachments, "A file", &blob, reads),
+                ResourceContents::BlobResourceContents { blob, .. } => {
+                    show((&mut attachments, &mut tried), "A file", &blob, reads)
+                }
                 _ => left_out("A file", NOT_PASSED_ON),
             },
             ContentBlock::ResourceLink(link) => format!("(A link to {}, which cannot be followed here.)", link.uri),
@@ -128,15 +134,28 @@ fn output(content: Vec<ContentBlock>, structured: Option<Value>, reads: ModelRea
 
 /// Why content is left out that no model here is shown.
 const NOT_PASSED_ON: &str = "it is not passed on.";
-/// At most this many images and documents of one result are shown.
+/// At most this many images and documents of one result are decoded.
 const MAX_ATTACHMENTS: usize = 8;
 
 fn left_out(what: &str, why: impl std::fmt::Display) -> String {
     format!("({what} is left out here: {why})")
 }
 
-/// Shows an image or a document, in base64, if the model reads it. Returns a sentence about it.
-fn show(attachments: &mut Vec<Attachment>, what: &str, base64: &str, reads: ModelReads) -> String {
+/// Shows an image or a document, in base64, if the model reads it. Returns a sentence about it. Counts those that were
+/// tried: each takes time.
+fn show(
+    (attachments, tried): (&mut Vec<Attachment>, &mut usize),
+    what: &str,
+    base64: &str,
+    reads: ModelReads,
+) -> String {
+    if reads == ModelReads::Text {
+        return left_out(what, NOT_PASSED_ON);
+    }
+    *tried += 1;
+    if *tried > MAX_ATTACHMENTS {
+        return left_out(what, "a result shows at most eight.");
+    }
     // The text is a third longer than what it stands for.
     if base64.len() / 4 * 3 > MAX_IMAGE_BYTES {
         return left_out(what, MediaError::TooLarge(MAX_IMAGE_BYTES));
@@ -151,7 +170,6 @@ fn show(attachments: &mut Vec<Attachment>, what: &str, base64: &str, reads: Mode
         None => return left_out(what, NOT_PASSED_ON),
     };
     match shown {
-        Ok(_) if attachments.len() == MAX_ATTACHMENTS => left_out(what, "a result shows at most eight."),
         Ok(attachment) => {
             let about = attachment.about.clone();
             attachments.push(attachment);

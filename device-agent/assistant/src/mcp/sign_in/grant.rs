@@ -108,15 +108,18 @@ impl Grant {
 /// Registers this program for one redirect.
 async fn register(issuers: IssuerClient<'_>, place: &SignInPlace, redirect: &str) -> Result<String, SignInError> {
     let at = place.registration.as_ref().ok_or_else(|| SignInError::NoRegistration(place.issuer.clone()))?;
-    let this = json!({
+    let mut this = json!({
         "client_name": "Deskgate",
         "application_type": "native",
         "redirect_uris": [redirect],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
         "token_endpoint_auth_method": "none",
-        "scope": place.scope,
     });
+    // RFC 7591 knows no null.
+    if let Some(scope) = &place.scope {
+        this["scope"] = scope.as_str().into();
+    }
     match issuers.register::<RegisteredClient>(at, &this).await? {
         IssuerResponse::Granted(client) => {
             if client.token_endpoint_auth_method.is_some_and(|method| method != "none") {

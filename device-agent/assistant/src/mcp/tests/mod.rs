@@ -244,6 +244,10 @@ async fn images_come_back_for_a_model_that_reads_them_whatever_they_are_called()
     assert_eq!(output.text.matches("An image of 1 x 1 pixels.").count(), 2, "{output:?}");
     assert_eq!(output.text.matches("It is damaged").count(), 2, "{output:?}");
     assert!(output.text.contains("the model of this service does not read it"), "{output:?}");
+    // A failure is told in text alone.
+    let (output, _) =
+        called(move |seen| result(seen, json!({ "content": [image(png, "image/png")], "isError": true }))).await;
+    assert!(output.is_error && output.attachments.is_empty() && output.text.contains("1 x 1"), "{output:?}");
     // More than a result may show.
     let (output, _) = called(move |seen| result(seen, json!({ "content": vec![image(png, "image/png"); 9] }))).await;
     assert!(output.attachments.len() == 8 && output.text.contains("at most eight"), "{output:?}");
