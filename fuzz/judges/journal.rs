@@ -226,7 +226,8 @@ async fn furnish(path: &Path) {
     };
     store.ledger(run(2), 1).ask(call("call_2"), asking).await.expect("asked");
     store.ledger(run(3), 1).begin(call("call_3"), IntentBasis::Rules).await.expect("begun");
-    let said = DeviceEvent::MessageCompleted { message_id: "m1".to_owned(), text: "done".to_owned() };
+    let said =
+        DeviceEvent::MessageCompleted { message_id: "m1".to_owned(), text: "done".to_owned(), reasoning_summary: None };
     for number in 4..=5 {
         let result = RunResult { text: "done".to_owned(), finish_reason: FinishReason::Completed };
         let outcome = Outcome::Succeeded { result, usage: Usage::default() };

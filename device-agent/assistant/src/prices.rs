@@ -22,23 +22,53 @@ pub struct Prices {
     pub cache_write: Option<f64>,
     /// Of what it writes.
     pub output: f64,
+    /// What a long request costs; absent: as any other.
+    pub long: Option<LongRequest>,
+}
+
+/// What a request costs that reads much.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LongRequest {
+    /// It reads more tokens than this.
+    pub above_tokens: u64,
+    /// All it reads costs so many times as much ...
+    pub input_times: f64,
+    /// ... and all it writes so many times.
+    pub output_times: f64,
 }
 
 impl Prices {
+    /// The prices of a request that reads so many tokens.
+    pub fn of_request(&self, input_tokens: u64) -> Self {
+        match self.long {
+            Some(long) if input_tokens > long.above_tokens => Self {
+                input: self.input * long.input_times,
+                cached_input: self.cached_input.map(|price| price * long.input_times),
+                cache_write: self.cache_write.map(|price| price * long.input_times),
+                output: self.output * long.output_times,
+                long: None,
+            },
+            _ => *self,
+        }
+    }
+
     /// What these tokens cost.
     pub fn cost(&self, tokens: &TokenUsage) -> MicroUsd {
         let TokenUsage { input_tokens, cached_input_tokens, cache_write_tokens, output_tokens, .. } = *tokens;
         let plain = input_tokens.saturating_sub(cached_input_tokens).saturating_sub(cache_write_tokens);
-        let millionths = plain as f64 * self.input
-            + cached_input_tokens as f64 * self.cached_input.unwrap_or(self.input)
-            + cache_write_tokens as f64 * self.cache_write.unwrap_or(self.input)
-            + output_tokens as f64 * self.output;
+        let Self { input, cached_input, cache_write, output, .. } = self.of_request(input_tokens);
+        let millionths = plain as f64 * input
+            + cached_input_tokens as f64 * cached_input.unwrap_or(input)
+            + cache_write_tokens as f64 * cache_write.unwrap_or(input)
+            + output_tokens as f64 * output;
         MicroUsd::of_dollars(millionths / 1e6)
     }
 
     fn are_amounts(&self) -> bool {
-        let all = [Some(self.input), self.cached_input, self.cache_write, Some(self.output)];
-        all.into_iter().flatten().all(|price| (0.0..=1e6).contains(&price))
+        let times = self.long.map(|long| [long.input_times, long.output_times]).into_iter().flatten().map(Some);
+        let all = [Some(self.input), self.cached_input, self.cache_write, Some(self.output)].into_iter().chain(times);
+        all.flatten().all(|price| (0.0..=1e6).contains(&price))
     }
 }
 
@@ -62,6 +92,7 @@ struct OwnPrice {
     cached_input: Option<f64>,
     cache_write: Option<f64>,
     output: f64,
+    long: Option<LongRequest>,
 }
 
 impl OwnPrice {
@@ -74,8 +105,8 @@ impl OwnPrice {
     }
 
     fn prices(&self) -> Prices {
-        let Self { input, cached_input, cache_write, output, .. } = *self;
-        Prices { input, cached_input, cache_write, output }
+        let Self { input, cached_input, cache_write, output, long, .. } = *self;
+        Prices { input, cached_input, cache_write, output, long }
     }
 }
 
@@ -105,7 +136,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_token_has_its_price() {
-        let prices = Prices { input: 4.0, cached_input: Some(0.4), cache_write: Some(5.0), output: 20.0 };
+        let prices = Prices { input: 4.0, cached_input: Some(0.4), cache_write: Some(5.0), output: 20.0, long: None };
         let tokens = TokenUsage {
             input_tokens: 1_000_000,
             cached_input_tokens: 500_000,
@@ -119,6 +150,20 @@ mod tests {
         // A vendor that counts more from its cache than it read costs no less than nothing.
         let odd = TokenUsage { input_tokens: 1, cached_input_tokens: 10, ..TokenUsage::default() };
         assert_eq!(prices.cost(&odd), MicroUsd(4));
+    }
+
+    #[test]
+    fn a_request_that_reads_much_costs_more_as_a_whole() {
+        let long = LongRequest { above_tokens: 1_000, input_times: 2.0, output_times: 1.5 };
+        let prices = Prices { input: 4.0, cached_input: Some(1.0), cache_write: None, output: 20.0, long: Some(long) };
+        let reading = |input_tokens| TokenUsage {
+            input_tokens,
+            cached_input_tokens: 500,
+            output_tokens: 10,
+            ..TokenUsage::default()
+        };
+        assert_eq!(prices.cost(&reading(1_000)), MicroUsd(500 * 4 + 500 + 200));
+        assert_eq!(prices.cost(&reading(1_001)), MicroUsd(501 * 8 + 1_000 + 300));
     }
 
     #[test]
@@ -138,6 +183,8 @@ mod tests {
         for wrong in [
             "[[prices]]\nmodel = \"m\"\ninput = -1\noutput = 2\n",
             "[[prices]]\nmodel = \"m\"\ninput = 1\n",
+            "[[prices]]\nmodel = \"m\"\ninput = 1\noutput = 2\nlong = { above_tokens = 5, input_times = 2, output_times = -1 }\n",
+            "[[prices]]\nmodel = \"m\"\ninput = 1\noutput = 2\nlong = { above_tokens = 5 }\n",
             "[[prices]]\nmodel = \"m\"\ninput = 1\noutput = 2\ncurrency = \"EUR\"\n",
             "prices = 3",
         ] {

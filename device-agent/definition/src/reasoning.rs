@@ -32,6 +32,8 @@ deskgate_protocol::words! {
         /// The owner: they say why a tool call asks.
         #[default]
         Owner = "owner",
+        /// Callers too, with each message of the run.
+        Callers = "callers",
     }
 }
 

@@ -92,7 +92,7 @@ pub fn pdf(bytes: Vec<u8>) -> Result<Attachment, MediaError> {
     let about =
         if pages == 1 { "A PDF document of one page.".to_owned() } else { format!("A PDF document of {pages} pages.") };
     let tokens = u64::from(pages) * TOKENS_PER_PAGE;
-    Ok(Attachment { media_type: MediaType::Pdf, bytes: bytes.into(), tokens, about })
+    Ok(Attachment { media_type: MediaType::Pdf, bytes: bytes.into(), pages, tokens, about })
 }
 
 #[cfg(test)]

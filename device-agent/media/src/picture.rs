@@ -132,7 +132,7 @@ fn attachment((media_type, bytes): (MediaType, Vec<u8>), found: (u32, u32), size
     let scaled = if found == size { String::new() } else { format!(", scaled down to {} x {}", size.0, size.1) };
     let about = format!("An image of {} x {} pixels{scaled}.", found.0, found.1);
     let tokens = (u64::from(size.0) * u64::from(size.1)).div_ceil(PIXELS_PER_TOKEN);
-    Attachment { media_type, bytes: bytes.into(), tokens, about }
+    Attachment { media_type, bytes: bytes.into(), pages: 1, tokens, about }
 }
 
 #[cfg(test)]

@@ -134,7 +134,7 @@ pub(super) struct DefinitionArgs {
     /// the model takes them
     #[arg(long, value_name = "EFFORT")]
     effort: Option<EffortChoice>,
-    /// Who reads summaries of the reasoning: owner, or off
+    /// Who reads summaries of the reasoning: owner, callers too, or off
     #[arg(long, value_name = "WHO")]
     reasoning_summaries: Option<ReasoningSummaries>,
     /// Tokens that the model may read and write in one run; 0 takes the budget away

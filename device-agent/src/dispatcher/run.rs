@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     fn event(n: u64) -> DeviceEvent {
-        DeviceEvent::MessageCompleted { message_id: n.to_string(), text: String::new() }
+        DeviceEvent::MessageCompleted { message_id: n.to_string(), text: String::new(), reasoning_summary: None }
     }
 
     #[test]

@@ -32,7 +32,7 @@ use deskgate_assistant::providers::Providers;
 use deskgate_assistant::{self, Assistant, ModelFacts};
 use deskgate_definition::approvals::Rulebook;
 use deskgate_definition::tool::Tool;
-use deskgate_definition::{CostShownTo, Definition, Provider, ReasoningSummaries, Spending};
+use deskgate_definition::{CostShownTo, Definition, Provider, Spending};
 use deskgate_protocol::control::{DeviceEvent, MessageDelta, Offer};
 use deskgate_protocol::ids::RunId;
 use deskgate_protocol::run::{Effects, Input, Outcome, RunErrorCode, Usage};
@@ -167,9 +167,9 @@ fn turn_of(
         budget: job.definition.limits.budget,
         spent,
         // The scripted assistant uses up nothing.
-        has_month_budgets: job.definition.provider != Provider::Scripted,
+        is_counted: job.definition.provider != Provider::Scripted,
         effort: job.definition.reasoning.effort,
-        shows_reasoning: job.definition.reasoning.summaries == ReasoningSummaries::Owner,
+        summaries: job.definition.reasoning.summaries,
         max_duration,
         run_attempt: job.offer.attempt,
         rules,

@@ -53,7 +53,11 @@ impl TestExecutor {
                 let run_id = job.offer.run_id;
                 stage.executed.lock().unwrap_or_else(PoisonError::into_inner).push((run_id, job.offer.attempt));
                 for n in 1..=3 {
-                    let event = DeviceEvent::MessageCompleted { message_id: format!("m{n}"), text: "said".to_owned() };
+                    let event = DeviceEvent::MessageCompleted {
+                        message_id: format!("m{n}"),
+                        text: "said".to_owned(),
+                        reasoning_summary: None,
+                    };
                     // A stopped dispatcher needs no events.
                     let _ = reports.send(Progress::Event(event)).await;
                 }

@@ -94,6 +94,7 @@ async fn stopping_the_tunnel_ends_a_connection_whose_receiver_holds_on_without_r
                 let event = deskgate_protocol::control::DeviceEvent::MessageCompleted {
                     message_id: "m".to_owned(),
                     text: message.clone(),
+                    reasoning_summary: None,
                 };
                 let frame = DeviceFrame::Event { run_id: deskgate_protocol::RunId::new(), attempt: 1, seq: 1, event };
                 if tokio::time::timeout(std::time::Duration::from_millis(500), sender.send(frame)).await.is_err() {

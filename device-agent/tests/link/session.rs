@@ -177,7 +177,11 @@ async fn an_oversized_frame_ends_the_session_and_the_largest_allowed_does_not() 
 #[tokio::test]
 async fn a_frame_of_ours_that_is_too_large_is_called_our_own_fault() {
     let (session, _side) = welcomed(&FakeGateway::new()).await;
-    let event = DeviceEvent::MessageCompleted { message_id: "m".to_owned(), text: "x".repeat(MAX_FRAME_BYTES) };
+    let event = DeviceEvent::MessageCompleted {
+        message_id: "m".to_owned(),
+        text: "x".repeat(MAX_FRAME_BYTES),
+        reasoning_summary: None,
+    };
     let frame = DeviceFrame::Event { run_id: RunId::new(), attempt: 1, seq: 1, event };
     session.sender().send(frame).await.expect("queued");
     assert!(matches!(lost(session).await, DisconnectReason::OwnTooLarge(_)));
@@ -204,7 +208,11 @@ async fn a_gateway_that_sends_but_does_not_read_is_noticed_after_two_heartbeats(
     });
     let sender = session.sender();
     let flood = tokio::spawn(async move {
-        let event = DeviceEvent::MessageCompleted { message_id: "m".to_owned(), text: "x".repeat(100_000) };
+        let event = DeviceEvent::MessageCompleted {
+            message_id: "m".to_owned(),
+            text: "x".repeat(100_000),
+            reasoning_summary: None,
+        };
         let frame = DeviceFrame::Event { run_id: RunId::new(), attempt: 1, seq: 1, event };
         while sender.send(frame.clone()).await.is_ok() {}
     });

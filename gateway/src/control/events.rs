@@ -15,9 +15,13 @@ pub(super) fn stored_update(seq: u64, event: DeviceEvent) -> AttemptUpdate {
         DeviceEvent::ToolCompleted { call_id, tool, kind, status } => {
             (EventType::ToolCompleted, json!({ "call_id": call_id, "tool": tool, "kind": kind, "status": status }))
         }
-        DeviceEvent::MessageCompleted { message_id, text } => {
+        DeviceEvent::MessageCompleted { message_id, text, reasoning_summary: None } => {
             (EventType::MessageCompleted, json!({ "message_id": message_id, "text": text }))
         }
+        DeviceEvent::MessageCompleted { message_id, text, reasoning_summary: Some(summary) } => (
+            EventType::MessageCompleted,
+            json!({ "message_id": message_id, "text": text, "reasoning_summary": summary }),
+        ),
         DeviceEvent::UsageUpdated { usage, model_unavailable: false } => {
             (EventType::UsageUpdated, json!({ "usage": usage }))
         }

@@ -34,8 +34,11 @@ pub enum DeviceEvent {
     MessageCompleted {
         /// Unique within the run.
         message_id: String,
-        /// The text of the message.
+        /// The text of the message; may be empty beside a summary.
         text: String,
+        /// A summary of the reasoning before it, of at most 4,100 bytes, if the service shows it to callers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reasoning_summary: Option<String>,
     },
     /// The usage so far.
     UsageUpdated {

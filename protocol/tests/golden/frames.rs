@@ -76,7 +76,7 @@ fn every_frame_of_a_device_is_written_and_read_as_ever() {
     every!(file, DeviceEvent {
         ToolStarted: DeviceEvent::ToolStarted { call_id: call_id.clone(), tool: tool.clone(), kind: ToolKind::Read };
         ToolCompleted: DeviceEvent::ToolCompleted { call_id, tool, kind: ToolKind::Read, status: ToolStatus::Ok };
-        MessageCompleted: DeviceEvent::MessageCompleted { message_id: "msg_1".to_owned(), text: "Größe: 3\n".to_owned() };
+        MessageCompleted: DeviceEvent::MessageCompleted { message_id: "msg_1".to_owned(), text: "Größe: 3\n".to_owned(), reasoning_summary: None };
         UsageUpdated: DeviceEvent::UsageUpdated { usage: usage(), model_unavailable: false };
         ApprovalRequested: requested;
         ApprovalResolved: DeviceEvent::ApprovalResolved { approval_id, resolution };

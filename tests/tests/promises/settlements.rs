@@ -40,7 +40,15 @@ impl SettlementFixture {
         let mut site = Self { gateway, persona, line, backend, run, run_id, _postgres: postgres };
         site.line.send(&DeviceFrame::Accept { run_id, attempt }).await;
         assert_eq!(site.next().await, GatewayFrame::Start { run_id, attempt });
-        site.report(1, DeviceEvent::MessageCompleted { message_id: "m".to_owned(), text: "said".to_owned() }).await;
+        site.report(
+            1,
+            DeviceEvent::MessageCompleted {
+                message_id: "m".to_owned(),
+                text: "said".to_owned(),
+                reasoning_summary: None,
+            },
+        )
+        .await;
         site
     }
 

@@ -72,6 +72,25 @@ async fn every_vendor_gets_its_reasoning_back_and_refuses_nothing() {
     }
 }
 
+#[tokio::test]
+async fn callers_see_why_a_model_acts_only_if_the_owner_shows_it() {
+    for kind in [Vendor::Openai, Vendor::Anthropic, Vendor::Deepseek] {
+        for (more, is_told) in [(&[][..], false), (&["--reasoning-summaries", "callers"], true)] {
+            let vendor = ModelVendor::start(kind, looks_and_answers()).await;
+            let (_device, _folder, backend) = served_by(&vendor, kind, more).await;
+            let run_id = backend.submit("How many lamps?").await;
+            let run = backend.wait_for_end(&run_id).await;
+            assert_eq!(run["result"]["text"], "Three lamps.", "{kind:?}: {run}");
+            let events = backend.request(reqwest::Method::GET, &format!("/runs/{run_id}/events?limit=100"));
+            let events = backend.send(events.header("Accept", "application/json")).await.expect("an answer").body;
+            let said: Vec<_> = events["data"].as_array().expect("a list").iter().map(|event| &event["data"]).collect();
+            let summaries = said.iter().filter(|data| data["reasoning_summary"] == "I look first.").count();
+            assert_eq!(summaries > 0, is_told, "{kind:?}: {events}");
+            assert_eq!(events.to_string().contains("I look first"), is_told, "{kind:?}: {events}");
+        }
+    }
+}
+
 /// A drawing of one pixel, and a document of one page, in base64.
 const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const PDF: &str = "%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Count 1/Kids[3 0 R]>>endobj\n\

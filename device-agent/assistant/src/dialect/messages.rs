@@ -176,7 +176,7 @@ fn think(body: &mut Value, options: &ModelOptions, effort: Option<Effort>, max_t
     let thinks = options.entry.is_some_and(|entry| entry.thinks_by_default);
     let display = match options.reasoning.summaries {
         ReasoningSummaries::Off => "omitted",
-        ReasoningSummaries::Owner => "summarized",
+        ReasoningSummaries::Owner | ReasoningSummaries::Callers => "summarized",
     };
     match (form, effort) {
         (_, None) if !thinks => {}

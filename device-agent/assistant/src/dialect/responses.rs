@@ -56,7 +56,7 @@ impl Dialect for Responses {
             // Nothing is stored there, so the reasoning comes here, encrypted, and goes back with the next call.
             body["include"] = json!(["reasoning.encrypted_content"]);
             let effort = request.effort.map(Effort::as_str);
-            let summary = (options.reasoning.summaries == ReasoningSummaries::Owner).then_some("auto");
+            let summary = (options.reasoning.summaries != ReasoningSummaries::Off).then_some("auto");
             let members = [("effort", effort), ("summary", summary)];
             let reasoning: Map<_, _> =
                 members.into_iter().filter_map(|(name, word)| Some((name.to_owned(), word?.into()))).collect();

@@ -50,6 +50,8 @@ pub struct Attachment {
     pub media_type: MediaType,
     /// The content.
     pub bytes: Arc<[u8]>,
+    /// How many pages it has; an image is one.
+    pub pages: u32,
     /// About how many tokens a model reads it in.
     pub tokens: u64,
     /// A sentence about it, for the model.

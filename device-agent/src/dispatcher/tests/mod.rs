@@ -287,7 +287,7 @@ async fn publish(store: &Store, folder: &Path, name: &str, concurrency: u32) -> 
 }
 
 fn message(n: u64) -> DeviceEvent {
-    DeviceEvent::MessageCompleted { message_id: format!("m{n}"), text: "said".to_owned() }
+    DeviceEvent::MessageCompleted { message_id: format!("m{n}"), text: "said".to_owned(), reasoning_summary: None }
 }
 
 fn answer(text: &str) -> Outcome {

@@ -143,22 +143,27 @@ impl ContextPart {
 /// The limit of what all images and documents of a conversation have together, in bytes: in base64, two thirds of what
 /// the strictest vendor takes in one request.
 const MAX_ATTACHED_BYTES: usize = 15 * 1024 * 1024;
+/// The limit of their pages, an image being one: what the strictest vendors take in one request.
+const MAX_ATTACHED_PAGES: u32 = 100;
 
 /// Leaves images and documents out of new answers that are too many for one request, and says so to the model.
 pub(super) fn leave_out_attachments(messages: &[Message], answers: &mut [ToolAnswer]) {
-    let size = |answer: &ToolAnswer| answer.attachments.iter().map(|shown| shown.bytes.len()).sum::<usize>();
+    let size = |answer: &ToolAnswer| {
+        let shown = answer.attachments.iter();
+        shown.fold((0, 0), |(bytes, pages), shown| (bytes + shown.bytes.len(), pages + shown.pages))
+    };
     let before = messages.iter().flat_map(|message| match message {
         Message::ToolResults(answers) => answers.as_slice(),
         _ => &[],
     });
-    let mut attached: usize = before.map(size).sum();
+    let (mut bytes, mut pages) = before.map(size).fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
     for answer in answers.iter_mut().filter(|answer| !answer.attachments.is_empty()) {
         let more = size(answer);
-        if attached + more > MAX_ATTACHED_BYTES {
+        if bytes + more.0 > MAX_ATTACHED_BYTES || pages + more.1 > MAX_ATTACHED_PAGES {
             answer.attachments.clear();
             answer.text += " It is not shown: this conversation has as many images and documents as one request takes.";
         } else {
-            attached += more;
+            (bytes, pages) = (bytes + more.0, pages + more.1);
         }
     }
 }

@@ -40,7 +40,7 @@ use std::time::Duration;
 use deskgate_assistant::{Message, ModelError, ModelFacts, ModelRequest, TokenUsage};
 use deskgate_definition::approvals::{GrantScope, Rulebook};
 use deskgate_definition::tool::ToolSpec;
-use deskgate_definition::{Budget, BudgetScope, Effort, ExpectedCall, MicroUsd, Spending};
+use deskgate_definition::{Budget, BudgetScope, Effort, ExpectedCall, MicroUsd, ReasoningSummaries, Spending};
 use deskgate_protocol::canonical::Sha256Digest;
 use deskgate_protocol::control::ToolKind;
 use deskgate_protocol::ids::ApprovalId;
@@ -75,12 +75,12 @@ pub(super) struct Setup {
     pub(super) budget: Budget,
     /// ... and what those of earlier attempts did.
     pub(super) spent: Spending,
-    /// Whether budgets of the month may hold for it.
-    pub(super) has_month_budgets: bool,
+    /// Whether its calls are counted, for budgets and for what was spent.
+    pub(super) is_counted: bool,
     /// How much the model reasons; `None` leaves it to the model.
     pub(super) effort: Option<Effort>,
-    /// Whether the owner reads the reasoning that a provider shows.
-    pub(super) shows_reasoning: bool,
+    /// Who reads the reasoning that a provider shows.
+    pub(super) summaries: ReasoningSummaries,
     /// The limit of the run's awake time.
     pub(super) max_duration: Duration,
     /// The run's attempt. Numbers restart with each attempt; with it, identifiers are unique within the run.
@@ -112,9 +112,11 @@ pub(super) struct Turn {
     budget: Budget,
     /// What all attempts used up.
     spent: Spending,
-    has_month_budgets: bool,
+    is_counted: bool,
+    /// How many tokens the newest call reads, by our own estimate.
+    asked_tokens: u64,
     effort: Option<Effort>,
-    shows_reasoning: bool,
+    summaries: ReasoningSummaries,
     max_duration: Duration,
     /// The awake time at the newest event.
     awake: Duration,
@@ -185,9 +187,10 @@ impl Turn {
             uncounted: Spending::default(),
             budget: setup.budget,
             spent: setup.spent,
-            has_month_budgets: setup.has_month_budgets,
+            is_counted: setup.is_counted,
+            asked_tokens: 0,
             effort: setup.effort,
-            shows_reasoning: setup.shows_reasoning,
+            summaries: setup.summaries,
             max_duration: setup.max_duration,
             awake: Duration::ZERO,
             run_attempt: setup.run_attempt,
@@ -326,12 +329,14 @@ impl Turn {
         let cached_input_tokens = if self.turns > 1 { input_tokens } else { 0 };
         let read = TokenUsage { input_tokens, cached_input_tokens, ..TokenUsage::default() };
         let input_cost = self.facts.prices.map(|prices| prices.cost(&read)).unwrap_or_default();
-        ExpectedCall { input_tokens, input_cost, output_price: self.facts.prices.map(|prices| prices.output) }
+        let output_price = self.facts.prices.map(|prices| prices.of_request(input_tokens).output);
+        ExpectedCall { input_tokens, input_cost, output_price }
     }
 
     /// The question before a model call.
-    fn reserved(&self, expected: ExpectedCall) -> impl Iterator<Item = TurnEffect> + use<> {
-        self.has_month_budgets.then_some(TurnEffect::Reserve(expected)).into_iter()
+    fn reserved(&mut self, expected: ExpectedCall) -> impl Iterator<Item = TurnEffect> + use<> {
+        self.asked_tokens = expected.input_tokens;
+        self.is_counted.then_some(TurnEffect::Reserve(expected)).into_iter()
     }
 
     /// Ends the run: a budget of the month does not allow its next call.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deskgate_assistant::{ErrorKind, Message, ModelError, ModelEvent, NativeMessage, StopReason, TokenUsage, ToolCall};
-use deskgate_definition::{MicroUsd, Spending};
+use deskgate_definition::{MicroUsd, ReasoningSummaries, Spending};
 use deskgate_protocol::control::{DeviceEvent, MessageDelta};
 use deskgate_protocol::run::{FinishReason, RunErrorCode};
 
@@ -37,25 +37,35 @@ pub(super) struct ModelReply {
     /// The beginning of the reasoning, as far as the provider shows it.
     pub(super) reasoning: String,
     pub(super) reasoning_is_cut: bool,
+    /// The length of all reasoning that came, in bytes.
+    pub(super) reasoning_bytes: usize,
     pub(super) calls: Vec<ToolCall>,
     /// The tool in whose arguments the answer ended.
     pub(super) cut_call: Option<String>,
     /// The message in the provider's own form.
     pub(super) native: Option<NativeMessage>,
     pub(super) tokens: TokenUsage,
+    /// Whether it came to its end: what its provider counted is then all.
+    pub(super) is_whole: bool,
 }
 
 impl ModelReply {
     /// Why the model calls tools, as far as it says: its text, or else its reasoning.
-    fn why(&mut self) -> String {
-        let (said, is_cut) = match self.text.trim().is_empty() {
-            true => (std::mem::take(&mut self.reasoning), self.reasoning_is_cut),
-            false => (self.text.clone(), false),
-        };
-        match outcome::cut(&said, MAX_REASON_BYTES) {
-            whole if whole.len() == said.len() && !is_cut => said,
-            beginning => format!("{beginning} [cut here]"),
+    fn why(&self) -> String {
+        match self.text.trim().is_empty() {
+            true => self.summary(),
+            false => beginning(&self.text, false),
         }
+    }
+
+    /// The beginning of the reasoning; empty: none was shown.
+    fn summary(&self) -> String {
+        beginning(self.reasoning.trim(), self.reasoning_is_cut)
+    }
+
+    /// Whether anything of it came, so that its provider has read the request.
+    fn has_begun(&self) -> bool {
+        self.tokens != TokenUsage::default() || self.written() + self.reasoning_bytes > 0 || self.cut_call.is_some()
     }
 
     /// The size of text and calls, in bytes.
@@ -89,12 +99,14 @@ impl Turn {
                     return say;
                 }
             }
-            ModelEvent::ReasoningDelta(text) if self.shows_reasoning && !reply.reasoning_is_cut => {
-                let piece = outcome::cut(&text, MAX_REASON_BYTES - reply.reasoning.len());
-                reply.reasoning_is_cut = piece.len() < text.len();
-                reply.reasoning.push_str(piece);
+            ModelEvent::ReasoningDelta(text) => {
+                reply.reasoning_bytes += text.len();
+                if self.summaries != ReasoningSummaries::Off && !reply.reasoning_is_cut {
+                    let piece = outcome::cut(&text, MAX_REASON_BYTES - reply.reasoning.len());
+                    reply.reasoning_is_cut = piece.len() < text.len();
+                    reply.reasoning.push_str(piece);
+                }
             }
-            ModelEvent::ReasoningDelta(_) => {}
             ModelEvent::ToolCall(call) => reply.calls.push(call),
             ModelEvent::CutCall(tool) => reply.cut_call = Some(tool),
             ModelEvent::Native(native) => reply.native = Some(native),
@@ -103,7 +115,10 @@ impl Turn {
                 self.count(&reply);
                 return self.model_failed(&error);
             }
-            ModelEvent::End(reason) => return self.model_ended(reply, reason),
+            ModelEvent::End(reason) => {
+                reply.is_whole = true;
+                return self.model_ended(reply, reason);
+            }
         }
         self.state = TurnState::Calling(reply);
         Vec::new()
@@ -124,6 +139,8 @@ impl Turn {
         if !is_outage(error) {
             self.outage = None;
         }
+        // It answered, if only with a refusal.
+        let back = (was_away && self.outage.is_none()).then(|| self.usage_so_far());
         if matches!(error.kind, ErrorKind::TooLong | ErrorKind::Model)
             && let Some(cut) = self.cut.take()
         {
@@ -134,11 +151,11 @@ impl Turn {
         if error.kind == ErrorKind::TooLong
             && let Some(part) = self.context.refused(&self.messages)
         {
-            return self.sum_up(part);
+            return back.into_iter().chain(self.sum_up(part)).collect();
         }
         if error.kind == ErrorKind::Reasoning && !std::mem::replace(&mut self.forgot_reasoning, true) {
             Arc::make_mut(&mut self.messages).iter_mut().for_each(Message::forget_reasoning);
-            return self.call_model();
+            return back.into_iter().chain(self.call_model()).collect();
         }
         if let Some(pause) = self.pause(error, self.attempt) {
             self.state = TurnState::Waiting(None);
@@ -200,7 +217,7 @@ impl Turn {
         kept(&error).into_iter().chain(failed).collect()
     }
 
-    fn model_ended(&mut self, mut reply: ModelReply, reason: StopReason) -> Vec<TurnEffect> {
+    fn model_ended(&mut self, reply: ModelReply, reason: StopReason) -> Vec<TurnEffect> {
         self.count(&reply);
         self.context.record_usage(reply.tokens, self.messages.len());
         let is_cut = reply.cut_call.is_some()
@@ -209,13 +226,16 @@ impl Turn {
             return self.answer_cut(&reply);
         }
         let why = reply.why();
+        let told = (self.summaries == ReasoningSummaries::Callers).then(|| reply.summary());
+        let reasoning_summary = told.filter(|summary| !summary.is_empty());
         let ModelReply { text, cut, calls, native, .. } = reply;
         let mut effects = Vec::new();
-        if !text.is_empty() {
+        if !text.is_empty() || reasoning_summary.is_some() {
             self.reported_messages += 1;
             effects.push(TurnEffect::Emit(DeviceEvent::MessageCompleted {
                 message_id: self.message_id(self.reported_messages),
                 text: outcome::cut(&text, MAX_MESSAGE_BYTES).to_owned(),
+                reasoning_summary,
             }));
         }
         effects.push(self.usage_so_far());
@@ -276,21 +296,30 @@ impl Turn {
         self.usage.cache_write_tokens += tokens.cache_write_tokens;
         self.usage.output_tokens += tokens.output_tokens;
         self.usage.reasoning_tokens += tokens.reasoning_tokens;
-        self.count_cost(tokens);
-        self.written_tokens += match reply.tokens.output_tokens {
+        self.written_tokens += match tokens.output_tokens {
             0 => context::tokens(reply.written()),
             told => told,
         };
+        self.count_cost(reply);
     }
 
-    /// A call that was not counted by its provider costs nothing that could be known.
-    fn count_cost(&mut self, tokens: TokenUsage) {
+    /// Counts what a call used up. The provider says it at the end of its answer; for one that broke off before, it is
+    /// estimated, and what the run cost is then not known exactly.
+    fn count_cost(&mut self, reply: &ModelReply) {
+        let is_estimated = self.is_counted && !reply.is_whole && reply.has_begun();
+        let mut tokens = reply.tokens;
+        if is_estimated {
+            if tokens.input_tokens == 0 {
+                tokens.input_tokens = self.asked_tokens;
+            }
+            tokens.output_tokens = tokens.output_tokens.max(context::tokens(reply.written() + reply.reasoning_bytes));
+        }
         let TokenUsage { input_tokens, cached_input_tokens, output_tokens, .. } = tokens;
         if input_tokens + output_tokens == 0 {
             return;
         }
         let cost = tokens.cost.or_else(|| Some(self.facts.prices?.cost(&tokens)));
-        self.cost = self.cost.zip(cost).map(|(so_far, call)| so_far + call);
+        self.cost = self.cost.zip(cost).filter(|_| !is_estimated).map(|(so_far, call)| so_far + call);
         self.usage.cost_usd = self.cost.filter(|_| self.shares_cost).map(MicroUsd::dollars);
         let call = Spending {
             input_tokens,
@@ -305,6 +334,14 @@ impl Turn {
 
     fn message_id(&self, number: u32) -> String {
         format!("msg_{}_{number}", self.run_attempt)
+    }
+}
+
+/// The beginning of a text, marked where it was cut.
+fn beginning(text: &str, is_cut: bool) -> String {
+    match outcome::cut(text, MAX_REASON_BYTES) {
+        whole if whole.len() == text.len() && !is_cut => whole.to_owned(),
+        beginning => format!("{beginning} [cut here]"),
     }
 }
 

@@ -36,7 +36,7 @@ fn answer() -> Outcome {
 }
 
 fn said() -> DeviceEvent {
-    DeviceEvent::MessageCompleted { message_id: "m1".to_owned(), text: "done".to_owned() }
+    DeviceEvent::MessageCompleted { message_id: "m1".to_owned(), text: "done".to_owned(), reasoning_summary: None }
 }
 
 fn writing() -> PlannedCall {

@@ -47,9 +47,9 @@ fn setup_under(max_turns: u32, approvals: ApprovalPolicy) -> Setup {
         shares_cost: false,
         budget: Budget::default(),
         spent: Spending::default(),
-        has_month_budgets: false,
+        is_counted: false,
         effort: None,
-        shows_reasoning: true,
+        summaries: ReasoningSummaries::Owner,
         max_duration: Duration::from_secs(3600),
         run_attempt: 2,
         rules: approvals.rulebook().expect("rules"),
@@ -112,7 +112,12 @@ fn words(effect: &TurnEffect) -> String {
         TurnEffect::Emit(DeviceEvent::ToolCompleted { call_id, tool, status, .. }) => {
             format!("{call_id} {tool} completed {status:?}")
         }
-        TurnEffect::Emit(DeviceEvent::MessageCompleted { message_id, text }) => format!("{message_id} {text:?}"),
+        TurnEffect::Emit(DeviceEvent::MessageCompleted { message_id, text, reasoning_summary: None }) => {
+            format!("{message_id} {text:?}")
+        }
+        TurnEffect::Emit(DeviceEvent::MessageCompleted { message_id, text, reasoning_summary: Some(why) }) => {
+            format!("{message_id} {text:?} because {why:?}")
+        }
         TurnEffect::Say(delta) => format!("{} at {}: {:?}", delta.message_id, delta.offset, delta.text),
         TurnEffect::Emit(DeviceEvent::UsageUpdated { usage, model_unavailable: false }) => {
             format!("usage after {} calls", usage.model_calls)
@@ -366,8 +371,9 @@ fn a_failure_after_an_outage_is_its_own_and_an_outage_uses_up_no_attempts() {
 #[test]
 fn why_a_call_is_made_is_the_text_or_else_the_reasoning_that_the_owner_reads() {
     let thinks = || TurnEvent::Model(ModelEvent::ReasoningDelta("r".repeat(3000)));
-    for (text, shows_reasoning, why) in [("", true, "[cut here]"), ("I save.", true, "I save."), ("", false, "")] {
-        let setup = Setup { shows_reasoning, ..setup_under(9, ApprovalPolicy::default()) };
+    let (off, owner) = (ReasoningSummaries::Off, ReasoningSummaries::Owner);
+    for (text, summaries, why) in [("", owner, "[cut here]"), ("I save.", owner, "I save."), ("", off, "")] {
+        let setup = Setup { summaries, ..setup_under(9, ApprovalPolicy::default()) };
         let mut turn = Turn::new(setup);
         turn.on(TurnEvent::Started, SECOND);
         (0..2).for_each(|_| drop(turn.on(thinks(), SECOND)));
@@ -384,6 +390,33 @@ fn why_a_call_is_made_is_the_text_or_else_the_reasoning_that_the_owner_reads() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn callers_read_the_reasoning_only_if_the_service_says_so() {
+    let thinks = || TurnEvent::Model(ModelEvent::ReasoningDelta("It is in\n orders.txt. ".into()));
+    let told = |summaries| {
+        let mut turn = Turn::new(Setup { summaries, ..setup(9) });
+        let first = after(&mut turn, [TurnEvent::Started, thinks(), calls("Read"), ends()]);
+        let last = after(&mut turn, [answers("x"), thinks(), says("Three."), ends()]);
+        let messages = |effects: Vec<String>| effects.into_iter().find(|effect| effect.starts_with("msg_2_"));
+        (messages(first), messages(last))
+    };
+    for summaries in [ReasoningSummaries::Off, ReasoningSummaries::Owner] {
+        assert_eq!(told(summaries), (None, Some("msg_2_1 \"Three.\"".to_owned())));
+    }
+    let because = |text: &str| Some(format!("{text} because \"It is in\\n orders.txt.\""));
+    assert_eq!(told(ReasoningSummaries::Callers), (because("msg_2_1 \"\""), because("msg_2_2 \"Three.\"")));
+}
+
+#[test]
+fn a_model_that_comes_back_with_a_refusal_is_said_to_be_back() {
+    let mut turn = turn(9);
+    after(&mut turn, [TurnEvent::Started, calls("Read"), ends(), answers("x")]);
+    let away = after(&mut turn, [fails(ErrorKind::Unreachable, true)]);
+    assert_eq!(away[0], "the model is away");
+    let back = after(&mut turn, [TurnEvent::RetryDue, fails(ErrorKind::Reasoning, false)]);
+    assert!(back[0].starts_with("usage") && back[1].starts_with("call the model"), "{back:?}");
 }
 
 #[test]

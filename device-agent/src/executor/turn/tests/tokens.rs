@@ -298,7 +298,7 @@ fn spent_by(prices: Option<Prices>, shares_cost: bool, calls: &[TokenUsage]) -> 
 
 #[test]
 fn what_each_call_cost_is_counted_and_told_to_callers_only_if_the_service_says_so() {
-    let prices = Some(Prices { input: 2.0, cached_input: None, cache_write: None, output: 10.0 });
+    let prices = Some(Prices { input: 2.0, cached_input: None, cache_write: None, output: 10.0, long: None });
     let call = TokenUsage { input_tokens: 1000, output_tokens: 100, ..TokenUsage::default() };
     let costs = |spent: &[Spending]| spent.iter().map(|call| (call.cost.0, call.unpriced_calls)).collect::<Vec<_>>();
     let (spent, told) = spent_by(prices, false, &[call, call]);
@@ -324,6 +324,33 @@ fn what_a_run_spent_is_counted_before_its_end_also_when_it_is_stopped() {
 }
 
 #[test]
+fn a_call_that_breaks_off_before_it_was_counted_is_estimated_and_its_cost_is_not_told() {
+    let prices = Some(Prices { input: 2.0, cached_input: None, cache_write: None, output: 10.0, long: None });
+    let facts = ModelFacts { prices, ..ModelFacts::default() };
+    let spent = |begins: Vec<TurnEvent>| {
+        let mut turn = Turn::new(Setup { facts, shares_cost: true, is_counted: true, ..setup(9) });
+        let asked = match &turn.on(TurnEvent::Started, SECOND)[0] {
+            TurnEffect::Reserve(expected) => expected.input_tokens,
+            other => panic!("{other:?}"),
+        };
+        begins.into_iter().for_each(|event| drop(turn.on(event, SECOND)));
+        let spent = match turn.on(TurnEvent::Stop, SECOND).remove(0) {
+            TurnEffect::Spent(spent) => Some(spent),
+            _ => None,
+        };
+        assert_eq!(turn.usage.cost_usd, None);
+        (asked, spent.map(|spent| (spent.input_tokens, spent.output_tokens, spent.cost)))
+    };
+    let (asked, counted) = spent(vec![says(&"x".repeat(400))]);
+    assert_eq!(counted, Some((asked, 100, MicroUsd(asked * 2 + 1000))));
+    // What was counted at its beginning stays, and what was only thought costs as well.
+    let thinks = TurnEvent::Model(ModelEvent::ReasoningDelta("r".repeat(80)));
+    let (_, counted) = spent(vec![usage(5_000, 1), thinks, says("x".repeat(40).as_str())]);
+    assert_eq!(counted, Some((5_000, 30, MicroUsd(10_300))));
+    assert_eq!(spent(Vec::new()).1, None, "it may never have come to the provider");
+}
+
+#[test]
 fn a_run_makes_no_call_that_its_budget_does_not_allow_and_answers_no_longer_than_it_leaves() {
     let budget = |tokens| Budget { tokens: Some(tokens), cost: None };
     let mut turn = Turn::new(Setup { budget: budget(10_000), ..setup(9) });
@@ -342,7 +369,7 @@ fn a_budget_that_is_reached_ends_the_run_before_the_call() {
     let spent = Spending { input_tokens: 9_990, cost: MicroUsd(500), ..Spending::default() };
     for budget in [Budget { tokens: Some(10_000), cost: None }, Budget { tokens: None, cost: Some(MicroUsd(500)) }] {
         // What earlier attempts spent counts, too.
-        let prices = Some(Prices { input: 100.0, cached_input: None, cache_write: None, output: 100.0 });
+        let prices = Some(Prices { input: 100.0, cached_input: None, cache_write: None, output: 100.0, long: None });
         let facts = ModelFacts { prices, ..ModelFacts::default() };
         let mut turn = Turn::new(Setup { budget, spent, facts, ..setup(9) });
         match &turn.on(TurnEvent::Started, SECOND)[..] {
@@ -356,7 +383,7 @@ fn a_budget_that_is_reached_ends_the_run_before_the_call() {
 
 #[test]
 fn a_budget_of_the_month_is_asked_before_each_call_and_may_end_the_run() {
-    let mut turn = Turn::new(Setup { has_month_budgets: true, ..setup(9) });
+    let mut turn = Turn::new(Setup { is_counted: true, ..setup(9) });
     assert!(matches!(turn.on(TurnEvent::Started, SECOND)[..], [TurnEffect::Reserve(_), TurnEffect::CallModel(_)]));
     after(&mut turn, [usage(1_000, 10), calls("Read"), ends()]);
     match &on(&mut turn, answers("x"))[..] {
@@ -372,7 +399,7 @@ fn a_budget_of_the_month_is_asked_before_each_call_and_may_end_the_run() {
         other => panic!("{other:?}"),
     }
     // What cannot be read allows nothing.
-    let mut turn = Turn::new(Setup { has_month_budgets: true, ..setup(9) });
+    let mut turn = Turn::new(Setup { is_counted: true, ..setup(9) });
     turn.on(TurnEvent::Started, SECOND);
     assert_eq!(after(&mut turn, [TurnEvent::NotWritten]), ["failed Internal"]);
 }
@@ -380,7 +407,7 @@ fn a_budget_of_the_month_is_asked_before_each_call_and_may_end_the_run() {
 /// The answer of a call that shows so many bytes, worth so many tokens.
 fn shows(bytes: usize, tokens: u64) -> TurnEvent {
     let about = "An image.".to_owned();
-    let shown = Attachment { media_type: MediaType::Png, bytes: vec![0; bytes].into(), tokens, about };
+    let shown = Attachment { media_type: MediaType::Png, bytes: vec![0; bytes].into(), pages: 1, tokens, about };
     tool_ends(Ok(ToolOutput::showing(shown)))
 }
 
@@ -410,4 +437,15 @@ fn images_beyond_what_one_request_takes_are_left_out_and_the_model_is_told() {
     assert_eq!(shown(&turn), [(1, false), (0, true)]);
     after(&mut turn, [calls("Read"), ends(), shows(5 << 20, 1)]);
     assert_eq!(shown(&turn), [(1, false)], "there is room for it");
+    let of_pages = |pages| {
+        let about = format!("A PDF of {pages} pages.");
+        let document = Attachment { media_type: MediaType::Pdf, bytes: vec![0].into(), pages, tokens: 1, about };
+        tool_ends(Ok(ToolOutput::showing(document)))
+    };
+    let mut turn = self::turn(9);
+    after(&mut turn, [TurnEvent::Started, calls("Read"), calls("Read"), ends()]);
+    after(&mut turn, [of_pages(60), of_pages(60)]);
+    assert_eq!(shown(&turn), [(1, false), (0, true)]);
+    after(&mut turn, [calls("Read"), ends(), of_pages(40)]);
+    assert_eq!(shown(&turn), [(1, false)]);
 }

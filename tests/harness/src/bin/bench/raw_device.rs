@@ -91,8 +91,11 @@ impl RawDevice {
 
     /// Reports the event `seq` of a run without waiting.
     pub(crate) async fn report(&mut self, run_id: RunId, seq: u64) {
-        let event =
-            DeviceEvent::MessageCompleted { message_id: "msg".to_owned(), text: "Order 4711 is done.".to_owned() };
+        let event = DeviceEvent::MessageCompleted {
+            message_id: "msg".to_owned(),
+            text: "Order 4711 is done.".to_owned(),
+            reasoning_summary: None,
+        };
         self.line.send(&DeviceFrame::Event { run_id, attempt: 1, seq, event }).await;
     }
 
