@@ -32,7 +32,7 @@ pub mod tool;
 pub mod tool_name;
 
 pub use approvals::ApprovalPolicy;
-pub use budget::{Budget, BudgetScope, BudgetStatus, ExpectedCall};
+pub use budget::{Budget, BudgetLevel, BudgetScope, BudgetStatus, ExpectedCall};
 pub use check::{Check, CheckReport, CheckResult};
 pub use definition::{Definition, FieldError, InvalidDefinition};
 pub use key_place::KeyPlace;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Budget, McpServer, MicroUsd, ToolName};
+use super::{Budget, McpServer, ToolName};
 
 /// The limits of one run, and how many runs execute at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ impl RunLimits {
         if let Some((field, value, most)) = bounds.iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
             return Err(format!("{field} must be from 1 to {most}; it is {value}"));
         }
-        if self.budget.tokens == Some(0) || self.budget.cost == Some(MicroUsd(0)) {
+        if !self.budget.limits_of_nothing().is_empty() {
             return Err("a run's budget must be more than nothing; leave it out for none".to_owned());
         }
         let tokens = [("max_output_tokens", self.max_output_tokens, 1), ("context_tokens", self.context_tokens, 1024)];

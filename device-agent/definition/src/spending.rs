@@ -33,7 +33,10 @@ impl FromStr for MicroUsd {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.trim().parse() {
-            Ok(dollars) if (0.0..=MAX_DOLLARS).contains(&dollars) => Ok(Self::of_dollars(dollars)),
+            // To the nearest millionth, so that an amount is read as it was shown; but what is more than nothing stays so.
+            Ok(dollars) if (0.0..=MAX_DOLLARS).contains(&dollars) => {
+                Ok(Self(((dollars * 1e6).round() as u64).max(u64::from(dollars > 0.0))))
+            }
             _ => Err("write US dollars as a number, such as 25 or 0.50".to_owned()),
         }
     }
@@ -148,6 +151,10 @@ mod tests {
         let read = |text: &str| text.parse::<MicroUsd>().ok().map(|amount| amount.0);
         assert_eq!(["25", " 0.50", "1e3", "0"].map(read), [25_000_000, 500_000, 1_000_000_000, 0].map(Some));
         assert!(["-1", "nan", "inf", "$5", "", "1e10"].iter().all(|text| read(text).is_none()));
+        assert_eq!(read("0.0000000001"), Some(1), "it is not nothing");
+        for amount in (0..200_000).chain([19_990_000, 999_999_999_999_999]) {
+            assert_eq!(read(&MicroUsd(amount).dollars().to_string()), Some(amount), "as it was shown");
+        }
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 use clap::{Args, Subcommand};
 use deskgate_definition::MicroUsd;
-use deskgate_program::exit::{Exit, Failure};
+use deskgate_program::exit::Failure;
 use deskgate_program::output::Output;
-use deskgate_program::records;
+use deskgate_program::{records, visible};
+use deskgate_protocol::management::ListApplications;
 
 use super::socket::AgentClient;
 use super::{app, service};
-use crate::local::{Budget, BudgetScope, BudgetStatus, ListServices, SetBudget, ShowSpending};
+use crate::local::{Budget, BudgetScope, BudgetStatus, ListServices, RemoveBudget, SetBudget, ShowSpending};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BudgetCommand {
@@ -18,12 +19,8 @@ pub(super) enum BudgetCommand {
     Set {
         #[command(flatten)]
         scope: ScopeArgs,
-        /// Tokens that models may read and write
-        #[arg(long, required_unless_present = "usd")]
-        tokens: Option<u64>,
-        /// US dollars that their calls may cost, such as 25 or 0.50
-        #[arg(long, value_name = "AMOUNT")]
-        usd: Option<MicroUsd>,
+        #[command(flatten)]
+        limits: LimitArgs,
     },
     /// Remove a budget
     Remove {
@@ -43,6 +40,18 @@ pub(super) struct ScopeArgs {
     app: Option<String>,
 }
 
+/// How much, in tokens, dollars or both.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(super) struct LimitArgs {
+    /// Tokens that models may read and write
+    #[arg(long, value_parser = Budget::read_tokens)]
+    tokens: Option<u64>,
+    /// US dollars that their calls may cost, such as 25 or 0.50
+    #[arg(long, value_name = "AMOUNT", value_parser = Budget::read_cost)]
+    usd: Option<MicroUsd>,
+}
+
 impl ScopeArgs {
     async fn find(&self, agent: &AgentClient) -> Result<BudgetScope, Failure> {
         Ok(match (&self.service, &self.app) {
@@ -56,19 +65,13 @@ impl ScopeArgs {
 pub(super) async fn run(agent: AgentClient, command: BudgetCommand, out: Output) -> Result<(), Failure> {
     match command {
         BudgetCommand::List => {}
-        BudgetCommand::Set { scope, tokens, usd } => {
-            if tokens == Some(0) {
-                return Err(Failure::new(
-                    Exit::Usage,
-                    "a budget of no tokens lets nothing run; pause the service instead",
-                ));
-            }
+        BudgetCommand::Set { scope, limits: LimitArgs { tokens, usd } } => {
             let scope = scope.find(&agent).await?;
             agent.request(SetBudget { scope, budget: Budget { tokens, cost: usd } }).await?;
         }
         BudgetCommand::Remove { scope } => {
             let scope = scope.find(&agent).await?;
-            agent.request(SetBudget { scope, budget: Budget::default() }).await?;
+            agent.request(RemoveBudget { scope }).await?;
         }
     }
     list(&agent, out).await
@@ -77,12 +80,17 @@ pub(super) async fn run(agent: AgentClient, command: BudgetCommand, out: Output)
 async fn list(agent: &AgentClient, out: Output) -> Result<(), Failure> {
     let month = agent.request(ShowSpending { month: None }).await?;
     let services = agent.request(ListServices {}).await?;
+    // Names only: without the gateway, budgets have their applications' identifiers.
+    let applications = agent.manage(ListApplications {}).await.unwrap_or_default();
     let name = |status: &BudgetStatus| match status.scope {
         BudgetScope::Device => "all services".to_owned(),
-        BudgetScope::Application(app_id) => format!("application {app_id}"),
+        BudgetScope::Application(app_id) => {
+            let known = applications.iter().find(|application| application.app_id == app_id);
+            format!("application {}", known.map_or_else(|| app_id.to_string(), |known| visible::line(&known.name)))
+        }
         BudgetScope::Service(endpoint_id) => {
             let known = services.iter().find(|service| service.endpoint_id == Some(endpoint_id));
-            known.map_or_else(|| format!("service {endpoint_id}"), |service| service.draft.name.clone())
+            known.map_or_else(|| format!("service {endpoint_id}"), |service| visible::line(&service.draft.name))
         }
     };
     let shown = serde_json::json!({ "month": month.month, "budgets": month.budgets });

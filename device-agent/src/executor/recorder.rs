@@ -10,7 +10,7 @@ use deskgate_protocol::control::ApprovalResolution;
 use deskgate_protocol::ids::{ApprovalId, EndpointId};
 use deskgate_store::approvals::ApprovalState;
 use deskgate_store::ledger::{IntentBasis, RequestDetails};
-use deskgate_store::spending::Spending;
+use deskgate_store::spending::{Spending, this_month};
 use deskgate_store::{Error, Ledger};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -143,7 +143,7 @@ impl RunRecorder {
 
     /// How many tokens the budgets of the month let a model call write, or what happens in its place.
     pub(super) async fn reserve(&self, call: ExpectedCall) -> Result<u64, TurnEvent> {
-        let budgets = self.ledger.budgets(self.endpoint_id, month()).await.map_err(|error| {
+        let budgets = self.ledger.budgets(self.endpoint_id, this_month()).await.map_err(|error| {
             tracing::error!(%error, "the budgets cannot be read; the run ends");
             TurnEvent::NotWritten
         })?;
@@ -155,7 +155,7 @@ impl RunRecorder {
 
     /// Counts what model calls used up. If that cannot be written, only the owner knows less.
     pub(super) async fn spend(&self, spent: Spending) {
-        if let Err(error) = self.ledger.spend(self.endpoint_id, month(), spent).await {
+        if let Err(error) = self.ledger.spend(self.endpoint_id, this_month(), spent).await {
             tracing::warn!(%error, "what a model call used up could not be counted");
         }
     }
@@ -164,11 +164,6 @@ impl RunRecorder {
         let ledger = self.ledger.clone();
         async move { written(ledger.note(call_id, ok).await, |()| TurnEvent::Noted) }.boxed()
     }
-}
-
-/// The month, as this computer's clock and time zone have it (`2026-11`).
-fn month() -> String {
-    jiff::Zoned::now().strftime("%Y-%m").to_string()
 }
 
 fn written<T>(result: Result<T, Error>, event: impl FnOnce(T) -> TurnEvent) -> TurnEvent {

@@ -5,7 +5,7 @@
 //! | here | the types: finding, problem, report |
 //! | [`code`] | the closed list of problems |
 //! | [`tracker`] | turns findings into a report: ignores short ones, hides consequences |
-//! | [`line`](mod@line), [`account`], [`work`], [`services`], [`computer`] | find problems in given states |
+//! | [`line`](mod@line), [`account`], [`work`], [`services`], [`budgets`], [`computer`] | find problems in given states |
 //! | [`offline`] | checks without an agent |
 //! | [`log`] | the end of the agent's log |
 //! | [`bundle`] | the support bundle |
@@ -13,6 +13,7 @@
 //! A check reports its findings each time; the tracker keeps the time since when.
 
 pub mod account;
+pub mod budgets;
 pub mod bundle;
 pub mod code;
 pub mod computer;
@@ -35,7 +36,7 @@ pub use tracker::ProblemTracker;
 pub struct Finding {
     /// The kind of problem.
     pub code: ProblemCode,
-    /// The service or file it is about, where there are several.
+    /// The service, budget or file it is about, where there are several.
     pub about: Option<String>,
     /// The details.
     pub text: String,

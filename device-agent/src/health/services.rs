@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use deskgate_assistant::providers::Providers;
-use deskgate_definition::{BudgetScope, BudgetStatus, Provider, Service, ToolName, Version};
+use deskgate_definition::{Provider, Service, ToolName, Version};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::ids::EndpointId;
 use deskgate_protocol::run::{Run, RunErrorCode};
@@ -15,8 +15,6 @@ use crate::services::probe::{try_provider, try_sandbox};
 /// The gateway accepts no run in the future: if the newest run is further ahead than this, in seconds, this computer's
 /// clock is behind.
 const MAX_CLOCK_LEAD_SECS: i64 = 120;
-/// From here on a budget is nearly used up, in percent.
-const WARN_PERCENT: u64 = 80;
 
 fn published(services: &[Service]) -> impl Iterator<Item = (&Service, &Version)> {
     services.iter().filter_map(|service| Some((service, service.published.as_ref()?)))
@@ -74,33 +72,6 @@ pub fn from_runs(services: &[Service], runs: &[Run], tried_at: Option<Timestamp>
         findings.push(Finding::new(ProblemCode::ClockBehind, text, "Set the clock, or let the system set it."));
     }
     findings
-}
-
-/// Budgets of the month that are used up, or of which four fifths are.
-pub fn from_budgets(services: &[Service], budgets: &[BudgetStatus]) -> Vec<Finding> {
-    let finding = |BudgetStatus { scope, budget, spent }: &BudgetStatus| {
-        let percent = budget.percent_spent(spent).filter(|percent| *percent >= WARN_PERCENT)?;
-        let (whose, about, option) = match scope {
-            BudgetScope::Device => ("all services".to_owned(), "device".to_owned(), String::new()),
-            BudgetScope::Application(app_id) => {
-                (format!("the application {app_id}"), app_id.to_string(), format!(" --app {app_id}"))
-            }
-            BudgetScope::Service(endpoint_id) => {
-                let known = services.iter().find(|service| service.endpoint_id == Some(*endpoint_id));
-                let name = known.map_or_else(|| endpoint_id.to_string(), |service| service.draft.name.clone());
-                (name, endpoint_id.to_string(), format!(" --service {endpoint_id}"))
-            }
-        };
-        let (code, what) = match percent >= 100 {
-            true => (ProblemCode::BudgetReached, "Runs fail until the month is over"),
-            false => (ProblemCode::BudgetNearlySpent, "Runs go on until it is used up"),
-        };
-        let text = format!("{percent} % of this month's budget of {whose} is spent: {spent}. {what}.");
-        let next =
-            format!("See what spent it: deskgate spending. Raise the budget: deskgate budget set{option} --usd AMOUNT");
-        Some(Finding::about(code, about, text, next))
-    };
-    budgets.iter().filter_map(finding).collect()
 }
 
 /// Tests for each service with commands whether a sandbox confines them.

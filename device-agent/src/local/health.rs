@@ -7,6 +7,7 @@ use deskgate_definition::{Provider, Service, ToolName};
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::management::{GetAccess, ListCallbacks, ListRuns};
 use deskgate_protocol::run::RunState;
+use deskgate_store::spending::this_month;
 use serde::{Deserialize, Serialize};
 use tokio::time::MissedTickBehavior;
 
@@ -20,7 +21,8 @@ use super::request::TypedRequest;
 use crate::config::Home;
 use crate::health::bundle::{Bundle, of_disk};
 use crate::health::{
-    Finding, HealthReport, IgnoredProblem, IgnoredProblems, ProblemCode, account, computer, line, log, services, work,
+    Finding, HealthReport, IgnoredProblem, IgnoredProblems, ProblemCode, account, budgets, computer, line, log,
+    services, work,
 };
 use crate::link::LinkStatus;
 
@@ -119,9 +121,7 @@ pub async fn follow(handler: RequestHandler) {
         let mut line = active_connections.borrow_and_update().as_ref().map(|active| active.link.status());
         loop {
             handler.try_sandboxes(SANDBOX_MAX_AGE).await;
-            if let Err(no) = handler.look(GATEWAY_MAX_AGE).await {
-                tracing::debug!(error = no.message, "the agent's health cannot be told");
-            }
+            handler.check_again().await;
             tokio::select! {
                 changed = active_connections.changed() => match changed {
                     Ok(()) => break,
@@ -187,6 +187,13 @@ impl RequestHandler {
         Ok(bundle)
     }
 
+    /// Checks at once what just changed, instead of within seconds.
+    pub(super) async fn check_again(&self) {
+        if let Err(no) = self.look(GATEWAY_MAX_AGE).await {
+            tracing::debug!(error = no.message, "the agent's health cannot be told");
+        }
+    }
+
     /// One check and its report. Data of the gateway and the keyring may be as old as `age`.
     async fn look(&self, age: Duration) -> Result<HealthReport, ErrorReply> {
         let active = self.active_connection.borrow().clone();
@@ -198,8 +205,7 @@ impl RequestHandler {
         let mut findings = tokio::task::spawn_blocking(on_disk).await.unwrap_or_default();
         self.ask_keyring(age).await;
         findings.extend(work::expiring(&waiting, Timestamp::now()));
-        let month = jiff::Zoned::now().strftime("%Y-%m").to_string();
-        findings.extend(services::from_budgets(&services, &self.store.budgets(month).await?));
+        findings.extend(budgets::look(&services, &self.store.budgets(this_month()).await?));
         if self.launch.address().is_none() {
             findings.push(work::missing_pages());
         }

@@ -101,8 +101,8 @@ pub use settings::{
     ChangeSettings, GetAutostart, GetSettings, SecretLocation, SetAutostart, SettingValue, SettingsView,
 };
 pub use spending::{
-    Budget, BudgetScope, BudgetStatus, MonthSpending, ServiceSpending, SetBudget, ShowRunSpending, ShowSpending,
-    Spending,
+    Budget, BudgetLevel, BudgetScope, BudgetStatus, MonthSpending, RemoveBudget, ServiceSpending, SetBudget,
+    ShowRunSpending, ShowSpending, Spending, this_month,
 };
 pub use status::{AgentStatus, GetStatus, LineView, WorkView};
 
@@ -207,6 +207,8 @@ request::requests! {
     ShowSpending;
     /// Set what models may use up in a month.
     SetBudget;
+    /// Remove what models may use up in a month.
+    RemoveBudget;
     /// Settle a run whose end is unknown.
     ReconcileRun;
     /// The health report.

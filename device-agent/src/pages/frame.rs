@@ -15,6 +15,7 @@ pub(super) enum Section {
     Conversations,
     Applications,
     Deliveries,
+    Spending,
     Connection,
     Removed,
     Health,
@@ -32,6 +33,7 @@ impl Section {
         (Self::Conversations, "/conversations", "Conversations", "c"),
         (Self::Applications, "/applications", "Applications", "p"),
         (Self::Deliveries, "/deliveries", "Deliveries", "d"),
+        (Self::Spending, "/spending", "Spending", "b"),
         (Self::Connection, "/connection", "Connection", "n"),
         (Self::Removed, "/removed", "Removed", "v"),
         (Self::Health, "/health", "Health", "h"),
@@ -143,6 +145,7 @@ impl Frame {
             (ProblemCode::RunsUnsettled, Some(run_id)) => format!("/runs/{run_id}"),
             (ProblemCode::RunsUnsettled, None) => "/runs?state=awaiting_reconciliation".to_owned(),
             (ProblemCode::ApprovalExpires, Some(approval_id)) => format!("/approvals#{approval_id}"),
+            (ProblemCode::BudgetReached | ProblemCode::BudgetNearlySpent, Some(scope)) => format!("/spending/{scope}"),
             _ => "/health".to_owned(),
         }
     }
@@ -181,6 +184,7 @@ mod tests {
         assert_eq!(page(ProblemCode::RunsUnsettled, Some("run_1")), "/runs/run_1");
         assert_eq!(page(ProblemCode::RunsUnsettled, None), "/runs?state=awaiting_reconciliation");
         assert_eq!(page(ProblemCode::ApprovalExpires, Some("apr_1")), "/approvals#apr_1");
+        assert_eq!(page(ProblemCode::BudgetReached, Some("device")), "/spending/device");
         assert_eq!(page(ProblemCode::FileLoose, Some("home")), "/health");
     }
 }

@@ -119,6 +119,21 @@ impl fmt::Display for CountLabel<'_> {
     }
 }
 
+/// A large number, with commas.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NumberLabel(pub(super) u64);
+
+impl fmt::Display for NumberLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        for (at, digit) in digits.chars().enumerate() {
+            let comma = if at > 0 && (digits.len() - at).is_multiple_of(3) { "," } else { "" };
+            write!(f, "{comma}{digit}")?;
+        }
+        Ok(())
+    }
+}
+
 /// A time: how long ago, with the exact time as a tooltip. It is markup of digits and its own words, so templates write
 /// it with `|safe`.
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +170,12 @@ impl fmt::Display for DurationText {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn large_numbers_have_a_comma_at_every_thousand() {
+        let shown = [0, 999, 1_000, 123_456, 5_000_000].map(|number| NumberLabel(number).to_string());
+        assert_eq!(shown, ["0", "999", "1,000", "123,456", "5,000,000"]);
+    }
 
     #[test]
     fn lengths_have_two_units_at_most() {

@@ -17,6 +17,8 @@ mod applications;
 mod approvals;
 mod auth;
 mod availability;
+mod budget_bar;
+mod budgets;
 mod callbacks;
 mod connection;
 mod conversations;
@@ -48,6 +50,7 @@ mod sessions;
 mod settings;
 mod sign_in;
 mod sign_in_form;
+mod spending;
 mod stages;
 mod style;
 mod timeline;
@@ -232,6 +235,9 @@ pub fn router(pages: Pages) -> Router {
         .route("/settings/sign-out", get(settings::ask_sign_out))
         .route("/sign-in", get(sign_in::show).post(sign_in::enter))
         .route("/sign-out", post(sign_in::leave))
+        .route("/spending", get(spending::show))
+        .route("/spending/{scope}", get(budgets::show).post(budgets::set))
+        .route("/spending/{scope}/remove", get(budgets::ask_remove).post(budgets::remove))
         .route("/webhooks/{id}", get(webhooks::show).post(webhooks::change))
         .route("/webhooks/{id}/remove", get(webhook_steps::ask_remove).post(webhook_steps::remove))
         .route("/webhooks/{id}/secret", get(webhook_steps::ask_roll).post(webhook_steps::roll))

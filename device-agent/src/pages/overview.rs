@@ -7,6 +7,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use deskgate_definition::{Provider, Service};
+use deskgate_program::visible;
 use deskgate_protocol::ids::{ApplicationId, EndpointId};
 use deskgate_protocol::management::{
     Application, ApplicationState, Day, DurationStats, GetOverview, ListApplications, ListRuns, Overview as Numbers,
@@ -15,11 +16,12 @@ use deskgate_protocol::run::Run;
 use serde::Deserialize;
 
 use super::auth::Visitor;
+use super::budget_bar::BudgetBar;
 use super::frame::{Frame, Section};
 use super::labels::{CountLabel, DurationText, RunStateLabel, Shape, TimeLabel};
 use super::plot::Plot;
 use super::{PageError, Pages};
-use crate::local::{BudgetScope, BudgetStatus, ListServices, MonthSpending, ShowSpending};
+use crate::local::{BudgetScope, ListServices, MonthSpending, ShowSpending};
 use crate::settings::Mode;
 
 /// How many runs are shown.
@@ -36,24 +38,8 @@ struct OverviewPage {
     numbers: Option<Numbers>,
     /// What models used up this month; `None`: none was called.
     spending: Option<MonthSpending>,
-    /// How much of each budget is spent.
-    budgets: Vec<String>,
-}
-
-/// How much of a budget is spent, in one line.
-fn budget_line(status: &BudgetStatus, names: &Names) -> String {
-    let BudgetStatus { scope, budget, spent } = status;
-    let whose = match scope {
-        BudgetScope::Device => "all services".to_owned(),
-        BudgetScope::Application(app_id) => names.application(*app_id),
-        BudgetScope::Service(endpoint_id) => {
-            names.services.get(endpoint_id).map_or_else(|| endpoint_id.to_string(), |(name, _)| name.clone())
-        }
-    };
-    let cost = budget.cost.map(|most| format!("{} of {most}", spent.cost));
-    let tokens = budget.tokens.map(|most| format!("{} of {most} tokens", spent.tokens()));
-    let parts: Vec<_> = cost.into_iter().chain(tokens).collect();
-    format!("Budget of {whose}: {} spent.", parts.join(", "))
+    /// How much of each budget is spent, with what it holds for.
+    budgets: Vec<(String, BudgetBar)>,
 }
 
 impl OverviewPage {
@@ -174,10 +160,15 @@ impl Names {
     pub(super) async fn new(pages: &Pages) -> Self {
         let (services, applications) =
             tokio::join!(pages.handler().request(ListServices {}), pages.handler().manage(ListApplications {}));
-        let named = |service: Service| Some((service.endpoint_id?, (service.draft.name, service.app_id)));
+        Self::of(&services.unwrap_or_default(), &applications.unwrap_or_default())
+    }
+
+    /// The names of these.
+    pub(super) fn of(services: &[Service], applications: &[Application]) -> Self {
+        let named = |service: &Service| Some((service.endpoint_id?, (service.draft.name.clone(), service.app_id)));
         Self {
-            services: services.unwrap_or_default().into_iter().filter_map(named).collect(),
-            applications: applications.unwrap_or_default().into_iter().map(|app| (app.app_id, app.name)).collect(),
+            services: services.iter().filter_map(named).collect(),
+            applications: applications.iter().map(|app| (app.app_id, app.name.clone())).collect(),
         }
     }
 
@@ -198,6 +189,27 @@ impl Names {
     /// The name of an application.
     pub(super) fn application(&self, app_id: ApplicationId) -> String {
         self.applications.get(&app_id).cloned().unwrap_or_else(|| app_id.to_string())
+    }
+
+    /// The name of what a budget holds for.
+    pub(super) fn of_scope(&self, scope: BudgetScope) -> String {
+        match scope {
+            BudgetScope::Device => "All services".to_owned(),
+            BudgetScope::Application(app_id) => self.application(app_id),
+            BudgetScope::Service(endpoint_id) => {
+                self.services.get(&endpoint_id).map_or_else(|| endpoint_id.to_string(), |(name, _)| name.clone())
+            }
+        }
+    }
+
+    /// The same within a sentence.
+    pub(super) fn whose(&self, scope: BudgetScope) -> String {
+        let name = visible::line(&self.of_scope(scope));
+        match scope {
+            BudgetScope::Device => "all services".to_owned(),
+            BudgetScope::Application(_) => format!("the application {name}"),
+            BudgetScope::Service(_) => format!("the service {name}"),
+        }
     }
 
     /// A run with its names.
@@ -235,7 +247,8 @@ pub(super) async fn show(
         handler.request(ShowSpending { month: None }),
     );
     let spending = spending.ok().filter(|month| !month.services.is_empty() || !month.budgets.is_empty());
-    let budgets = spending.iter().flat_map(|month| &month.budgets).map(|status| budget_line(status, &names)).collect();
+    let budgets = spending.iter().flat_map(|month| &month.budgets);
+    let budgets = budgets.map(|status| (names.whose(status.scope), BudgetBar::of(status))).collect();
     let services = services.unwrap_or_default();
     let rows: Option<Vec<_>> = listed.ok().map(|page| page.runs.into_iter().map(|run| names.row(run)).collect());
     let any_run = rows.as_ref().is_some_and(|rows| !rows.is_empty());

@@ -1,30 +1,33 @@
 //! Budgets of a month, and what is spent of each.
 
-use deskgate_definition::{Budget, BudgetScope, BudgetStatus, MicroUsd, Spending};
+use deskgate_definition::{Budget, BudgetScope, BudgetStatus, Spending};
 use deskgate_protocol::ids::EndpointId;
 use rusqlite::{Transaction, params};
 
+use super::spending::{columns, spending};
 use super::{Error, Ledger, Store};
 
-/// The sums of what was spent in the month ?1.
-const SUMS: &str = "coalesce(sum(m.input_tokens), 0), coalesce(sum(m.cached_input_tokens), 0),
-    coalesce(sum(m.output_tokens), 0), coalesce(sum(m.microusd), 0), coalesce(sum(m.unpriced_calls), 0)";
-
 impl Store {
-    /// Sets the budget of each month; one without limits is removed.
+    /// Sets the budget of each month, in place of the one before.
     ///
     /// # Errors
     /// The database cannot be written.
     pub async fn set_budget(&self, scope: BudgetScope, budget: Budget) -> Result<(), Error> {
         self.durably(move |tx| {
-            let scope = text(&scope);
-            match budget.is_unlimited() {
-                true => tx.execute("DELETE FROM budget WHERE scope = ?1", [scope])?,
-                false => tx.execute(
-                    "INSERT OR REPLACE INTO budget (scope, budget) VALUES (?1, ?2)",
-                    params![scope, text(&budget)],
-                )?,
-            };
+            let sql = "INSERT OR REPLACE INTO budget (scope, budget) VALUES (?1, ?2)";
+            tx.execute(sql, params![text(&scope), text(&budget)])?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Removes the budget of each month, if there is one.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub async fn remove_budget(&self, scope: BudgetScope) -> Result<(), Error> {
+        self.durably(move |tx| {
+            tx.execute("DELETE FROM budget WHERE scope = ?1", [text(&scope)])?;
             Ok(())
         })
         .await
@@ -91,17 +94,9 @@ fn spent(tx: &Transaction<'_>, month: &str, scope: &BudgetScope) -> Result<Spend
         None => "WHERE ?2 IS NULL".to_owned(),
         Some(_) => format!("{of} = ?2"),
     };
-    let sql = format!("SELECT {SUMS} FROM month_spending m {of} AND m.month = ?1");
-    Ok(tx.prepare_cached(&sql)?.query_row(params![month, key], |row| {
-        let amount = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
-        Ok(Spending {
-            input_tokens: amount(0)?,
-            cached_input_tokens: amount(1)?,
-            output_tokens: amount(2)?,
-            cost: MicroUsd(amount(3)?),
-            unpriced_calls: amount(4)?,
-        })
-    })?)
+    let sums = columns(|column| format!("coalesce(sum(m.{column}), 0)"));
+    let sql = format!("SELECT {sums} FROM month_spending m {of} AND m.month = ?1");
+    Ok(tx.prepare_cached(&sql)?.query_row(params![month, key], |row| spending(row, 0))?)
 }
 
 fn text(value: &impl serde::Serialize) -> String {
@@ -110,6 +105,7 @@ fn text(value: &impl serde::Serialize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use deskgate_definition::MicroUsd;
     use deskgate_protocol::ids::{ApplicationId, RunId};
 
     use super::*;
@@ -137,7 +133,9 @@ mod tests {
         let all = store.budgets(november()).await.expect("read");
         let of_other = all.iter().find(|status| status.scope == BudgetScope::Service(other)).expect("listed");
         assert_eq!((all.len(), of_other.spent.tokens(), of_other.spent.cost), (3, 11, MicroUsd(5)));
-        store.set_budget(BudgetScope::Device, Budget::default()).await.expect("removed");
+        for _ in 0..2 {
+            store.remove_budget(BudgetScope::Device).await.expect("removed");
+        }
         assert_eq!(store.budgets(november()).await.expect("read").len(), 2);
     }
 }

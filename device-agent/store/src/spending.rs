@@ -30,7 +30,13 @@ pub struct ServiceSpending {
     pub spending: Spending,
 }
 
-const COLUMNS: &str = "input_tokens, cached_input_tokens, output_tokens, microusd, unpriced_calls";
+/// The columns of what was used up, in the order in which they are written and read.
+const COLUMNS: [&str; 5] = ["input_tokens", "cached_input_tokens", "output_tokens", "microusd", "unpriced_calls"];
+
+/// The month, as this computer's clock and time zone have it (`2026-11`).
+pub fn this_month() -> String {
+    jiff::Zoned::now().strftime("%Y-%m").to_string()
+}
 
 impl Ledger {
     /// Adds what model calls of this run used up in a month (`2026-11`). After a crash of the system, the newest calls
@@ -40,10 +46,8 @@ impl Ledger {
     /// The database cannot be written.
     pub async fn spend(&self, endpoint_id: EndpointId, month: String, spent: Spending) -> Result<(), Error> {
         let (run_id, endpoint_id) = (self.run_id.to_string(), endpoint_id.to_string());
-        let add = "input_tokens = input_tokens + excluded.input_tokens,
-            cached_input_tokens = cached_input_tokens + excluded.cached_input_tokens,
-            output_tokens = output_tokens + excluded.output_tokens, microusd = microusd + excluded.microusd,
-            unpriced_calls = unpriced_calls + excluded.unpriced_calls";
+        let add = columns(|column| format!("{column} = {column} + excluded.{column}"));
+        let listed = columns(str::to_owned);
         self.store
             .lazily(move |tx| {
                 let amounts = [
@@ -57,14 +61,14 @@ impl Ledger {
                 let [input, cached, output, microusd, unpriced] = amounts;
                 let is_first: bool = tx
                     .prepare_cached(&format!(
-                        "INSERT INTO run_spending (run_id, {COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                        "INSERT INTO run_spending (run_id, {listed}) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                         ON CONFLICT (run_id) DO UPDATE SET {add}, calls = calls + 1 RETURNING calls = 1"
                     ))?
                     .query_row(params![run_id, input, cached, output, microusd, unpriced], |row| row.get(0))?;
                 tx.prepare_cached("DELETE FROM run_spending WHERE n <= (SELECT max(n) FROM run_spending) - ?1")?
                     .execute([MAX_KEPT_RUNS])?;
                 tx.prepare_cached(&format!(
-                    "INSERT INTO month_spending (month, endpoint_id, runs, {COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+                    "INSERT INTO month_spending (month, endpoint_id, runs, {listed}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
                     ON CONFLICT (month, endpoint_id) DO UPDATE SET {add}, runs = runs + excluded.runs"
                 ))?
                 .execute(params![month, endpoint_id, is_first, input, cached, output, microusd, unpriced])?;
@@ -80,7 +84,7 @@ impl Store {
     /// # Errors
     /// The database cannot be read.
     pub async fn run_spending(&self, run_id: RunId) -> Result<Option<Spending>, Error> {
-        let sql = format!("SELECT {COLUMNS} FROM run_spending WHERE run_id = ?1");
+        let sql = format!("SELECT {} FROM run_spending WHERE run_id = ?1", columns(str::to_owned));
         self.lazily(move |tx| {
             Ok(tx.prepare_cached(&sql)?.query_row([run_id.to_string()], |row| spending(row, 0)).optional()?)
         })
@@ -92,11 +96,10 @@ impl Store {
     /// # Errors
     /// The database cannot be read, or an entry is damaged.
     pub async fn month_spending(&self, month: String) -> Result<Vec<ServiceSpending>, Error> {
-        let columns: Vec<_> = COLUMNS.split(", ").map(|column| format!("m.{column}")).collect();
         let sql = format!(
             "SELECT s.app_id, m.endpoint_id, s.definition ->> '$.name', m.runs, {} FROM month_spending m LEFT JOIN service s USING (endpoint_id)
             WHERE m.month = ?1 ORDER BY m.microusd DESC, m.input_tokens + m.output_tokens DESC, m.endpoint_id",
-            columns.join(", ")
+            columns(|column| format!("m.{column}"))
         );
         self.lazily(move |tx| {
             let mut statement = tx.prepare_cached(&sql)?;
@@ -116,7 +119,13 @@ impl Store {
     }
 }
 
-fn spending(row: &rusqlite::Row<'_>, from: usize) -> rusqlite::Result<Spending> {
+/// The columns in a statement, each in this form.
+pub(crate) fn columns(form: impl FnMut(&'static str) -> String) -> String {
+    COLUMNS.map(form).join(", ")
+}
+
+/// Reads the columns, which begin at `from`.
+pub(crate) fn spending(row: &rusqlite::Row<'_>, from: usize) -> rusqlite::Result<Spending> {
     let amount = |at: usize| row.get::<_, i64>(from + at).map(i64::unsigned_abs);
     Ok(Spending {
         input_tokens: amount(0)?,

@@ -78,6 +78,8 @@ async fn every_page_of_a_computer_in_use_is_fit_for_everybody() {
     let hook =
         ["hook", "create", "tickets", "--app", "shop", "--service", backend.endpoint_id(), "--scheme", "standard"];
     device.cli(&[&hook[..], &["--text", "{{ $.title }}", "--subject", "somebody"]].concat()).await.ok();
+    device.cli(&["budget", "set", "--app", "shop", "--usd", "20", "--tokens", "5000000"]).await.ok();
+    device.cli(&["budget", "set", "--service", "shop", "--usd", "5"]).await.ok();
     for app in ["Billing", "Helpdesk"] {
         device.cli(&["app", "create", app]).await.ok();
         device.cli(&["app", "disable", app, "--yes"]).await.ok();

@@ -16,6 +16,7 @@ mod raw_http;
 mod run_states;
 mod services;
 mod signing_in;
+mod spending;
 mod webhooks;
 
 use deskgate_tests::browser::BrowserPage;

@@ -3,6 +3,7 @@
 use std::process::Stdio;
 
 use base64::Engine;
+use deskgate_program::socket;
 use deskgate_tests::third_party;
 use deskgate_tests::vendors::{ModelVendor, Move, VENDOR_KEY, Vendor};
 use deskgate_tests::visitor::Visitor;
@@ -297,6 +298,13 @@ async fn a_budget_ends_runs_before_the_call_that_would_exceed_it() {
     assert_eq!(vendor.asked().len(), asked, "the model was not called");
     let doctor = device.cli(&["doctor"]).await;
     assert!(doctor.exit == 10 && doctor.stdout.contains("budget_reached"), "{}", doctor.stdout);
+    // What it says to do is a command that works as it is printed.
+    let problems = doctor.value["problems"].as_array().expect("problems");
+    let reached = problems.iter().find(|problem| problem["code"] == "budget_reached").expect("it is there");
+    let command = text(reached, "/next").split_once("deskgate budget").expect("a command").1;
+    let doubled = device.cli(&[&["budget"], &command.split_whitespace().collect::<Vec<_>>()[..]].concat()).await.ok();
+    assert_eq!(doubled["budgets"][0]["budget"], json!({ "cost": cost * 2 }));
+    assert!(!device.cli(&["doctor"]).await.stdout.contains("budget_reached"));
     // A service's own budget holds for it alone.
     device.cli(&["budget", "remove"]).await.ok();
     device.cli(&["budget", "set", "--service", "shop", "--tokens", "10"]).await.ok();
@@ -313,6 +321,38 @@ async fn a_budget_ends_runs_before_the_call_that_would_exceed_it() {
     let third = device.publish_here("kiosk", &folder, &limited).await;
     let run = third.wait_for_end(&third.submit("How many lamps?").await).await;
     assert_eq!((&run["state"], &run["error"]["code"]), (&json!("failed"), &json!("budget_reached")), "{run}");
+}
+
+#[tokio::test]
+async fn a_budget_of_nothing_or_without_a_limit_is_refused_and_the_one_before_stays() {
+    let device = TestDevice::built_in().await;
+    device.cli(&["budget", "set", "--usd", "5", "--tokens", "7000"]).await.ok();
+    for (limits, why) in [
+        (&[][..], "--usd"),
+        (&["--usd", "0"], "a budget of nothing"),
+        (&["--usd", "0.00"], "a budget of nothing"),
+        (&["--tokens", "0"], "a budget of nothing"),
+        (&["--usd", "5", "--tokens", "0"], "a budget of nothing"),
+        (&["--usd", "much"], "US dollars as a number"),
+        (&["--tokens", "1.5"], "whole number"),
+    ] {
+        let refused = device.cli(&[&["budget", "set"], limits].concat()).await;
+        let said = refused.stdout + &refused.stderr;
+        assert!(refused.exit == 2 && said.contains(why), "{limits:?}: {} {said}", refused.exit);
+    }
+    // The agent refuses it too, whoever asks.
+    for budget in [json!({}), json!({ "tokens": 0 }), json!({ "tokens": 5, "cost": 0 })] {
+        let request = json!({ "ask": "set_budget", "scope": "device", "budget": budget });
+        let reply: Value = socket::call(&device.home().join("agent.sock"), &request).await.expect("it answers");
+        assert_eq!(reply["no"]["code"], "invalid", "{budget}: {reply}");
+    }
+    let unknown = ["budget", "set", "--service", "ep_0198f0f0000070008000000000000000", "--usd", "5"];
+    assert_ne!(device.cli(&unknown).await.exit, 0, "there is no such service");
+    let kept = device.cli(&["budget", "list"]).await.ok()["budgets"].clone();
+    assert_eq!(
+        (kept.as_array().map(Vec::len), &kept[0]["budget"]),
+        (Some(1), &json!({ "cost": 5_000_000, "tokens": 7000 }))
+    );
 }
 
 #[tokio::test]
