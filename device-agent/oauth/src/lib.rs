@@ -6,13 +6,14 @@
 
 mod client;
 mod metadata;
+mod tokens;
 pub mod url_text;
 
 use serde::Deserialize;
-use zeroize::Zeroizing;
 
-pub use client::{IssuerAway, IssuerClient, IssuerResponse};
+pub use client::{IssuerAway, IssuerClient, IssuerResponse, Lookup};
 pub use metadata::IssuerMetadata;
+pub use tokens::Tokens;
 
 /// Errors after which refreshing cannot succeed (RFC 6749, section 5.2).
 const FATAL_ERRORS: [&str; 3] = ["invalid_grant", "invalid_client", "unauthorized_client"];
@@ -42,37 +43,5 @@ impl OAuthError {
     /// Whether the refusal of a refresh ends the sign-in. A server in between may refuse otherwise for a while.
     pub fn is_final(&self) -> bool {
         FATAL_ERRORS.contains(&self.error.as_str())
-    }
-}
-
-/// Tokens, as an issuer sends them.
-#[derive(Deserialize)]
-pub struct Tokens {
-    /// The token for requests.
-    pub access_token: Zeroizing<String>,
-    /// How it is sent.
-    #[serde(default)]
-    pub token_type: String,
-    /// Its lifetime in seconds, if the issuer says it.
-    #[serde(default)]
-    pub expires_in: Option<u64>,
-    /// The token for the next refresh.
-    #[serde(default)]
-    pub refresh_token: Option<Zeroizing<String>>,
-    /// What the token may be used for, if that is not what was asked for.
-    #[serde(default)]
-    pub scope: Option<String>,
-}
-
-impl std::fmt::Debug for Tokens {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tokens(…)")
-    }
-}
-
-impl Tokens {
-    /// Whether the access token is sent behind the word `Bearer`.
-    pub fn is_bearer(&self) -> bool {
-        self.token_type.eq_ignore_ascii_case("bearer")
     }
 }

@@ -36,12 +36,12 @@ pub enum SignInError {
     /// The server has a key.
     #[error("{0} has a key, which a sign-in would replace; take it away first: deskgate mcp set {0} --no-key")]
     HasKey(String),
-    /// The server does not say where one signs in.
+    /// The server does not say where one signs in; holds what was found instead.
     #[error(
-        "it does not say where one signs in (RFC 9728); if it wants a key: deskgate mcp set NAME --key-file FILE, otherwise \
-         ask whoever runs it"
+        "it does not say where one signs in (RFC 9728; {0}). If it wants a key: deskgate mcp set NAME --key-file FILE, \
+         otherwise ask whoever runs it"
     )]
-    NotOffered,
+    NotOffered(String),
     /// The server or its authorization server does not answer as it should.
     #[error("{0}; try again later, or ask whoever runs it")]
     Away(#[from] IssuerAway),

@@ -41,16 +41,17 @@ struct KeptTokens {
 
 impl KeptTokens {
     /// Tokens that came now. `before` is the refresh token that they were asked for with, which lasts if there is no
-    /// other. `None` if they cannot be used.
-    fn of(tokens: Tokens, before: Option<Zeroizing<String>>) -> Option<Self> {
+    /// other.
+    fn of(tokens: Tokens, before: Option<Zeroizing<String>>, issuer: &Url) -> Result<Self, IssuerAway> {
+        tokens.check_type().map_err(|why| IssuerAway::new(issuer, &why))?;
         // What is no key is no header's value either, and may be too long to be kept.
         let is_key = |token: &Zeroizing<String>| Secret::new(token).is_ok();
-        if !tokens.is_bearer() || !is_key(&tokens.access_token) || !tokens.refresh_token.as_ref().is_none_or(is_key) {
-            return None;
+        if !is_key(&tokens.access_token) || !tokens.refresh_token.as_ref().is_none_or(is_key) {
+            return Err(IssuerAway::new(issuer, "it gives tokens that no header can carry"));
         }
         let lasts = tokens.expires_in.map(|seconds| Duration::from_secs(seconds).min(MAX_TOKEN_TTL));
         let expires_at = lasts.and_then(|lasts| Timestamp::now().0.checked_add(lasts).ok()).map(Timestamp::from);
-        Some(Self { access: tokens.access_token, expires_at, refresh: tokens.refresh_token.or(before) })
+        Ok(Self { access: tokens.access_token, expires_at, refresh: tokens.refresh_token.or(before) })
     }
 
     fn to_key(&self) -> StoredKey {
@@ -218,7 +219,7 @@ impl SignIns {
         let answer = tokio::time::timeout(SIGN_IN_TIMEOUT, listener.wait(grant.state())).await.map_err(|_| late())?;
         let tokens = grant.finish(self.issuers(), answer).await?;
         let SignInPlace { issuer, resource, token, revocation, .. } = grant.place.clone();
-        let kept = KeptTokens::of(tokens, None).ok_or_else(|| unusable(&token))?;
+        let kept = KeptTokens::of(tokens, None, &token)?;
         let record = SignInRecord {
             issuer,
             client_id: grant.client_id.clone(),
@@ -346,7 +347,7 @@ impl SignIns {
             // A server in between may refuse for a while; ending the sign-in would be permanent.
             IssuerResponse::Refused(no) => return Err(IssuerAway::new(&record.token, &no.words()).into()),
         };
-        let kept = KeptTokens::of(new, Some(refresh.clone())).ok_or_else(|| unusable(&record.token))?;
+        let kept = KeptTokens::of(new, Some(refresh.clone()), &record.token)?;
         let (key, name, since) = (kept.to_key(), name.to_owned(), record.since);
         let keep = move |connections: &Connections| {
             connections.change_sign_in(&name, since, |record| SignInRecord { tokens: Some(key), ..record })
@@ -392,10 +393,6 @@ impl SignIns {
     fn state(&self, name: &str) -> Arc<SignInState> {
         lock(&self.0.states).entry(name.to_owned()).or_default().clone()
     }
-}
-
-fn unusable(token: &Url) -> SignInError {
-    IssuerAway::new(token, "it gives tokens that are not of the type Bearer, or that no header can carry").into()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -147,7 +147,52 @@ async fn a_server_that_is_silent_about_its_metadata_has_it_at_the_well_known_pla
     assert!(matches!(error, SignInError::HasKey(_)) && other.seen().is_empty(), "{error:?}");
     device.servers.connections.set("crm", change(None, KeyChange::Forget)).expect("saved");
     let error = device.servers.sign_ins.begin("crm", None).await.expect_err("nowhere");
-    assert!(matches!(error, SignInError::NotOffered), "{error:?}");
+    assert!(matches!(error, SignInError::NotOffered(_)), "{error:?}");
+    assert!(error.to_string().contains("/.well-known/oauth-protected-resource/mcp: status 404; https://"), "{error}");
+}
+
+#[tokio::test]
+async fn a_web_page_at_a_well_known_place_is_no_metadata_and_the_next_place_is_asked() {
+    let issuer = StrictIssuer::start().await;
+    issuer.book().shows_pages = true;
+    let device = signed_in(&issuer).await;
+    assert_eq!(issuer.seen_at("/.well-known/oauth-authorization-server").len(), 1, "a page was there");
+    // The same for the server's own metadata, and for what cannot be read.
+    issuer.book().is_silent = true;
+    for spoilt in [json!({ "resource": null }), json!({ "resource": "https://localhost/other" })] {
+        issuer.book().resource = spoilt;
+        issuer.book().host = json!({});
+        device.servers.sign_ins.begin("crm", None).await.expect("found at the host's place");
+    }
+    // With nothing at any place, the owner reads what is there.
+    issuer.book().host = json!(null);
+    let error = device.servers.sign_ins.begin("crm", None).await.expect_err("nowhere").to_string();
+    assert!(error.contains("/mcp: it speaks for another address"), "{error}");
+    assert!(error.contains("/.well-known/oauth-protected-resource: a web page"), "{error}");
+    (issuer.book().resource, issuer.book().metadata) = (json!({}), json!({ "issuer": null }));
+    let error = device.servers.sign_ins.begin("crm", None).await.expect_err("no issuer").to_string();
+    assert!(error.contains("/.well-known/oauth-authorization-server: a web page"), "{error}");
+    assert!(error.contains("/.well-known/openid-configuration: its answer is not the one"), "{error}");
+}
+
+#[tokio::test]
+async fn a_resource_above_the_servers_address_counts_only_if_its_own_place_has_it() {
+    let issuer = StrictIssuer::start().await;
+    let host = issuer.server.url.strip_suffix("/mcp").expect("a path").to_owned();
+    issuer.book().resource = json!({ "resource": host, "authorization_servers": ["https://evil.example"] });
+    let device = device(&issuer).await;
+    let error = device.servers.sign_ins.begin("crm", None).await.expect_err("nobody else says so").to_string();
+    assert!(error.contains("more than the server's address") && error.contains("404"), "{error}");
+    issuer.book().host = json!({ "resource": format!("{host}/other") });
+    let error = device.servers.sign_ins.begin("crm", None).await.expect_err("the host says otherwise").to_string();
+    assert!(error.contains("another resource"), "{error}");
+    // The host's own word counts, also for who gives the tokens; the resource is asked for as it is written there.
+    issuer.book().host = json!({});
+    let prompt = device.servers.sign_ins.begin("crm", None).await.expect("the host says it");
+    assert_eq!((&query_of(&prompt.address)["resource"], &prompt.issuer), (&host, &host));
+    issuer.agree(&prompt.address).await;
+    settled(&device).await;
+    device.servers.look(&device.server).await.expect("signed in");
 }
 
 #[tokio::test]
@@ -229,6 +274,22 @@ async fn tokens_are_refreshed_before_they_expire_and_each_refresh_token_is_used_
     issuer.book().access_tokens.clear();
     device.servers.look(&device.server).await.expect("with a new token");
     device.servers.look(&device.server).await.expect("with the same refresh token");
+}
+
+#[tokio::test]
+async fn tokens_in_a_vendors_own_form_are_taken_and_those_of_another_type_are_not() {
+    let issuer = StrictIssuer::start().await;
+    issuer.book().tokens = json!({ "token_type": null, "expires_in": "30.5" });
+    let device = signed_in(&issuer).await;
+    issuer.book().tokens = json!({ "token_type": null, "expires_in": "3600" });
+    for _ in 0..2 {
+        device.servers.look(&device.server).await.expect("signed in");
+    }
+    assert_eq!(issuer.refreshes(), 1, "the first was about to expire, and the second is not");
+    issuer.book().tokens = json!({ "token_type": "DPoP" });
+    issuer.book().access_tokens.clear();
+    let error = refusal(&device).await;
+    assert!(error.contains("the type \"DPoP\", and only Bearer"), "{error}");
 }
 
 #[tokio::test]
