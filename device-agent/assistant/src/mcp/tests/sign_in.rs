@@ -404,9 +404,49 @@ async fn a_sign_out_revokes_and_forgets_and_a_server_elsewhere_gets_nothing() {
     let device = signed_in(&issuer).await;
     let not_told = device.servers.sign_ins.sign_out("crm").await.expect("signed out");
     assert!(not_told.expect("not told").contains("no place"));
-    // A key takes the place of a sign-in.
-    let device = signed_in(&issuer).await;
+}
+
+#[tokio::test]
+async fn a_sign_in_that_a_key_or_a_removal_ends_is_revoked_and_one_that_goes_on_is_not() {
+    let issuer = StrictIssuer::start().await;
+    let key = || KeyChange::Replace(Secret::new("key-canary").expect("a key"));
+    for (is_told, ends) in [(true, Some(key())), (true, Some(KeyChange::Forget)), (true, None), (false, Some(key()))] {
+        issuer.book().metadata = if is_told { json!({}) } else { json!({ "revocation_endpoint": null }) };
+        let device = signed_in(&issuer).await;
+        let sign_ins = &device.servers.sign_ins;
+        let (kept, ended) = sign_ins.set("crm", change(None, KeyChange::Keep)).await.expect("saved");
+        assert!(kept.sign_in.is_some() && ended.is_none() && issuer.book().revoked.is_empty());
+        let moved = sign_ins.set("crm", change(Some("https://other.example/mcp"), KeyChange::Keep)).await;
+        assert!(moved.is_err() && issuer.book().revoked.is_empty(), "what is refused ends nothing");
+        let is_removed = ends.is_none();
+        let ended = match ends {
+            Some(key) => {
+                let (set, ended) = sign_ins.set("crm", change(None, key)).await.expect("saved");
+                assert_eq!(set.sign_in, None);
+                ended
+            }
+            None => sign_ins.remove("crm").await.expect("removed"),
+        };
+        let ended = ended.expect("there was one");
+        assert_eq!((ended.not_told.is_none(), ended.name.as_str()), (is_told, "crm"), "{ended:?}");
+        let revoked = std::mem::take(&mut issuer.book().revoked);
+        assert!(revoked.len() == usize::from(is_told) && revoked.iter().all(|token| token.starts_with("refresh-")));
+        assert!(is_removed || !file(&device).contains("Canary"), "deleted in any case");
+    }
+    // A server without a sign-in has nothing to revoke.
+    let device = device(&issuer).await;
+    assert_eq!(device.servers.sign_ins.remove("crm").await.expect("removed"), None);
+}
+
+#[tokio::test]
+async fn tokens_that_cannot_be_kept_are_revoked() {
+    let issuer = StrictIssuer::start().await;
+    let device = device(&issuer).await;
+    let prompt = device.servers.sign_ins.begin("crm", None).await.expect("begun");
     let key = KeyChange::Replace(Secret::new("key-canary").expect("a key"));
-    let set = device.servers.connections.set("crm", change(None, key)).expect("saved");
-    assert_eq!((set.sign_in, set.header.as_deref()), (None, Some("authorization")));
+    device.servers.sign_ins.set("crm", change(None, key)).await.expect("saved");
+    issuer.agree(&prompt.address).await;
+    let McpSignInStatus::Failed { why } = settled(&device).await else { panic!("there is a key by now") };
+    assert!(why.contains("has a key"), "{why}");
+    assert_eq!(issuer.book().revoked.len(), 1);
 }
