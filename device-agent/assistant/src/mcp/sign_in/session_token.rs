@@ -1,5 +1,7 @@
 //! The token that the requests of one session carry.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use deskgate_protocol::Timestamp;
 use deskgate_protocol::secret::AccessToken;
 use tokio::sync::Mutex;
@@ -13,6 +15,7 @@ pub(in crate::mcp) struct SessionToken {
     name: String,
     url: String,
     current: Mutex<Option<CurrentToken>>,
+    waits: AtomicUsize,
 }
 
 impl std::fmt::Debug for SessionToken {
@@ -25,7 +28,7 @@ impl SessionToken {
     /// The token of a new session with a server at an address.
     pub(super) fn new(sign_ins: SignIns, name: &str, url: &str) -> Self {
         let (name, url) = (name.to_owned(), url.to_owned());
-        Self { sign_ins, name, url, current: Mutex::default() }
+        Self { sign_ins, name, url, current: Mutex::default(), waits: AtomicUsize::new(0) }
     }
 
     /// A token for a request. It is refreshed before it expires.
@@ -53,7 +56,30 @@ impl SessionToken {
         SignInError::Over { name: self.name.clone(), why: "the server does not take its token".to_owned() }
     }
 
+    /// Counts when a request begins to wait for a token, and when it has it: odd while one waits.
+    pub(in crate::mcp) fn waits(&self) -> usize {
+        self.waits.load(Ordering::SeqCst)
+    }
+
+    /// Called under the lock of `current`.
     async fn fetch(&self, refused: Option<&AccessToken>) -> Result<CurrentToken, SignInError> {
+        let _waiting = WaitGuard::new(&self.waits);
         self.sign_ins.token(&self.name, &self.url, refused).await
+    }
+}
+
+/// A request that waits for a token, for as long as this lives.
+struct WaitGuard<'a>(&'a AtomicUsize);
+
+impl<'a> WaitGuard<'a> {
+    fn new(waits: &'a AtomicUsize) -> Self {
+        waits.fetch_add(1, Ordering::SeqCst);
+        Self(waits)
+    }
+}
+
+impl Drop for WaitGuard<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
     }
 }

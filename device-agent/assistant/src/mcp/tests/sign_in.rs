@@ -450,3 +450,18 @@ async fn tokens_that_cannot_be_kept_are_revoked() {
     assert!(why.contains("has a key"), "{why}");
     assert_eq!(issuer.book().revoked.len(), 1);
 }
+
+#[tokio::test]
+async fn a_slow_renewal_takes_nothing_of_the_time_in_which_a_server_shows_its_era() {
+    let issuer = StrictIssuer::start().await;
+    issuer.book().expires_in = Some(30);
+    let mut device = signed_in(&issuer).await;
+    device.servers.patience.discovery = Duration::from_secs(2);
+    (issuer.book().token_delay, issuer.book().expires_in) = (Duration::from_millis(2500), Some(3600));
+    device.servers.look(&device.server).await.expect("discovered after a renewal");
+    assert_eq!(issuer.refreshes(), 1);
+    // The same for a token that the server refuses in the middle of it.
+    issuer.book().access_tokens.clear();
+    device.servers.look(&device.server).await.expect("discovered in spite of a renewal");
+    assert_eq!((issuer.refreshes(), issuer.server.count("initialize")), (2, 0));
+}

@@ -53,6 +53,8 @@ pub(super) struct IssuerBook {
     pub(super) is_refreshing: bool,
     /// Whether a refresh gives no other refresh token.
     pub(super) keeps_refresh_token: bool,
+    /// How long the token endpoint takes.
+    pub(super) token_delay: Duration,
     /// Whether the token endpoint fails.
     pub(super) is_failing: bool,
     /// Whether the refusal of the server points to no metadata.
@@ -164,7 +166,10 @@ impl IssuerBook {
             ("POST", "/token") if self.is_failing => http("503 Service Unavailable", "", ""),
             ("POST", "/token") => match form_of(&seen.text) {
                 form if !is_resource(form.get("resource"), &base) => refused("invalid_target"),
-                form => self.exchanged(&form).unwrap_or_else(refused),
+                form => {
+                    let reply = self.exchanged(&form).unwrap_or_else(refused);
+                    ServerReply::Late(self.token_delay, Box::new(reply))
+                }
             },
             ("POST", "/revoke") => {
                 let token = form_of(&seen.text).remove("token").unwrap_or_default();
