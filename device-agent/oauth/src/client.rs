@@ -146,7 +146,11 @@ impl<'a> IssuerClient<'a> {
         url: &Url,
         form: &[(&str, &str)],
     ) -> Result<IssuerResponse<T>, IssuerAway> {
-        answered(url, self.posted(url, form)?.header("Accept", "application/json")).await
+        let answer = answered(url, self.posted(url, form)?.header("Accept", "application/json")).await?;
+        Ok(match answer {
+            IssuerResponse::Refused(refusal) => IssuerResponse::Refused(refusal.without_secrets(form)),
+            granted => granted,
+        })
     }
 
     /// Sends a document, as a registration does (RFC 7591).

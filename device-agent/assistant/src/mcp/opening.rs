@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use super::connections::ServerConnection;
 use super::error::McpServerError;
 use super::exchange::CheckedClient;
+use super::session::SessionSecrets;
 use super::sign_in::SessionToken;
 
 /// The version that is asked for by discovery.
@@ -86,6 +87,12 @@ impl Opening<'_> {
         let session = self.shake_hands().await?;
         self.older.remember(url);
         Ok(session)
+    }
+
+    /// The secrets of the session.
+    pub(super) fn secrets(&self) -> SessionSecrets {
+        let key = self.connection.header.as_ref().map(|(_, value)| value.clone());
+        SessionSecrets { key, token: self.token.clone() }
     }
 
     /// A session of the newer era; `None` when the server shows no sign of it.

@@ -51,6 +51,11 @@ impl SessionToken {
         }
     }
 
+    /// The token of the last request, if there was one.
+    pub(in crate::mcp) async fn last(&self) -> Option<AccessToken> {
+        self.current.lock().await.as_ref().map(|current| current.token.clone())
+    }
+
     /// The error for a token that was refused although it is new.
     pub(in crate::mcp) fn refused(&self) -> SignInError {
         SignInError::Over { name: self.name.clone(), why: "the server does not take its token".to_owned() }
