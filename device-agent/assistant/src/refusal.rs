@@ -6,6 +6,7 @@
 use std::time::{Duration, SystemTime};
 
 use deskgate_definition::ProviderErrorDetail;
+use deskgate_program::redaction::without_secret;
 use deskgate_protocol::secret;
 use deskgate_secrets::Secret;
 use reqwest::header::{HeaderMap, HeaderName, RETRY_AFTER};
@@ -184,16 +185,12 @@ fn try_again_in(message: &str) -> Option<Duration> {
     is_known.then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
 }
 
-/// The shortest key that is looked for: a shorter one, such as `none`, is a word.
-const MIN_KEY_BYTES: usize = 8;
-
-/// Takes the key out of a provider's words.
+/// Takes the key out of a provider's words, however it is written there.
 pub(super) fn without_key(mut error: ModelError, key: Option<&Secret>) -> ModelError {
-    let key = key.map(Secret::reveal).filter(|key| key.len() >= MIN_KEY_BYTES);
-    if let (Some(key), Some(detail)) = (key, &mut error.detail) {
+    if let (Some(key), Some(detail)) = (key.map(Secret::reveal), &mut error.detail) {
         let ProviderErrorDetail { status: _, kind, code, param, message, request_id } = detail.as_mut();
         for text in [kind, code, param, message, request_id].into_iter().flatten() {
-            *text = text.replace(key, "[the key]");
+            *text = without_secret(text, key, "[the key]");
         }
     }
     error
@@ -456,6 +453,16 @@ mod tests {
             let error = without_key(reported(&body), Some(&key));
             assert_eq!(error.detail.expect("kept").to_string(), shown, "{body}");
         }
+        let key = Secret::new("canary/47+11\"").expect("a key");
+        let place = "https://x.example/?key=canary%2F47%2B11%22&a=b";
+        let behind = json!({ "key": key.reveal() }).to_string();
+        let body = json!({ "error": { "message": format!("No: {place}"), "metadata": { "raw": behind } } });
+        let error = without_key(reported(&body), Some(&key));
+        let shown = "No: https://x.example/?key=[the key]&a=b: {\"key\":\"[the key]\"}";
+        assert_eq!(error.detail.expect("kept").to_string(), shown);
+        let long = json!({ "error": { "message": format!("{}{}", "x".repeat(MAX_MESSAGE_CHARS - 10), key.reveal()) } });
+        let error = without_key(reported(&long), Some(&key)).detail.expect("kept").to_string();
+        assert!(error.ends_with("x[the key]"), "one that is cut off is taken out too: {error}");
         let long = json!({ "error": { "message": "x".repeat(10_000) } });
         let detail = ProviderErrorBody::of(&long).detail();
         assert_eq!(detail.message.map(|text| text.chars().count()), Some(MAX_MESSAGE_CHARS + 1));

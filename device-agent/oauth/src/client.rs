@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use deskgate_outbound::Clients;
+use reqwest::header::CONTENT_TYPE;
 use reqwest::{RequestBuilder, Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,6 +16,11 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_BODY_BYTES: usize = 64 * 1024;
 /// The longest name of a place in an error, in characters.
 const MAX_PLACE_CHARS: usize = 200;
+
+/// What is wrong with an answer that cannot be read.
+const SENSELESS: &str = "its answer is not the one that belongs there";
+/// What is wrong with an answer that is not read to its end.
+const TOO_LONG: &str = "its answer is too long";
 
 /// Asks issuers.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +39,15 @@ pub struct IssuerAway {
     pub why: String,
 }
 
+/// What is at a place where a document may be.
+#[derive(Debug)]
+pub enum Lookup<T> {
+    /// The document.
+    Document(T),
+    /// Nothing, or something else: what that is.
+    Nothing(String),
+}
+
 /// The answer to a request that can be refused.
 #[derive(Debug)]
 pub enum IssuerResponse<T> {
@@ -45,15 +60,12 @@ pub enum IssuerResponse<T> {
 impl IssuerAway {
     /// What is wrong at an address.
     pub fn new(url: &Url, why: &str) -> Self {
-        let mut place = url.clone();
-        place.set_query(None);
-        Self { place: place.to_string(), why: why.to_owned() }
+        Self::at(&place_of(url), why)
     }
 
     /// What is wrong at a place that may be no address.
     pub(super) fn at(place: &str, why: &str) -> Self {
-        let place = place.chars().filter(|c| !c.is_control()).take(MAX_PLACE_CHARS).collect();
-        Self { place, why: why.to_owned() }
+        Self { place: shown(place), why: why.to_owned() }
     }
 
     fn of(url: &Url, error: &reqwest::Error) -> Self {
@@ -75,18 +87,54 @@ impl<'a> IssuerClient<'a> {
         (self.may_ask)(url)
     }
 
-    /// A document; `None`: the server reports that there is none.
+    /// The document at a place. A server that has none there need not answer with 404: some show a web page, or send
+    /// everybody to one.
     ///
     /// # Errors
-    /// The server does not answer in time, or not with such a document.
-    pub async fn document<T: DeserializeOwned>(&self, url: &Url) -> Result<Option<T>, IssuerAway> {
+    /// The server does not answer in time, or it fails: what is there cannot be said.
+    pub async fn document<T: DeserializeOwned>(&self, url: &Url) -> Result<Lookup<T>, IssuerAway> {
         let request = self.client(url)?.get(url.clone()).header("Accept", "application/json");
         let response = send(url, request).await?;
-        match response.status() {
-            StatusCode::OK => parsed(url, &body(url, response).await?).map(Some),
-            status if is_refusal(status) => Ok(None),
-            status => Err(IssuerAway::of_status(url, status)),
+        let status = response.status();
+        if status != StatusCode::OK {
+            let is_answer = is_refusal(status) || status.is_success() || status.is_redirection();
+            let nothing = Lookup::Nothing(format!("status {}", status.as_u16()));
+            return if is_answer { Ok(nothing) } else { Err(IssuerAway::of_status(url, status)) };
         }
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let is_page = kind.trim_start().to_ascii_lowercase().starts_with("text/html");
+        Ok(match body(url, response).await? {
+            Some(body) => match serde_json::from_slice(&body) {
+                Ok(document) => Lookup::Document(document),
+                Err(_) if is_page => Lookup::Nothing("a web page".to_owned()),
+                Err(_) => Lookup::Nothing(SENSELESS.to_owned()),
+            },
+            None => Lookup::Nothing(TOO_LONG.to_owned()),
+        })
+    }
+
+    /// The first document that can be used of those at several places. `check` says why one cannot be used. Otherwise
+    /// what is at each of them.
+    ///
+    /// # Errors
+    /// As for [`IssuerClient::document`]. The places after it are not asked: what they have may not be meant to count.
+    pub async fn first_document<T: DeserializeOwned>(
+        &self,
+        places: &[Url],
+        check: impl Fn(&T) -> Result<(), &'static str>,
+    ) -> Result<Lookup<(Url, T)>, IssuerAway> {
+        let mut found = Vec::new();
+        for place in places {
+            let what = match self.document(place).await? {
+                Lookup::Document(document) => match check(&document) {
+                    Ok(()) => return Ok(Lookup::Document((place.clone(), document))),
+                    Err(why) => why.to_owned(),
+                },
+                Lookup::Nothing(what) => what,
+            };
+            found.push(format!("{}: {what}", place_of(place)));
+        }
+        Ok(Lookup::Nothing(found.join("; ")))
     }
 
     /// Sends a form, as all of OAuth does.
@@ -98,7 +146,11 @@ impl<'a> IssuerClient<'a> {
         url: &Url,
         form: &[(&str, &str)],
     ) -> Result<IssuerResponse<T>, IssuerAway> {
-        answered(url, self.posted(url, form)?.header("Accept", "application/json")).await
+        let answer = answered(url, self.posted(url, form)?.header("Accept", "application/json")).await?;
+        Ok(match answer {
+            IssuerResponse::Refused(refusal) => IssuerResponse::Refused(refusal.without_secrets(form)),
+            granted => granted,
+        })
     }
 
     /// Sends a document, as a registration does (RFC 7591).
@@ -138,6 +190,17 @@ impl<'a> IssuerClient<'a> {
     }
 }
 
+/// An address for people, without its query.
+fn place_of(url: &Url) -> String {
+    let mut place = url.clone();
+    place.set_query(None);
+    shown(place.as_str())
+}
+
+fn shown(place: &str) -> String {
+    place.chars().filter(|c| !c.is_control()).take(MAX_PLACE_CHARS).collect()
+}
+
 async fn send(url: &Url, request: RequestBuilder) -> Result<Response, IssuerAway> {
     request.timeout(REQUEST_TIMEOUT).send().await.map_err(|error| IssuerAway::of(url, &error))
 }
@@ -145,7 +208,7 @@ async fn send(url: &Url, request: RequestBuilder) -> Result<Response, IssuerAway
 async fn answered<T: DeserializeOwned>(url: &Url, request: RequestBuilder) -> Result<IssuerResponse<T>, IssuerAway> {
     let response = send(url, request).await?;
     let status = response.status();
-    let body = body(url, response).await?;
+    let body = body(url, response).await?.ok_or_else(|| IssuerAway::new(url, TOO_LONG))?;
     match status {
         StatusCode::OK | StatusCode::CREATED => parsed(url, &body).map(IssuerResponse::Granted),
         // RFC 6749 defines 400 and 401; errors with another client status are read too.
@@ -168,20 +231,21 @@ fn encoded(form: &[(&str, &str)]) -> String {
     url.query().unwrap_or_default().to_owned()
 }
 
-async fn body(url: &Url, mut response: Response) -> Result<Vec<u8>, IssuerAway> {
+/// A body; `None` if it is longer than any that belongs here.
+async fn body(url: &Url, mut response: Response) -> Result<Option<Vec<u8>>, IssuerAway> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| IssuerAway::of(url, &error))? {
         body.extend_from_slice(&chunk);
         if body.len() > MAX_BODY_BYTES {
-            return Err(IssuerAway::new(url, "its answer is too long"));
+            return Ok(None);
         }
     }
-    Ok(body)
+    Ok(Some(body))
 }
 
 fn parsed<T: DeserializeOwned>(url: &Url, body: &[u8]) -> Result<T, IssuerAway> {
     // The body is not repeated: it may hold a token.
-    serde_json::from_slice(body).map_err(|_| IssuerAway::new(url, "its answer is not the one that belongs there"))
+    serde_json::from_slice(body).map_err(|_| IssuerAway::new(url, SENSELESS))
 }
 
 /// The cause of the client's error, without the address.

@@ -6,18 +6,25 @@
 
 mod client;
 mod metadata;
+mod tokens;
 pub mod url_text;
 
+use deskgate_program::redaction::without_secret;
 use serde::Deserialize;
-use zeroize::Zeroizing;
 
-pub use client::{IssuerAway, IssuerClient, IssuerResponse};
+pub use client::{IssuerAway, IssuerClient, IssuerResponse, Lookup};
 pub use metadata::IssuerMetadata;
+pub use tokens::Tokens;
 
 /// Errors after which refreshing cannot succeed (RFC 6749, section 5.2).
 const FATAL_ERRORS: [&str; 3] = ["invalid_grant", "invalid_client", "unauthorized_client"];
 /// The longest text of an issuer that is shown, in characters.
 const MAX_WORDS_CHARS: usize = 300;
+
+/// The fields of forms that hold secrets.
+const SECRET_FIELDS: [&str; 5] = ["code", "code_verifier", "device_code", "refresh_token", "token"];
+/// What stands in the place of a secret.
+const REPLACEMENT_TEXT: &str = "[removed]";
 
 /// An issuer's error (RFC 6749, section 5.2).
 #[derive(Clone, Debug, Deserialize)]
@@ -39,40 +46,32 @@ impl OAuthError {
         words.chars().filter(|c| !c.is_control()).take(MAX_WORDS_CHARS).collect()
     }
 
+    /// The same without the secrets of the form that is refused, which some issuers repeat.
+    fn without_secrets(mut self, form: &[(&str, &str)]) -> Self {
+        for (_, secret) in form.iter().filter(|(name, _)| SECRET_FIELDS.contains(name)) {
+            self.error = without_secret(&self.error, secret, REPLACEMENT_TEXT);
+            self.error_description = self.error_description.map(|text| without_secret(&text, secret, REPLACEMENT_TEXT));
+        }
+        self
+    }
+
     /// Whether the refusal of a refresh ends the sign-in. A server in between may refuse otherwise for a while.
     pub fn is_final(&self) -> bool {
         FATAL_ERRORS.contains(&self.error.as_str())
     }
 }
 
-/// Tokens, as an issuer sends them.
-#[derive(Deserialize)]
-pub struct Tokens {
-    /// The token for requests.
-    pub access_token: Zeroizing<String>,
-    /// How it is sent.
-    #[serde(default)]
-    pub token_type: String,
-    /// Its lifetime in seconds, if the issuer says it.
-    #[serde(default)]
-    pub expires_in: Option<u64>,
-    /// The token for the next refresh.
-    #[serde(default)]
-    pub refresh_token: Option<Zeroizing<String>>,
-    /// What the token may be used for, if that is not what was asked for.
-    #[serde(default)]
-    pub scope: Option<String>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl std::fmt::Debug for Tokens {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tokens(…)")
-    }
-}
-
-impl Tokens {
-    /// Whether the access token is sent behind the word `Bearer`.
-    pub fn is_bearer(&self) -> bool {
-        self.token_type.eq_ignore_ascii_case("bearer")
+    #[test]
+    fn a_refusal_repeats_no_secret_that_was_sent() {
+        let error_description = Some("no canary%2F4711 of refresh_token".to_owned());
+        let refusal = OAuthError { error: "invalid_grant".to_owned(), error_description };
+        let form = [("grant_type", "refresh_token"), ("refresh_token", "canary/4711")];
+        let refusal = refusal.without_secrets(&form);
+        assert_eq!(refusal.words(), "invalid_grant: no [removed] of refresh_token");
+        assert!(refusal.is_final());
     }
 }

@@ -3,7 +3,7 @@
 use reqwest::Url;
 use serde::Deserialize;
 
-use super::{IssuerAway, IssuerClient};
+use super::{IssuerAway, IssuerClient, Lookup};
 
 /// What an issuer says of itself.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -46,16 +46,23 @@ impl IssuerClient<'_> {
         ];
         // They are the same without a path.
         places.dedup();
-        for place in places {
+        let at = |place: String| {
             let mut at = url.clone();
             at.set_path(&place);
-            match self.document::<IssuerMetadata>(&at).await? {
-                Some(metadata) if metadata.issuer == issuer => return Ok(metadata),
-                Some(_) => return Err(IssuerAway::new(&url, "it calls itself otherwise than whoever names it")),
-                None => {}
+            at
+        };
+        let places: Vec<_> = places.into_iter().map(at).collect();
+        let check = |metadata: &IssuerMetadata| match metadata.issuer == issuer {
+            true => Ok(()),
+            false => Err("it calls itself otherwise than whoever names it"),
+        };
+        match self.first_document(&places, check).await? {
+            Lookup::Document((_, metadata)) => Ok(metadata),
+            Lookup::Nothing(found) => {
+                let why = format!("it says nothing of itself at any of the places where issuers do ({found})");
+                Err(IssuerAway::new(&url, &why))
             }
         }
-        Err(IssuerAway::new(&url, "it says nothing of itself at any of the places where issuers do"))
     }
 
     /// An address from metadata, if it may be asked.

@@ -4,7 +4,7 @@ use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use super::{AccountError, GatewayAddress, ISSUERS};
-use deskgate_oauth::IssuerAway;
+use deskgate_oauth::{IssuerAway, Lookup};
 
 /// The metadata of a hosted gateway.
 #[derive(Deserialize)]
@@ -45,7 +45,7 @@ impl Issuer {
     pub(super) async fn of(gateway: &GatewayAddress) -> Result<Self, AccountError> {
         let not_hosted = || AccountError::NotHosted(gateway.to_string());
         let url = gateway.metadata().ok_or_else(not_hosted)?;
-        let resource: Resource = ISSUERS.document(&url).await?.ok_or_else(not_hosted)?;
+        let Lookup::Document(resource) = ISSUERS.document::<Resource>(&url).await? else { return Err(not_hosted()) };
         if resource.resource.trim_end_matches('/') != gateway.as_str() {
             let other: String = resource.resource.chars().filter(|c| !c.is_control()).take(200).collect();
             return Err(

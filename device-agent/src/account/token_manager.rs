@@ -421,10 +421,7 @@ async fn revoke(place: &reqwest::Url, key: &Zeroizing<String>, client_id: &str) 
 
 /// Accepts only what the gateway takes unchanged.
 fn check(issuer: &Issuer, tokens: &Tokens) -> Result<(), AccountError> {
-    if tokens.is_bearer() {
-        return Ok(());
-    }
-    Err(IssuerAway::new(&issuer.token, "it gives tokens of another type than Bearer").into())
+    Ok(tokens.check_type().map_err(|why| IssuerAway::new(&issuer.token, &why))?)
 }
 
 /// How many characters a file's name has.

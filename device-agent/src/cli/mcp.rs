@@ -17,7 +17,7 @@ use super::socket::AgentClient;
 use crate::config::Home;
 use crate::local::{
     AcceptMcpTools, CancelMcpSignIn, GetMcpSignIn, ListMcpServers, LookAtMcpServer, McpSignInPrompt, McpSignInStatus,
-    RemoveMcpServer, ReviewMcpServers, SetMcpServer, SignInMcpServer, SignInView, SignOutMcpServer, opener,
+    McpSignOut, RemoveMcpServer, ReviewMcpServers, SetMcpServer, SignInMcpServer, SignInView, SignOutMcpServer, opener,
 };
 use crate::services::tool_pins::{PinState, ServerView, ToolChange};
 
@@ -49,7 +49,7 @@ pub(super) enum McpCommand {
         /// Its name
         name: String,
     },
-    /// Remove an MCP server and its key; services that name it cannot run any more
+    /// Remove an MCP server and its key or sign-in; services that name it cannot run any more
     Remove {
         /// Its name
         name: String,
@@ -90,11 +90,12 @@ pub(super) struct McpSignInArgs {
 pub(super) async fn run(agent: AgentClient, command: McpCommand, out: Output) -> Result<(), Failure> {
     match command {
         McpCommand::Set(set) => {
-            let server = agent.request(request(set)?).await?;
-            out.result("mcp-server/1", &server, || {
-                let McpServerConfig { name, url, .. } = &server;
+            let changed = agent.request(request(set)?).await?;
+            out.result("mcp-server/1", &changed, || {
+                let McpServerConfig { name, url, .. } = &changed.server;
                 let next = format!("Next: deskgate service edit SERVICE --mcp {name}");
-                format!("Saved: {name} at {url}, {}.\n{next}", key_of(&server))
+                let ended = ended(changed.sign_out.as_ref());
+                format!("Saved: {name} at {url}, {}.{ended}\n{next}", key_of(&changed.server))
             });
         }
         McpCommand::List => {
@@ -110,21 +111,32 @@ pub(super) async fn run(agent: AgentClient, command: McpCommand, out: Output) ->
         McpCommand::SignOut { name } => {
             let done = agent.request(SignOutMcpServer { name }).await?;
             out.result("mcp-sign-out/1", &done, || match &done.not_told {
-                None => format!("Signed out of {}. The authorization server was told.", done.name),
-                Some(why) => {
-                    let why = visible::line(why);
-                    format!("Signed out of {} here. The authorization server was not told: {why}", done.name)
-                }
+                None => format!("Signed out of {}. {}", done.name, told(&done)),
+                Some(_) => format!("Signed out of {} here. {}", done.name, told(&done)),
             });
         }
         McpCommand::Remove { name } => {
-            agent.request(RemoveMcpServer { name: name.clone() }).await?;
-            out.result("mcp-server-removed/1", &serde_json::json!({ "name": name }), || {
-                format!("{name} and its key are gone from this computer.")
+            let removed = agent.request(RemoveMcpServer { name }).await?;
+            out.result("mcp-server-removed/1", &removed, || {
+                let ended = ended(removed.sign_out.as_ref());
+                format!("{} and its key are gone from this computer.{ended}", removed.name)
             });
         }
     }
     Ok(())
+}
+
+/// Whether the authorization server knows of the end of a sign-in.
+fn told(done: &McpSignOut) -> String {
+    match &done.not_told {
+        None => "The authorization server was told.".to_owned(),
+        Some(why) => format!("The authorization server was not told: {}", visible::line(why)),
+    }
+}
+
+/// A sentence about a sign-in that another command has ended, if it has.
+fn ended(done: Option<&McpSignOut>) -> String {
+    done.map(|done| format!(" The sign-in is over. {}", told(done))).unwrap_or_default()
 }
 
 /// The servers of these names as configured now. One that the definition has already keeps its list of tools.

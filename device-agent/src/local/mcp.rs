@@ -5,7 +5,7 @@ use std::time::Duration;
 use deskgate_assistant::mcp::connections::{
     ConnectionError, Connections, McpServerChange, McpServerConfig as ConfiguredServer, McpServerConfig,
 };
-use deskgate_assistant::mcp::sign_in::{McpSignInPrompt, McpSignInStatus};
+use deskgate_assistant::mcp::sign_in::{McpSignInPrompt, McpSignInStatus, McpSignOut};
 use deskgate_protocol::canonical::Sha256Digest;
 use serde::{Deserialize, Serialize};
 
@@ -44,10 +44,21 @@ pub struct SetMcpServer {
     pub key_place: Option<KeyPlace>,
 }
 
-impl TypedRequest for SetMcpServer {
-    type Response = ConfiguredServer;
+/// A server after a change.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChangedMcpServer {
+    /// The server.
+    #[serde(flatten)]
+    pub server: ConfiguredServer,
+    /// What became of its sign-in, if the change ended one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sign_out: Option<McpSignOut>,
+}
 
-    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<ConfiguredServer, ErrorReply> {
+impl TypedRequest for SetMcpServer {
+    type Response = ChangedMcpServer;
+
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<ChangedMcpServer, ErrorReply> {
         handler.set_server(self).await
     }
 }
@@ -59,10 +70,20 @@ pub struct RemoveMcpServer {
     pub name: String,
 }
 
-impl TypedRequest for RemoveMcpServer {
-    type Response = ();
+/// A server that is gone.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RemovedMcpServer {
+    /// The server's name.
+    pub name: String,
+    /// What became of its sign-in, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sign_out: Option<McpSignOut>,
+}
 
-    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<(), ErrorReply> {
+impl TypedRequest for RemoveMcpServer {
+    type Response = RemovedMcpServer;
+
+    async fn answer(self, handler: &RequestHandler, _: Requester) -> Result<RemovedMcpServer, ErrorReply> {
         handler.remove_server(self).await
     }
 }
@@ -123,16 +144,6 @@ pub struct SignOutMcpServer {
     pub name: String,
 }
 
-/// What came of a sign-out.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct McpSignOut {
-    /// The server's name.
-    pub name: String,
-    /// Why the authorization server could not be told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_told: Option<String>,
-}
-
 impl TypedRequest for SignOutMcpServer {
     type Response = McpSignOut;
 
@@ -187,21 +198,20 @@ impl TypedRequest for AcceptMcpTools {
 }
 
 impl RequestHandler {
-    pub(super) async fn set_server(&self, ask: SetMcpServer) -> Result<McpServerConfig, ErrorReply> {
+    pub(super) async fn set_server(&self, ask: SetMcpServer) -> Result<ChangedMcpServer, ErrorReply> {
         let SetMcpServer { name, url, header, key, key_place } = ask;
-        let set = move |servers: &Connections| {
-            servers.set(&name, McpServerChange { url, header, key: key_change(&key)?, key_place })
-        };
-        let configured = self.with_servers(set).await;
+        let key = key_change(&key).map_err(ConnectionError::from)?;
+        let change = McpServerChange { url, header, key, key_place };
+        let changed = self.mcp_servers.sign_ins.set(&name, change).await;
         self.ask_keyring(Duration::ZERO).await;
-        configured
+        let (server, sign_out) = changed?;
+        Ok(ChangedMcpServer { server, sign_out })
     }
 
-    pub(super) async fn remove_server(&self, ask: RemoveMcpServer) -> Result<(), ErrorReply> {
-        let name = ask.name.clone();
-        self.mcp_servers.sign_ins.cancel(&name);
-        self.with_servers(move |servers| servers.remove(&name)).await?;
-        Ok(self.store.services().forget_tools(&ask.name).await?)
+    pub(super) async fn remove_server(&self, ask: RemoveMcpServer) -> Result<RemovedMcpServer, ErrorReply> {
+        let sign_out = self.mcp_servers.sign_ins.remove(&ask.name).await?;
+        self.store.services().forget_tools(&ask.name).await?;
+        Ok(RemovedMcpServer { name: ask.name, sign_out })
     }
 
     pub(super) async fn review_servers(&self) -> Result<Vec<ServerView>, ErrorReply> {

@@ -59,7 +59,7 @@ pub mod status;
 
 pub use deskgate_assistant::listing::ListedModel;
 pub use deskgate_assistant::mcp::connections::McpServerConfig as ConfiguredServer;
-pub use deskgate_assistant::mcp::sign_in::{McpSignInPrompt, McpSignInStatus, SignInView};
+pub use deskgate_assistant::mcp::sign_in::{McpSignInPrompt, McpSignInStatus, McpSignOut, SignInView};
 pub use deskgate_assistant::profile::{Api, Need, Profile};
 pub use deskgate_assistant::providers::{ProviderConfig, travels_openly};
 pub use deskgate_definition::{KeyPlace, ModelFailure};
@@ -86,8 +86,8 @@ use handler::RequestHandler;
 pub use health::{GetHealth, GetLog, IgnoreDuration, IgnoreProblem, MakeBundle};
 pub use health_memory::HealthMonitor;
 pub use mcp::{
-    AcceptMcpTools, CancelMcpSignIn, GetMcpSignIn, ListMcpServers, LookAtMcpServer, McpSignOut, RemoveMcpServer,
-    ReviewMcpServers, SetMcpServer, SignInMcpServer, SignOutMcpServer,
+    AcceptMcpTools, CancelMcpSignIn, ChangedMcpServer, GetMcpSignIn, ListMcpServers, LookAtMcpServer, RemoveMcpServer,
+    RemovedMcpServer, ReviewMcpServers, SetMcpServer, SignInMcpServer, SignOutMcpServer,
 };
 pub use notices::{GetNotifications, SetNotifications};
 pub use providers::{ListModels, ListProviders, NewKey, RemoveProvider, SetProvider};

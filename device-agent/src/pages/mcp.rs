@@ -17,7 +17,7 @@ use super::live::Topic;
 use super::removal::RemovalQuestion;
 use super::{PageError, Pages};
 use crate::local::{
-    AcceptMcpTools, ErrorReply, ErrorReplyCode, GetSettings, LookAtMcpServer, NewKey, RemoveMcpServer,
+    AcceptMcpTools, ErrorReply, ErrorReplyCode, GetSettings, LookAtMcpServer, McpSignOut, NewKey, RemoveMcpServer,
     ReviewMcpServers, SetMcpServer,
 };
 use crate::services::tool_pins::{PinState, ServerView, ToolChange};
@@ -58,13 +58,24 @@ fn stands(pin: Option<&PinState>) -> (Shape, &'static str) {
 struct McpServersPage {
     frame: Frame,
     servers: Vec<ServerView>,
+    /// What went wrong with what was just done.
+    problem: Option<&'static str>,
 }
 
+/// What the owner reads when a sign-in is over and its authorization server does not know it.
+const NOT_TOLD: &str =
+    "The sign-in is over on this computer. The authorization server could not be told; end it there, too.";
+
 /// `GET /mcp`
-pub(super) async fn list(State(pages): State<Pages>, visitor: Visitor) -> Result<Response, PageError> {
+pub(super) async fn list(
+    State(pages): State<Pages>,
+    visitor: Visitor,
+    Query(place): Query<DoneQuery>,
+) -> Result<Response, PageError> {
     let frame = Frame::new(&pages, &visitor, Section::Applications, "MCP servers").await;
     let servers = pages.handler().request(ReviewMcpServers {}).await?;
-    Ok(super::html(StatusCode::OK, &McpServersPage { frame, servers }))
+    let problem = (place.said == "removed-untold").then_some(NOT_TOLD);
+    Ok(super::html(StatusCode::OK, &McpServersPage { frame, servers, problem }))
 }
 
 /// What was just done.
@@ -83,6 +94,8 @@ struct McpServerPage {
     fields: FormFields,
     wrong: FormErrors,
     said: Option<&'static str>,
+    /// What went wrong with what was just done.
+    problem: Option<&'static str>,
 }
 
 impl McpServerPage {
@@ -106,7 +119,7 @@ impl McpServerPage {
             field("header", server.and_then(|server| server.header.as_ref()).filter(|name| *name != "authorization")),
             ("key_place".to_owned(), place.as_str().to_owned()),
         ]);
-        Self { frame, view, fields, wrong: FormErrors::default(), said: None }
+        Self { frame, view, fields, wrong: FormErrors::default(), said: None, problem: None }
     }
 
     /// The page with the errors, and the submitted values except secrets.
@@ -164,13 +177,15 @@ pub(super) async fn show(
     Query(place): Query<DoneQuery>,
 ) -> Result<Response, PageError> {
     let said = match place.said.as_str() {
-        "saved" => Some("Saved."),
+        "saved" | "saved-untold" => Some("Saved."),
         "looked" => Some("This is what it offers now."),
         "accepted" => Some("Taken over into the drafts. Check and publish each service to make it active."),
         _ => None,
     };
     let view = find(&pages, &name).await?;
-    Ok(super::html(StatusCode::OK, &McpServerPage { said, ..McpServerPage::new(&pages, &visitor, Some(view)).await }))
+    let problem = (place.said == "saved-untold").then_some(NOT_TOLD);
+    let page = McpServerPage::new(&pages, &visitor, Some(view)).await;
+    Ok(super::html(StatusCode::OK, &McpServerPage { said, problem, ..page }))
 }
 
 /// `POST /mcp/new`
@@ -214,9 +229,10 @@ async fn set(
         Err(message) => Err(ErrorReply { code: ErrorReplyCode::Invalid, message }),
     };
     match saved {
-        Ok(_) => {
+        Ok(changed) => {
             pages.live().changed(Topic::Status);
-            Ok(Redirect::to(&format!("/mcp/{name}?said=saved")).into_response())
+            let said = if is_untold(changed.sign_out.as_ref()) { "saved-untold" } else { "saved" };
+            Ok(Redirect::to(&format!("/mcp/{name}?said={said}")).into_response())
         }
         Err(no) if matches!(no.code, ErrorReplyCode::Invalid | ErrorReplyCode::Refused) => {
             let no = ErrorReply { message: format!("{}{}", place_of(&no.message), no.message), ..no };
@@ -224,6 +240,11 @@ async fn set(
         }
         Err(no) => Err(no.into()),
     }
+}
+
+/// Whether a sign-in has ended without its authorization server.
+fn is_untold(sign_out: Option<&McpSignOut>) -> bool {
+    sign_out.is_some_and(|done| done.not_told.is_some())
 }
 
 /// The field that an agent's error is about, as [`FormErrors`] reads it; empty if the message names it.
@@ -370,7 +391,8 @@ pub(super) async fn ask_remove(
 
 /// `POST /mcp/{name}/remove`
 pub(super) async fn remove(State(pages): State<Pages>, Path(name): Path<String>) -> Result<Redirect, PageError> {
-    pages.handler().request(RemoveMcpServer { name }).await?;
+    let removed = pages.handler().request(RemoveMcpServer { name }).await?;
     pages.live().changed(Topic::Status);
-    Ok(Redirect::to("/mcp"))
+    let is_untold = is_untold(removed.sign_out.as_ref());
+    Ok(Redirect::to(if is_untold { "/mcp?said=removed-untold" } else { "/mcp" }))
 }

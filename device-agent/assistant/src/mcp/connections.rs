@@ -197,7 +197,7 @@ impl Connections {
     ///
     /// # Errors
     /// The change is not valid, or the file or key cannot be written.
-    pub fn set(&self, name: &str, change: McpServerChange) -> Result<McpServerConfig, ConnectionError> {
+    pub(super) fn set(&self, name: &str, change: McpServerChange) -> Result<McpServerConfig, ConnectionError> {
         check_name(name)?;
         if name == RESERVED_NAME {
             return Err(ConnectionError::TakenName);
@@ -211,7 +211,7 @@ impl Connections {
     /// # Errors
     /// [`ConnectionError::Unknown`]: there is no server of this name. [`ConnectionError::Secret`]: its file cannot be
     /// removed.
-    pub fn remove(&self, name: &str) -> Result<(), ConnectionError> {
+    pub(super) fn remove(&self, name: &str) -> Result<(), ConnectionError> {
         Ok(self.0.remove(name)?)
     }
 

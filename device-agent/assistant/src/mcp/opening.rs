@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use super::connections::ServerConnection;
 use super::error::McpServerError;
 use super::exchange::CheckedClient;
+use super::session::SessionSecrets;
 use super::sign_in::SessionToken;
 
 /// The version that is asked for by discovery.
@@ -66,7 +67,7 @@ pub(super) struct Opening<'a> {
     /// The token that requests carry, if the owner has signed in.
     pub(super) token: Option<Arc<SessionToken>>,
     pub(super) older: &'a OlderServers,
-    /// The timeout for the discovery.
+    /// The timeout for the discovery, without the time for a token.
     pub(super) discovery: Duration,
 }
 
@@ -88,18 +89,41 @@ impl Opening<'_> {
         Ok(session)
     }
 
+    /// The secrets of the session.
+    pub(super) fn secrets(&self) -> SessionSecrets {
+        let key = self.connection.header.as_ref().map(|(_, value)| value.clone());
+        SessionSecrets { key, token: self.token.clone() }
+    }
+
     /// A session of the newer era; `None` when the server shows no sign of it.
     async fn discover(&self) -> Result<Option<RunningSession>, McpServerError> {
+        if let Some(token) = &self.token {
+            token.get().await.map_err(|error| McpServerError::NoToken(error.to_string()))?;
+        }
         let lifecycle = ClientLifecycleMode::Discover { preferred_versions: vec![DISCOVERED_VERSION] };
         let opening = announcing(DISCOVERED_VERSION).serve_with_lifecycle(self.transport(), lifecycle);
-        match timeout(self.discovery, opening).await {
-            Ok(Ok(session)) => Ok(Some(session)),
-            Ok(Err(error)) if offers_handshake(&error) => Ok(None),
-            Ok(Err(error)) => {
+        match self.in_time(Box::pin(opening)).await {
+            Some(Ok(session)) => Ok(Some(session)),
+            Some(Err(error)) if offers_handshake(&error) => Ok(None),
+            Some(Err(error)) => {
                 let error = McpServerError::from(error);
                 if error.is_of_no_era() { Ok(None) } else { Err(error) }
             }
-            Err(_) => Ok(None),
+            None => Ok(None),
+        }
+    }
+
+    /// What comes of a discovery, if it comes in time. A time in which a request waited for another token, because the
+    /// server refused the one it had, says nothing of the server's era: it begins anew.
+    async fn in_time<T>(&self, mut discovery: impl Future<Output = T> + Unpin) -> Option<T> {
+        let waits = || self.token.as_ref().map_or(0, |token| token.waits());
+        loop {
+            let before = waits();
+            match timeout(self.discovery, &mut discovery).await {
+                Ok(done) => return Some(done),
+                Err(_) if waits() == before && before.is_multiple_of(2) => return None,
+                Err(_) => {}
+            }
         }
     }
 

@@ -1,11 +1,14 @@
 //! One session with one MCP server: its tools, and calls of them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use deskgate_definition::ModelReads;
 use deskgate_definition::tool::{Attachment, ToolOutput};
 use deskgate_media::{MAX_IMAGE_BYTES, MediaError, MediaKind};
+use deskgate_program::redaction::without_secret;
+use reqwest::header::HeaderValue;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ContentBlock, PaginatedRequestParams, ResourceContents, Tool,
 };
@@ -15,6 +18,7 @@ use tokio::time::timeout;
 use super::error::{McpCallError, McpServerError};
 use super::listing::{ListedTool, Listing, MAX_TOOLS};
 use super::opening::{Opening, RunningSession};
+use super::sign_in::SessionToken;
 use super::{ListError, McpTimeouts};
 
 /// The timeout for connecting.
@@ -34,6 +38,28 @@ pub(super) struct McpSession {
     pub(super) server: String,
     patience: McpTimeouts,
     service: RunningSession,
+    secrets: SessionSecrets,
+}
+
+/// What the requests of a session carry, and nobody else may read.
+pub(super) struct SessionSecrets {
+    /// The value of the header with the owner's key.
+    pub(super) key: Option<HeaderValue>,
+    pub(super) token: Option<Arc<SessionToken>>,
+}
+
+impl SessionSecrets {
+    /// A server's words for an error without them: some repeat the request that they refuse.
+    async fn removed_from(&self, words: String) -> String {
+        let key = self.key.as_ref().and_then(|value| value.to_str().ok());
+        let key = key.map(|value| value.strip_prefix("Bearer ").unwrap_or(value));
+        let words = key.map(|key| without_secret(&words, key, "[the key]")).unwrap_or(words);
+        let token = match &self.token {
+            Some(token) => token.last().await,
+            None => None,
+        };
+        token.map(|token| without_secret(&words, token.reveal(), "[the token]")).unwrap_or(words)
+    }
 }
 
 impl McpSession {
@@ -44,7 +70,8 @@ impl McpSession {
         patience: McpTimeouts,
     ) -> Result<(Self, Listing), McpServerError> {
         let opening = async {
-            let session = Self { server: server.to_owned(), patience, service: opening.open().await? };
+            let (service, secrets) = (opening.open().await?, opening.secrets());
+            let session = Self { server: server.to_owned(), patience, service, secrets };
             let listing = session.list().await?;
             Ok((session, listing))
         };
@@ -78,16 +105,20 @@ impl McpSession {
         let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         match timeout(self.patience.call, self.service.call_tool_once(params)).await {
             Err(_) => Err(McpCallError::Unknown("it did not answer in time")),
-            Ok(Err(error)) => Err(McpCallError::of(error)),
+            Ok(Err(error)) => Err(match McpCallError::of(error) {
+                McpCallError::Refused(words) => McpCallError::Refused(self.secrets.removed_from(words).await),
+                other => other,
+            }),
             Ok(Ok(CallToolResponse::Complete(result))) => {
                 // Images are decoded.
                 let output = move || output(result.content, result.structured_content, reads);
                 let shown = tokio::task::spawn_blocking(output).await;
                 let shown = shown.map_err(|_| McpCallError::Unknown("its answer could not be read"))?;
                 let is_error = result.is_error == Some(true);
+                let text = if is_error { self.secrets.removed_from(shown.text).await } else { shown.text };
                 // A failure is told in text alone: one vendor refuses images in it.
                 let attachments = if is_error { Vec::new() } else { shown.attachments };
-                Ok(ToolOutput { text: shown.text, attachments, is_error, is_unknown: false })
+                Ok(ToolOutput { text, attachments, is_error, is_unknown: false })
             }
             Ok(Ok(_)) => {
                 Err(McpCallError::Unknown("it answered with a question or a task, which are not supported here"))

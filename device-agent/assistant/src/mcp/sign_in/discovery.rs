@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use deskgate_oauth::{IssuerAway, IssuerClient, IssuerMetadata};
+use deskgate_oauth::{IssuerAway, IssuerClient, IssuerMetadata, Lookup};
 use reqwest::header::{ACCEPT, WWW_AUTHENTICATE};
 use reqwest::{Client, StatusCode, Url};
 use serde::Deserialize;
@@ -34,6 +34,15 @@ struct Challenge {
     scope: Option<String>,
 }
 
+/// How a resource includes a server's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ResourceReach {
+    /// It is the address.
+    Own,
+    /// It is one above it, and includes others too.
+    Parent,
+}
+
 /// Where one signs in for a server, and for what.
 #[derive(Clone, Debug)]
 pub(super) struct SignInPlace {
@@ -59,10 +68,9 @@ pub(super) struct SignInPlace {
 pub(super) async fn find(issuers: IssuerClient<'_>, client: &Client, server: &Url) -> Result<SignInPlace, SignInError> {
     let challenge = challenge(client, server).await?;
     let (at, resource) = resource_metadata(issuers, server, challenge.resource_metadata).await?;
-    if !covers(&resource.resource, server) {
-        return Err(IssuerAway::new(&at, "it speaks for another address than the server's").into());
-    }
-    let issuer = resource.authorization_servers.first().ok_or(SignInError::NotOffered)?;
+    let (at, resource) = vouched(issuers, server, (at, resource)).await?;
+    let issuer = resource.authorization_servers.first();
+    let issuer = issuer.ok_or_else(|| SignInError::NotOffered(format!("{at} names no authorization server")))?;
     let metadata = issuers.metadata(issuer).await?;
     if !metadata.code_challenge_methods_supported.iter().any(|method| method == PKCE_METHOD) {
         return Err(SignInError::NoPkce(metadata.issuer));
@@ -117,36 +125,81 @@ async fn resource_metadata(
         }
         None => well_known(server),
     };
-    for place in places {
-        if let Some(metadata) = issuers.document(&place).await? {
-            return Ok((place, metadata));
+    let check = |metadata: &ResourceMetadata| match reach(&metadata.resource, server) {
+        Some(_) => Ok(()),
+        None => Err("it speaks for another address than the server's"),
+    };
+    match issuers.first_document(&places, check).await? {
+        Lookup::Document(found) => Ok(found),
+        Lookup::Nothing(found) => Err(SignInError::NotOffered(found)),
+    }
+}
+
+/// The places of a server's metadata, in the order that the protocol has: of its whole address, and of its host.
+fn well_known(server: &Url) -> Vec<Url> {
+    let mut host = server.clone();
+    host.set_path("/");
+    let mut places = vec![well_known_place(server), well_known_place(&host)];
+    places.dedup();
+    places
+}
+
+/// The place of a resource's metadata (RFC 9728, section 3.1).
+fn well_known_place(resource: &Url) -> Url {
+    let mut place = resource.clone();
+    place.set_path(&format!("/.well-known/oauth-protected-resource{}", resource.path().trim_end_matches('/')));
+    place
+}
+
+/// Metadata that may say what it says: as it is for the server's own address. For a resource above it, what is at that
+/// resource's own place, if it has the same resource.
+///
+/// By RFC 9728, section 3.3, the resource must be identical to the address that was asked, or to the one that the place
+/// of the metadata was derived from: otherwise one of several servers on a host gets tokens that open all of them. The
+/// protocol's revisions 2025-11-25 and 2026-07-28 add the host's place for servers with a path, and its official clients
+/// take every resource of the same origin whose path the server's begins with (`checkResourceAllowed` in the TypeScript
+/// SDK), as servers in use need it. Both are had by asking the place that only who runs the host can write to (RFC 8615):
+/// the resource is then the one that this place belongs to.
+async fn vouched(
+    issuers: IssuerClient<'_>,
+    server: &Url,
+    (at, metadata): (Url, ResourceMetadata),
+) -> Result<(Url, ResourceMetadata), SignInError> {
+    let place = Url::parse(&metadata.resource).map(|resource| well_known_place(&resource)).ok();
+    let Some(place) = place.filter(|_| reach(&metadata.resource, server) != Some(ResourceReach::Own)) else {
+        return Ok((at, metadata));
+    };
+    if place == at {
+        return Ok((at, metadata));
+    }
+    let named = metadata.resource.trim_end_matches('/');
+    let same = |other: &ResourceMetadata| match other.resource.trim_end_matches('/') == named {
+        true => Ok(()),
+        false => Err("it is the place of another resource"),
+    };
+    match issuers.first_document(&[place], same).await? {
+        Lookup::Document(found) => Ok(found),
+        Lookup::Nothing(found) => {
+            let why = format!("it speaks for more than the server's address, which only its own place may ({found})");
+            Err(IssuerAway::new(&at, &why).into())
         }
     }
-    Err(SignInError::NotOffered)
 }
 
-fn well_known(server: &Url) -> Vec<Url> {
-    let mut paths = vec![format!("/.well-known/oauth-protected-resource{}", server.path().trim_end_matches('/'))];
-    paths.push("/.well-known/oauth-protected-resource".to_owned());
-    paths.dedup();
-    let at = |path: String| {
-        let mut url = server.clone();
-        url.set_path(&path);
-        url
-    };
-    paths.into_iter().map(at).collect()
-}
-
-/// Whether a resource includes a server's address: the same host, and the path or one that it begins with.
-fn covers(resource: &str, server: &Url) -> bool {
-    let Ok(resource) = Url::parse(resource) else { return false };
-    let path = resource.path().trim_end_matches('/');
+/// How a resource includes a server's address, if it does: on the same origin, with the same path or one that it begins
+/// with. A slash at the end makes no difference: the protocol has both forms.
+fn reach(resource: &str, server: &Url) -> Option<ResourceReach> {
+    let resource = Url::parse(resource).ok()?;
     let is_anonymous = resource.username().is_empty() && resource.password().is_none();
     let is_plain = is_anonymous && resource.query().is_none() && resource.fragment().is_none();
-    let rest = server.path().strip_prefix(path);
-    is_plain
-        && resource.origin() == server.origin()
-        && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    if !is_plain || resource.origin() != server.origin() {
+        return None;
+    }
+    let path = |url: &Url| url.path().trim_end_matches('/').to_owned();
+    match path(server).strip_prefix(path(&resource).as_str())? {
+        "" => Some(ResourceReach::Own),
+        rest => rest.starts_with('/').then_some(ResourceReach::Parent),
+    }
 }
 
 fn joined(scopes: &[String]) -> Option<String> {
@@ -239,16 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_covers_its_own_address_and_those_below_it() {
-        let covers = |resource: &str| covers(resource, &Url::parse("https://a.example/team/mcp").expect("a URL"));
-        for good in [
-            "https://a.example/team/mcp",
-            "https://a.example/team/mcp/",
-            "https://a.example/team",
-            "https://a.example",
-            "https://A.example:443/",
-        ] {
-            assert!(covers(good), "{good}");
+    fn a_resource_is_the_servers_own_address_or_one_above_it_on_the_same_origin() {
+        let reach = |resource: &str| reach(resource, &Url::parse("https://a.example/team/mcp").expect("a URL"));
+        for own in ["https://a.example/team/mcp", "https://a.example/team/mcp/", "https://A.example:443/team/mcp"] {
+            assert_eq!(reach(own), Some(ResourceReach::Own), "{own}");
+        }
+        for parent in ["https://a.example/team", "https://a.example/team/", "https://a.example", "https://a.example/"] {
+            assert_eq!(reach(parent), Some(ResourceReach::Parent), "{parent}");
         }
         for bad in [
             "http://a.example/team/mcp",
@@ -263,7 +313,17 @@ mod tests {
             "urn:x",
             "team/mcp",
         ] {
-            assert!(!covers(bad), "{bad}");
+            assert_eq!(reach(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn the_place_of_metadata_is_that_of_the_whole_address_and_then_that_of_the_host() {
+        let places = |server: &str| -> Vec<_> {
+            well_known(&Url::parse(server).expect("a URL")).iter().map(|place| place.to_string()).collect()
+        };
+        let root = "https://a.example/.well-known/oauth-protected-resource";
+        assert_eq!(places("https://a.example/team/mcp/"), [format!("{root}/team/mcp"), root.to_owned()]);
+        assert_eq!(places("https://a.example"), [root]);
     }
 }

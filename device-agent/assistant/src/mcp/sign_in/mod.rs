@@ -6,7 +6,10 @@
 //! | `discovery` | from the server to its authorization server |
 //! | `grant` | the authorization code grant, and registering |
 //! | `redirect` | the address on this computer to which the browser brings the answer |
-//! | `tokens` | the tokens: kept, refreshed by one task at a time, revoked |
+//! | `progress` | the sign-in that waits for its owner |
+//! | `tokens` | the tokens: kept, refreshed by one task at a time |
+//! | `session_token` | the token of one session's requests |
+//! | `revocation` | the end of a sign-in |
 //!
 //! **Trust.** The server names its authorization server, and only over HTTPS. Tokens are asked for the server's own
 //! resource, go to the server's address and to that authorization server, and to nowhere else. A sign-in is kept in its
@@ -14,7 +17,10 @@
 
 mod discovery;
 mod grant;
+mod progress;
 mod redirect;
+mod revocation;
+mod session_token;
 mod tokens;
 
 use deskgate_oauth::IssuerAway;
@@ -24,7 +30,7 @@ use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use super::connections::ConnectionError;
-pub(super) use tokens::SessionToken;
+pub(super) use session_token::SessionToken;
 pub use tokens::SignIns;
 
 /// Why there is no sign-in or no token.
@@ -36,12 +42,12 @@ pub enum SignInError {
     /// The server has a key.
     #[error("{0} has a key, which a sign-in would replace; take it away first: deskgate mcp set {0} --no-key")]
     HasKey(String),
-    /// The server does not say where one signs in.
+    /// The server does not say where one signs in; holds what was found instead.
     #[error(
-        "it does not say where one signs in (RFC 9728); if it wants a key: deskgate mcp set NAME --key-file FILE, otherwise \
-         ask whoever runs it"
+        "it does not say where one signs in (RFC 9728; {0}). If it wants a key: deskgate mcp set NAME --key-file FILE, \
+         otherwise ask whoever runs it"
     )]
-    NotOffered,
+    NotOffered(String),
     /// The server or its authorization server does not answer as it should.
     #[error("{0}; try again later, or ask whoever runs it")]
     Away(#[from] IssuerAway),
@@ -140,6 +146,16 @@ pub struct SignInView {
     /// Why it is over; absent while it lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<String>,
+}
+
+/// What came of the end of a sign-in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct McpSignOut {
+    /// The server's name.
+    pub name: String,
+    /// Why the authorization server could not be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_told: Option<String>,
 }
 
 /// What the owner needs to sign in: an address for a browser on this computer.

@@ -1,4 +1,4 @@
-//! The tokens of sign-ins: kept in their servers' files, refreshed by one task at a time, revoked.
+//! The tokens of sign-ins: kept in their servers' files, refreshed by one task at a time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,14 +16,16 @@ use zeroize::Zeroizing;
 
 use super::discovery::{self, SignInPlace};
 use super::grant::Grant;
+use super::progress::SignInProgress;
 use super::redirect::RedirectListener;
+use super::session_token::SessionToken;
 use super::{McpSignInPrompt, McpSignInStatus, SignInError, SignInRecord};
 use crate::mcp::connections::{ConnectionError, Connections, OpenedSignIn};
 
 /// How long the owner has for a sign-in.
 const SIGN_IN_TIMEOUT: Duration = Duration::from_secs(600);
 /// A token that expires sooner is refreshed first.
-const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
+pub(super) const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 /// The longest lifetime that an authorization server can give.
 const MAX_TOKEN_TTL: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The longest client identifier that the owner can give, in bytes.
@@ -31,26 +33,27 @@ const MAX_CLIENT_ID_BYTES: usize = 2000;
 
 /// Tokens as a file or the keyring holds them: one text.
 #[derive(Serialize, Deserialize)]
-struct KeptTokens {
-    access: Zeroizing<String>,
+pub(super) struct KeptTokens {
+    pub(super) access: Zeroizing<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    refresh: Option<Zeroizing<String>>,
+    pub(super) refresh: Option<Zeroizing<String>>,
 }
 
 impl KeptTokens {
     /// Tokens that came now. `before` is the refresh token that they were asked for with, which lasts if there is no
-    /// other. `None` if they cannot be used.
-    fn of(tokens: Tokens, before: Option<Zeroizing<String>>) -> Option<Self> {
+    /// other.
+    fn of(tokens: Tokens, before: Option<Zeroizing<String>>, issuer: &Url) -> Result<Self, IssuerAway> {
+        tokens.check_type().map_err(|why| IssuerAway::new(issuer, &why))?;
         // What is no key is no header's value either, and may be too long to be kept.
         let is_key = |token: &Zeroizing<String>| Secret::new(token).is_ok();
-        if !tokens.is_bearer() || !is_key(&tokens.access_token) || !tokens.refresh_token.as_ref().is_none_or(is_key) {
-            return None;
+        if !is_key(&tokens.access_token) || !tokens.refresh_token.as_ref().is_none_or(is_key) {
+            return Err(IssuerAway::new(issuer, "it gives tokens that no header can carry"));
         }
         let lasts = tokens.expires_in.map(|seconds| Duration::from_secs(seconds).min(MAX_TOKEN_TTL));
         let expires_at = lasts.and_then(|lasts| Timestamp::now().0.checked_add(lasts).ok()).map(Timestamp::from);
-        Some(Self { access: tokens.access_token, expires_at, refresh: tokens.refresh_token.or(before) })
+        Ok(Self { access: tokens.access_token, expires_at, refresh: tokens.refresh_token.or(before) })
     }
 
     fn to_key(&self) -> StoredKey {
@@ -71,65 +74,17 @@ impl KeptTokens {
 
 /// An access token with the time until which it is used.
 #[derive(Clone)]
-struct CurrentToken {
-    token: AccessToken,
-    expires_at: Option<Timestamp>,
-}
-
-/// The token that the requests of one session carry.
-pub(in crate::mcp) struct SessionToken {
-    sign_ins: SignIns,
-    name: String,
-    url: String,
-    current: tokio::sync::Mutex<Option<CurrentToken>>,
-}
-
-impl std::fmt::Debug for SessionToken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("SessionToken").field(&self.name).finish()
-    }
-}
-
-impl SessionToken {
-    /// A token for a request. It is refreshed before it expires.
-    pub(in crate::mcp) async fn get(&self) -> Result<AccessToken, SignInError> {
-        let mut current = self.current.lock().await;
-        let soon = Timestamp::now().0.checked_add(EXPIRY_MARGIN).map_err(|_| SignInError::Broken)?;
-        match &*current {
-            Some(good) if good.expires_at.is_none_or(|until| soon < until.0) => Ok(good.token.clone()),
-            _ => Ok(current.insert(self.sign_ins.token(&self.name, &self.url, None).await?).token.clone()),
-        }
-    }
-
-    /// A token in place of one that the server has refused.
-    pub(in crate::mcp) async fn instead_of(&self, refused: &AccessToken) -> Result<AccessToken, SignInError> {
-        let mut current = self.current.lock().await;
-        match &*current {
-            // Another request of this session was refused with it before.
-            Some(other) if other.token != *refused => Ok(other.token.clone()),
-            _ => Ok(current.insert(self.sign_ins.token(&self.name, &self.url, Some(refused)).await?).token.clone()),
-        }
-    }
-
-    /// The error for a token that was refused although it is new.
-    pub(in crate::mcp) fn refused(&self) -> SignInError {
-        SignInError::Over { name: self.name.clone(), why: "the server does not take its token".to_owned() }
-    }
+pub(super) struct CurrentToken {
+    pub(super) token: AccessToken,
+    pub(super) expires_at: Option<Timestamp>,
 }
 
 /// The state of one server's sign-in.
 #[derive(Default)]
-struct SignInState {
+pub(super) struct SignInState {
     /// Held while the tokens are exchanged for others.
-    changing: tokio::sync::Mutex<()>,
-    progress: Mutex<SignInProgress>,
-}
-
-#[derive(Default)]
-struct SignInProgress {
-    waiting: Option<(McpSignInPrompt, AbortOnDropHandle<()>)>,
-    /// Why the last sign-in failed.
-    failed: Option<String>,
+    pub(super) changing: tokio::sync::Mutex<()>,
+    pub(super) progress: Mutex<SignInProgress>,
 }
 
 /// The sign-ins of MCP servers. Clones share everything.
@@ -155,8 +110,7 @@ impl SignIns {
 
     /// The token of a new session with a server at an address.
     pub(in crate::mcp) fn session(&self, name: &str, url: &str) -> SessionToken {
-        let (sign_ins, name, url) = (self.clone(), name.to_owned(), url.to_owned());
-        SessionToken { sign_ins, name, url, current: tokio::sync::Mutex::default() }
+        SessionToken::new(self.clone(), name, url)
     }
 
     /// Begins a sign-in, and replaces one that waits. [`SignIns::status`] gives its result.
@@ -187,21 +141,18 @@ impl SignIns {
             address: grant.address().to_string(),
             expires_at: now.0.checked_add(SIGN_IN_TIMEOUT).map_or(now, Timestamp::from),
         };
-        let (sign_ins, place) = (self.clone(), name.to_owned());
+        let (sign_ins, place, address) = (self.clone(), name.to_owned(), prompt.address.clone());
         let waiting = async move {
             let done = sign_ins.finish(&place, &url, &grant, is_client_given, listener).await;
             let state = sign_ins.state(&place);
-            let mut progress = lock(&state.progress);
-            progress.failed = done.err().map(|error| error.to_string());
             // The handle of this task itself, which is about to end.
-            let finished = progress.waiting.take();
-            drop(progress);
+            let finished = lock(&state.progress).end(&address, done.err().map(|error| error.to_string()));
             drop(finished);
         };
         let state = self.state(name);
+        // Under the lock the task begins, so that it ends after it is known.
         let mut progress = lock(&state.progress);
-        progress.failed = None;
-        progress.waiting = Some((prompt.clone(), AbortOnDropHandle::new(tokio::spawn(waiting))));
+        progress.begin(prompt.clone(), AbortOnDropHandle::new(tokio::spawn(waiting)));
         drop(progress);
         Ok(prompt)
     }
@@ -218,7 +169,7 @@ impl SignIns {
         let answer = tokio::time::timeout(SIGN_IN_TIMEOUT, listener.wait(grant.state())).await.map_err(|_| late())?;
         let tokens = grant.finish(self.issuers(), answer).await?;
         let SignInPlace { issuer, resource, token, revocation, .. } = grant.place.clone();
-        let kept = KeptTokens::of(tokens, None).ok_or_else(|| unusable(&token))?;
+        let kept = KeptTokens::of(tokens, None, &token)?;
         let record = SignInRecord {
             issuer,
             client_id: grant.client_id.clone(),
@@ -230,10 +181,16 @@ impl SignIns {
             over: None,
             tokens: Some(kept.to_key()),
         };
+        let (revocation, client_id) = (record.revocation.clone(), record.client_id.clone());
         let state = self.state(name);
         let _changing = state.changing.lock().await;
         let (name, url) = (name.to_owned(), url.to_owned());
-        self.with_files(move |connections| connections.keep_sign_in(&name, &url, record)).await
+        let done = self.with_files(move |connections| connections.keep_sign_in(&name, &url, record)).await;
+        if done.is_err() {
+            // Nobody will use them: the server is gone or has a key by now. The owner reads why it was not kept.
+            let _ = Box::pin(self.revoke(revocation.as_ref(), &client_id, &kept)).await;
+        }
+        done
     }
 
     /// How a server's sign-in stands.
@@ -243,14 +200,9 @@ impl SignIns {
     pub async fn status(&self, name: &str) -> Result<McpSignInStatus, SignInError> {
         let read = name.to_owned();
         let state = self.state(name);
-        {
-            let progress = lock(&state.progress);
-            if let Some((prompt, _)) = &progress.waiting {
-                return Ok(McpSignInStatus::Waiting { prompt: prompt.clone() });
-            }
-            if let Some(why) = &progress.failed {
-                return Ok(McpSignInStatus::Failed { why: why.clone() });
-            }
+        let status = lock(&state.progress).status();
+        if let Some(status) = status {
+            return Ok(status);
         }
         let saved = self.with_files(move |connections| Ok(connections.sign_in(&read)?)).await?;
         Ok(saved.map_or(McpSignInStatus::SignedOut, McpSignInStatus::SignedIn))
@@ -258,42 +210,17 @@ impl SignIns {
 
     /// Cancels a waiting sign-in.
     pub fn cancel(&self, name: &str) {
-        lock(&self.state(name).progress).waiting = None;
-    }
-
-    /// Signs out: revokes at the authorization server, if it supports that (RFC 7009), and deletes everything. Returns why
-    /// it could not be told.
-    ///
-    /// # Errors
-    /// The server is not configured, or its file cannot be read or written.
-    pub async fn sign_out(&self, name: &str) -> Result<Option<String>, SignInError> {
-        let state = self.state(name);
-        let _changing = state.changing.lock().await;
-        *lock(&state.progress) = SignInProgress::default();
-        let (saved, tokens) = self.saved(name).await?;
-        let record = saved.record.ok_or_else(|| SignInError::SignedOut(name.to_owned()))?;
-        let not_told = match tokens {
-            Some(tokens) => self.revoke(&record, &tokens).await.err(),
-            None => None,
-        };
-        let forgotten = name.to_owned();
-        self.with_files(move |connections| Ok(connections.forget_sign_in(&forgotten)?)).await?;
-        Ok(not_told)
-    }
-
-    async fn revoke(&self, record: &SignInRecord, tokens: &KeptTokens) -> Result<(), String> {
-        let place = record.revocation.as_ref().ok_or("it has no place where that could be told")?;
-        let (token, kind) = match &tokens.refresh {
-            Some(refresh) => (refresh, "refresh_token"),
-            None => (&tokens.access, "access_token"),
-        };
-        let form = [("token", token.as_str()), ("token_type_hint", kind), ("client_id", record.client_id.as_str())];
-        self.issuers().tell(place, &form).await.map_err(|error| error.to_string())
+        lock(&self.state(name).progress).cancel();
     }
 
     /// A token for a server at an address. An exchange runs to its end in its own task: the caller may be gone, and the
     /// answer may hold the only token that is accepted from then on.
-    async fn token(&self, name: &str, url: &str, refused: Option<&AccessToken>) -> Result<CurrentToken, SignInError> {
+    pub(super) async fn token(
+        &self,
+        name: &str,
+        url: &str,
+        refused: Option<&AccessToken>,
+    ) -> Result<CurrentToken, SignInError> {
         let (sign_ins, name, url, refused) = (self.clone(), name.to_owned(), url.to_owned(), refused.cloned());
         let fetching = tokio::spawn(async move { sign_ins.fetch(&name, &url, refused.as_ref()).await });
         fetching.await.unwrap_or(Err(SignInError::Broken))
@@ -346,7 +273,7 @@ impl SignIns {
             // A server in between may refuse for a while; ending the sign-in would be permanent.
             IssuerResponse::Refused(no) => return Err(IssuerAway::new(&record.token, &no.words()).into()),
         };
-        let kept = KeptTokens::of(new, Some(refresh.clone())).ok_or_else(|| unusable(&record.token))?;
+        let kept = KeptTokens::of(new, Some(refresh.clone()), &record.token)?;
         let (key, name, since) = (kept.to_key(), name.to_owned(), record.since);
         let keep = move |connections: &Connections| {
             connections.change_sign_in(&name, since, |record| SignInRecord { tokens: Some(key), ..record })
@@ -369,19 +296,19 @@ impl SignIns {
     }
 
     /// A server's sign-in with its tokens. Tokens that cannot be read count as gone: a new sign-in mends that.
-    async fn saved(&self, name: &str) -> Result<(OpenedSignIn, Option<KeptTokens>), SignInError> {
+    pub(super) async fn saved(&self, name: &str) -> Result<(OpenedSignIn, Option<KeptTokens>), SignInError> {
         let read = name.to_owned();
         let opened = self.with_files(move |connections| Ok(connections.open_sign_in(&read)?)).await?;
         let tokens = opened.tokens.as_ref().and_then(|text| serde_json::from_str(text).ok());
         Ok((opened, tokens))
     }
 
-    fn issuers(&self) -> IssuerClient<'_> {
+    pub(super) fn issuers(&self) -> IssuerClient<'_> {
         IssuerClient::new(&self.0.clients, |url| url.scheme() == "https")
     }
 
     /// Files, and perhaps the keyring, block: they are used on another thread.
-    async fn with_files<T: Send + 'static>(
+    pub(super) async fn with_files<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connections) -> Result<T, SignInError> + Send + 'static,
     ) -> Result<T, SignInError> {
@@ -389,16 +316,12 @@ impl SignIns {
         tokio::task::spawn_blocking(move || work(&connections)).await.unwrap_or(Err(SignInError::Broken))
     }
 
-    fn state(&self, name: &str) -> Arc<SignInState> {
+    pub(super) fn state(&self, name: &str) -> Arc<SignInState> {
         lock(&self.0.states).entry(name.to_owned()).or_default().clone()
     }
 }
 
-fn unusable(token: &Url) -> SignInError {
-    IssuerAway::new(token, "it gives tokens that are not of the type Bearer, or that no header can carry").into()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // The code under these locks does not panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

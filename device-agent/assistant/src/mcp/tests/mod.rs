@@ -217,6 +217,21 @@ async fn a_server_that_says_no_is_passed_on_in_its_own_words_within_bounds() {
     })
     .await;
     assert!(output.is_error && output.text.len() < 2200 && output.text.contains("refused this call"), "{output:?}");
+    // Without the key that they repeat.
+    let (output, _) = called(|seen| {
+        let error = json!({ "code": -32602, "message": "no: https://x/?key=key%2Dcanary&a" });
+        let body = json!({ "jsonrpc": "2.0", "id": seen.body["id"], "error": error }).to_string();
+        http("200 OK", "content-type: application/json\r\n", &body)
+    })
+    .await;
+    assert!(output.text.ends_with("no: https://x/?key=[the key]&a"), "{output:?}");
+    let failed = |seen: &SeenRequest| {
+        let mut failed = says("{\"authorization\": \"Bearer key\\u002dcanary\"}");
+        failed["isError"] = true.into();
+        result(seen, failed)
+    };
+    let (output, _) = called(failed).await;
+    assert_eq!(output, ToolOutput::error("{\"authorization\": \"Bearer [the key]\"}"));
     let (output, _) = called(|seen| result(seen, json!({ "content": [], "isError": true }))).await;
     assert_eq!(output, ToolOutput::error("(The tool answered with nothing.)"));
 }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -36,6 +37,8 @@ pub(super) enum ServerReply {
     Nothing,
     /// These bytes, after which the connection stays open for as long as the client waits.
     Open(String),
+    /// Another reply, after this time.
+    Late(Duration, Box<ServerReply>),
     /// This head, followed by an endless body.
     Endless(&'static str),
 }
@@ -99,9 +102,14 @@ async fn serve(
 ) -> Option<()> {
     let mut stream = acceptor.accept(stream).await.ok()?;
     let request = read(&mut stream).await?;
-    let reply = play(&request);
+    let mut reply = play(&request);
     seen.lock().expect("no panic").push(request);
+    while let ServerReply::Late(after, other) = reply {
+        tokio::time::sleep(after).await;
+        reply = *other;
+    }
     match reply {
+        ServerReply::Late(..) => return None,
         ServerReply::Bytes(bytes) => stream.write_all(&bytes).await.ok()?,
         ServerReply::Cut => return Some(()),
         ServerReply::Nothing => wait_for_end(&mut stream, given_up).await,

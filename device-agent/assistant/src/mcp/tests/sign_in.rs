@@ -147,7 +147,52 @@ async fn a_server_that_is_silent_about_its_metadata_has_it_at_the_well_known_pla
     assert!(matches!(error, SignInError::HasKey(_)) && other.seen().is_empty(), "{error:?}");
     device.servers.connections.set("crm", change(None, KeyChange::Forget)).expect("saved");
     let error = device.servers.sign_ins.begin("crm", None).await.expect_err("nowhere");
-    assert!(matches!(error, SignInError::NotOffered), "{error:?}");
+    assert!(matches!(error, SignInError::NotOffered(_)), "{error:?}");
+    assert!(error.to_string().contains("/.well-known/oauth-protected-resource/mcp: status 404; https://"), "{error}");
+}
+
+#[tokio::test]
+async fn a_web_page_at_a_well_known_place_is_no_metadata_and_the_next_place_is_asked() {
+    let issuer = StrictIssuer::start().await;
+    issuer.book().shows_pages = true;
+    let device = signed_in(&issuer).await;
+    assert_eq!(issuer.seen_at("/.well-known/oauth-authorization-server").len(), 1, "a page was there");
+    // The same for the server's own metadata, and for what cannot be read.
+    issuer.book().is_silent = true;
+    for spoilt in [json!({ "resource": null }), json!({ "resource": "https://localhost/other" })] {
+        issuer.book().resource = spoilt;
+        issuer.book().host = json!({});
+        device.servers.sign_ins.begin("crm", None).await.expect("found at the host's place");
+    }
+    // With nothing at any place, the owner reads what is there.
+    issuer.book().host = json!(null);
+    let error = device.servers.sign_ins.begin("crm", None).await.expect_err("nowhere").to_string();
+    assert!(error.contains("/mcp: it speaks for another address"), "{error}");
+    assert!(error.contains("/.well-known/oauth-protected-resource: a web page"), "{error}");
+    (issuer.book().resource, issuer.book().metadata) = (json!({}), json!({ "issuer": null }));
+    let error = device.servers.sign_ins.begin("crm", None).await.expect_err("no issuer").to_string();
+    assert!(error.contains("/.well-known/oauth-authorization-server: a web page"), "{error}");
+    assert!(error.contains("/.well-known/openid-configuration: its answer is not the one"), "{error}");
+}
+
+#[tokio::test]
+async fn a_resource_above_the_servers_address_counts_only_if_its_own_place_has_it() {
+    let issuer = StrictIssuer::start().await;
+    let host = issuer.server.url.strip_suffix("/mcp").expect("a path").to_owned();
+    issuer.book().resource = json!({ "resource": host, "authorization_servers": ["https://evil.example"] });
+    let device = device(&issuer).await;
+    let error = device.servers.sign_ins.begin("crm", None).await.expect_err("nobody else says so").to_string();
+    assert!(error.contains("more than the server's address") && error.contains("404"), "{error}");
+    issuer.book().host = json!({ "resource": format!("{host}/other") });
+    let error = device.servers.sign_ins.begin("crm", None).await.expect_err("the host says otherwise").to_string();
+    assert!(error.contains("another resource"), "{error}");
+    // The host's own word counts, also for who gives the tokens; the resource is asked for as it is written there.
+    issuer.book().host = json!({});
+    let prompt = device.servers.sign_ins.begin("crm", None).await.expect("the host says it");
+    assert_eq!((&query_of(&prompt.address)["resource"], &prompt.issuer), (&host, &host));
+    issuer.agree(&prompt.address).await;
+    settled(&device).await;
+    device.servers.look(&device.server).await.expect("signed in");
 }
 
 #[tokio::test]
@@ -229,6 +274,22 @@ async fn tokens_are_refreshed_before_they_expire_and_each_refresh_token_is_used_
     issuer.book().access_tokens.clear();
     device.servers.look(&device.server).await.expect("with a new token");
     device.servers.look(&device.server).await.expect("with the same refresh token");
+}
+
+#[tokio::test]
+async fn tokens_in_a_vendors_own_form_are_taken_and_those_of_another_type_are_not() {
+    let issuer = StrictIssuer::start().await;
+    issuer.book().tokens = json!({ "token_type": null, "expires_in": "30.5" });
+    let device = signed_in(&issuer).await;
+    issuer.book().tokens = json!({ "token_type": null, "expires_in": "3600" });
+    for _ in 0..2 {
+        device.servers.look(&device.server).await.expect("signed in");
+    }
+    assert_eq!(issuer.refreshes(), 1, "the first was about to expire, and the second is not");
+    issuer.book().tokens = json!({ "token_type": "DPoP" });
+    issuer.book().access_tokens.clear();
+    let error = refusal(&device).await;
+    assert!(error.contains("the type \"DPoP\", and only Bearer"), "{error}");
 }
 
 #[tokio::test]
@@ -343,9 +404,64 @@ async fn a_sign_out_revokes_and_forgets_and_a_server_elsewhere_gets_nothing() {
     let device = signed_in(&issuer).await;
     let not_told = device.servers.sign_ins.sign_out("crm").await.expect("signed out");
     assert!(not_told.expect("not told").contains("no place"));
-    // A key takes the place of a sign-in.
-    let device = signed_in(&issuer).await;
+}
+
+#[tokio::test]
+async fn a_sign_in_that_a_key_or_a_removal_ends_is_revoked_and_one_that_goes_on_is_not() {
+    let issuer = StrictIssuer::start().await;
+    let key = || KeyChange::Replace(Secret::new("key-canary").expect("a key"));
+    for (is_told, ends) in [(true, Some(key())), (true, Some(KeyChange::Forget)), (true, None), (false, Some(key()))] {
+        issuer.book().metadata = if is_told { json!({}) } else { json!({ "revocation_endpoint": null }) };
+        let device = signed_in(&issuer).await;
+        let sign_ins = &device.servers.sign_ins;
+        let (kept, ended) = sign_ins.set("crm", change(None, KeyChange::Keep)).await.expect("saved");
+        assert!(kept.sign_in.is_some() && ended.is_none() && issuer.book().revoked.is_empty());
+        let moved = sign_ins.set("crm", change(Some("https://other.example/mcp"), KeyChange::Keep)).await;
+        assert!(moved.is_err() && issuer.book().revoked.is_empty(), "what is refused ends nothing");
+        let is_removed = ends.is_none();
+        let ended = match ends {
+            Some(key) => {
+                let (set, ended) = sign_ins.set("crm", change(None, key)).await.expect("saved");
+                assert_eq!(set.sign_in, None);
+                ended
+            }
+            None => sign_ins.remove("crm").await.expect("removed"),
+        };
+        let ended = ended.expect("there was one");
+        assert_eq!((ended.not_told.is_none(), ended.name.as_str()), (is_told, "crm"), "{ended:?}");
+        let revoked = std::mem::take(&mut issuer.book().revoked);
+        assert!(revoked.len() == usize::from(is_told) && revoked.iter().all(|token| token.starts_with("refresh-")));
+        assert!(is_removed || !file(&device).contains("Canary"), "deleted in any case");
+    }
+    // A server without a sign-in has nothing to revoke.
+    let device = device(&issuer).await;
+    assert_eq!(device.servers.sign_ins.remove("crm").await.expect("removed"), None);
+}
+
+#[tokio::test]
+async fn tokens_that_cannot_be_kept_are_revoked() {
+    let issuer = StrictIssuer::start().await;
+    let device = device(&issuer).await;
+    let prompt = device.servers.sign_ins.begin("crm", None).await.expect("begun");
     let key = KeyChange::Replace(Secret::new("key-canary").expect("a key"));
-    let set = device.servers.connections.set("crm", change(None, key)).expect("saved");
-    assert_eq!((set.sign_in, set.header.as_deref()), (None, Some("authorization")));
+    device.servers.sign_ins.set("crm", change(None, key)).await.expect("saved");
+    issuer.agree(&prompt.address).await;
+    let McpSignInStatus::Failed { why } = settled(&device).await else { panic!("there is a key by now") };
+    assert!(why.contains("has a key"), "{why}");
+    assert_eq!(issuer.book().revoked.len(), 1);
+}
+
+#[tokio::test]
+async fn a_slow_renewal_takes_nothing_of_the_time_in_which_a_server_shows_its_era() {
+    let issuer = StrictIssuer::start().await;
+    issuer.book().expires_in = Some(30);
+    let mut device = signed_in(&issuer).await;
+    device.servers.patience.discovery = Duration::from_secs(2);
+    (issuer.book().token_delay, issuer.book().expires_in) = (Duration::from_millis(2500), Some(3600));
+    device.servers.look(&device.server).await.expect("discovered after a renewal");
+    assert_eq!(issuer.refreshes(), 1);
+    // The same for a token that the server refuses in the middle of it.
+    issuer.book().access_tokens.clear();
+    device.servers.look(&device.server).await.expect("discovered in spite of a renewal");
+    assert_eq!((issuer.refreshes(), issuer.server.count("initialize")), (2, 0));
 }

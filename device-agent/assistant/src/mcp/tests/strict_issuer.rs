@@ -25,6 +25,7 @@ struct Granted {
 /// What the authorization server knows, and how it behaves.
 #[derive(Debug, Default)]
 pub(super) struct IssuerBook {
+    base: String,
     /// Clients with their redirects; one without was made by hand, and takes any on this computer.
     pub(super) clients: BTreeMap<String, Option<String>>,
     codes: BTreeMap<String, Granted>,
@@ -38,14 +39,22 @@ pub(super) struct IssuerBook {
     pub(super) metadata: Value,
     /// Changes of the server's own metadata.
     pub(super) resource: Value,
+    /// Changes of what the server's host has at its own place; with none it has nothing.
+    pub(super) host: Value,
+    /// Whether a web page is shown wherever there is nothing else.
+    pub(super) shows_pages: bool,
     /// Changes of what a registration gives.
     pub(super) registration: Value,
+    /// Changes of what comes with tokens.
+    pub(super) tokens: Value,
     /// How long the next tokens last, in seconds.
     pub(super) expires_in: Option<u64>,
     /// Whether refresh tokens are given.
     pub(super) is_refreshing: bool,
     /// Whether a refresh gives no other refresh token.
     pub(super) keeps_refresh_token: bool,
+    /// How long the token endpoint takes.
+    pub(super) token_delay: Duration,
     /// Whether the token endpoint fails.
     pub(super) is_failing: bool,
     /// Whether the refusal of the server points to no metadata.
@@ -66,6 +75,7 @@ impl StrictIssuer {
         let book = Arc::new(std::sync::Mutex::new(book));
         let kept = Arc::clone(&book);
         let server = FakeMcpServer::start(move |seen| kept.lock().expect("no panic").answer(seen)).await;
+        book.lock().expect("no panic").base = server.url.trim_end_matches("/mcp").to_owned();
         Self { server, book }
     }
 
@@ -116,6 +126,11 @@ fn changed(mut document: Value, changes: &Value) -> Value {
     document
 }
 
+/// Whether tokens are given for this resource: the server, or its host, without a slash behind either.
+fn is_resource(resource: Option<&String>, base: &str) -> bool {
+    resource.is_some_and(|resource| resource == base || *resource == format!("{base}/mcp"))
+}
+
 fn document(status: &str, document: &Value) -> ServerReply {
     http(status, "content-type: application/json\r\n", &document.to_string())
 }
@@ -136,6 +151,10 @@ impl IssuerBook {
                     "scopes_supported": ["notes"] });
                 document("200 OK", &changed(own, &self.resource))
             }
+            ("GET", "/.well-known/oauth-protected-resource") if self.host.is_object() => {
+                let own = json!({ "resource": base, "authorization_servers": [base] });
+                document("200 OK", &changed(own, &self.host))
+            }
             ("GET", "/.well-known/openid-configuration") => {
                 let own = json!({ "issuer": base, "authorization_endpoint": format!("{base}/authorize?tenant=1"),
                     "token_endpoint": format!("{base}/token"), "registration_endpoint": format!("{base}/register"),
@@ -146,8 +165,11 @@ impl IssuerBook {
             ("POST", "/register") => self.registered(seen),
             ("POST", "/token") if self.is_failing => http("503 Service Unavailable", "", ""),
             ("POST", "/token") => match form_of(&seen.text) {
-                form if form.get("resource") != Some(&format!("{base}/mcp")) => refused("invalid_target"),
-                form => self.exchanged(&form).unwrap_or_else(refused),
+                form if !is_resource(form.get("resource"), &base) => refused("invalid_target"),
+                form => {
+                    let reply = self.exchanged(&form).unwrap_or_else(refused);
+                    ServerReply::Late(self.token_delay, Box::new(reply))
+                }
             },
             ("POST", "/revoke") => {
                 let token = form_of(&seen.text).remove("token").unwrap_or_default();
@@ -155,6 +177,9 @@ impl IssuerBook {
                 self.access_tokens.remove(&token);
                 self.revoked.push(token);
                 http("200 OK", "", "")
+            }
+            ("GET", _) if self.shows_pages => {
+                http("200 OK", "content-type: text/html; charset=utf-8\r\n", "<!doctype html>")
             }
             _ => http("404 Not Found", "", ""),
         }
@@ -202,8 +227,8 @@ impl IssuerBook {
         if get("response_type")? != "code" || get("code_challenge_method")? != "S256" || challenge.len() != 43 {
             return Err("no PKCE");
         }
-        if !get("resource")?.ends_with("/mcp") || get("scope")? != "notes tags offline_access" || get("tenant")? != "1"
-        {
+        let is_scope = get("scope")? == "notes tags offline_access";
+        if !is_resource(query.get("resource"), &self.base) || !is_scope || get("tenant")? != "1" {
             return Err("another resource or scope");
         }
         let state = get("state")?;
@@ -244,7 +269,7 @@ impl IssuerBook {
             self.refresh_tokens.insert(refresh.clone(), granted);
             tokens["refresh_token"] = refresh.into();
         }
-        Ok(document("200 OK", &tokens))
+        Ok(document("200 OK", &changed(tokens, &self.tokens)))
     }
 
     /// Ends every refresh token.

@@ -1,8 +1,12 @@
 //! Removes what could be a secret from a text.
 //!
-//! Neither program writes secrets into its log; this is a second safeguard where logs are shown or sent.
+//! Neither program writes secrets into its log; this is a second safeguard where logs are shown or sent. What is known to
+//! be a secret is taken out of others' words in `known`.
+
+mod known;
 
 use deskgate_protocol::secret::SecretKind;
+pub use known::without_secret;
 
 /// Shorter words are kept even if they begin like a secret.
 const MIN_SECRET_CHARS: usize = 8;
@@ -13,6 +17,8 @@ const MAX_CONTEXT_CHARS: usize = 64;
 /// What follows one of these words is a secret.
 const NAMES_OF_SECRETS: [&str; 8] =
     ["bearer", "basic", "password", "api_key", "access_token", "refresh_token", "code_verifier", "client_secret"];
+/// What follows one of these words and an equals sign is a secret.
+const PARAMETERS: [&str; 4] = ["code", "token", "key", "password"];
 /// The replacement for a secret.
 const REPLACEMENT_TEXT: &str = "[removed]";
 
@@ -21,17 +27,31 @@ pub fn redact(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let text = without_passwords(text);
     let mut rest = text.as_str();
+    // Whether what comes next belongs to a word that was removed.
+    let mut goes_on = false;
     while let Some(first) = rest.chars().next() {
+        if let Some((c, length)) = encoded(rest) {
+            goes_on &= in_a_key(c);
+            if !goes_on {
+                clean.push_str(&rest[..length]);
+            }
+            rest = &rest[length..];
+            continue;
+        }
         let length = rest.find(|c: char| !in_a_key(c)).unwrap_or(rest.len());
         if length == 0 {
             clean.push(first);
             rest = &rest[first.len_utf8()..];
+            goes_on = false;
             continue;
         }
         let (word, after) = rest.split_at(length);
         let from = clean.char_indices().rev().nth(MAX_CONTEXT_CHARS).map_or(0, |(at, _)| at);
-        let word = word_of(word, &clean[from..]);
-        clean.push_str(&word);
+        if !goes_on {
+            let word = word_of(word, &clean[from..]);
+            clean.push_str(&word);
+            goes_on = word.ends_with(REPLACEMENT_TEXT);
+        }
         rest = after;
     }
     clean
@@ -39,6 +59,34 @@ pub fn redact(text: &str) -> String {
 
 fn in_a_key(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_+/=.~".contains(c)
+}
+
+/// An ASCII character as an address or JSON writes it, at the beginning of a text, and its length there.
+fn encoded(text: &str) -> Option<(char, usize)> {
+    let byte = |digits: Option<&str>| {
+        let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        u8::from_str_radix(digits, 16).ok().filter(u8::is_ascii).map(char::from)
+    };
+    let (c, length) = match text.as_bytes() {
+        [b'%', ..] => (byte(text.get(1..3))?, 3),
+        [b'\\', b'u', b'0', b'0', ..] => (byte(text.get(4..6))?, 6),
+        [b'\\', b'/', ..] => ('/', 2),
+        _ => return None,
+    };
+    Some((c, length))
+}
+
+/// What comes before a word, without what stands between a name and its value.
+fn name_before(before: &str) -> &str {
+    let mut name = before;
+    loop {
+        let trimmed = name.trim_end_matches([' ', '"', ':', '\\']);
+        let code = trimmed.len().checked_sub(3).and_then(|at| trimmed.get(at..)).and_then(encoded);
+        name = match code {
+            Some((' ' | '"' | ':' | '=', length)) => &trimmed[..trimmed.len() - length],
+            _ => return trimmed,
+        };
+    }
 }
 
 /// A word, redacted if needed.
@@ -49,10 +97,11 @@ fn word_of(word: &str, before: &str) -> String {
         return format!("{}{REPLACEMENT_TEXT}", &word[..at]);
     }
     // The words are ASCII.
-    let ends = |text: &str| before.to_ascii_lowercase().trim_end_matches([' ', '"', ':']).ends_with(text);
-    let told = NAMES_OF_SECRETS.into_iter().any(ends);
-    let coded =
-        ["code=", "token=", "key=", "password="].into_iter().find_map(|name| Some(word.find(name)? + name.len()));
+    let before_it = name_before(before).to_ascii_lowercase();
+    let ends = |text: &str| before_it.ends_with(text);
+    let is_parameter = before.len() != before.trim_end_matches("%3D").trim_end_matches("%3d").len();
+    let told = NAMES_OF_SECRETS.into_iter().any(ends) || (is_parameter && PARAMETERS.into_iter().any(ends));
+    let coded = PARAMETERS.into_iter().find_map(|name| Some(word.find(&format!("{name}="))? + name.len() + 1));
     match coded {
         Some(at) if word.len() - at >= MIN_SECRET_CHARS => format!("{}{REPLACEMENT_TEXT}", &word[..at]),
         _ if told && word.len() >= MIN_SECRET_CHARS => REPLACEMENT_TEXT.to_owned(),
@@ -101,6 +150,9 @@ mod tests {
             ("refresh_token=canary-canary&code_verifier: canary-2", "refresh_token=[removed]&code_verifier: [removed]"),
             ("\"dgt_0123456789\",\"whsec_0123456789\"", "\"[removed]\",\"[removed]\""),
             ("postgres://me:h@unter2@db:5432/x and on", "postgres://me:[removed]@db:5432/x and on"),
+            ("?a=1%26api_key%3Dcanary-canary%26b=2", "?a=1%26api_key%3D[removed]%26b=2"),
+            ("?url=x%3Fkey%3Dsk-ant-0123%2B456789%3D&b", "?url=x%3Fkey%3D[removed]&b"),
+            (r#"{\"access_token\": \"canary-canary\/x\u002by\"}"#, r#"{\"access_token\": \"[removed]\"}"#),
             ("-----BEGIN OPENSSH", "[removed] OPENSSH"),
             ("b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAAB", "[removed]"),
         ] {
@@ -112,6 +164,7 @@ mod tests {
             "cannot open /home/me/a/very/long/path/with-many-parts/and/no/end/to/it",
             "https://gateway.example.com:8443/api/v1 and postgres://me@db/x",
             "Größe 漢字 \"quoted\" sk-1",
+            "https://x/a%20file%2Fwith?redirect=https%3A%2F%2Fy and 100 %, C:\\users\\me",
         ] {
             assert_eq!(redact(text), text);
         }
