@@ -92,6 +92,7 @@ pub(crate) async fn run(seed: u64, plan: &[PlannedFault], runs: usize, folder: &
     Observations {
         turns: testbed.model.journal(),
         effects: testbed.effects(),
+        spans: testbed.shelves.spans(),
         notes: testbed.book.journal(),
         written: testbed.written(),
         receipts: testbed.receiver.journal(),

@@ -1,13 +1,15 @@
 //! The checker: pure functions over the records of the witnesses. Each file is one invariant, or two that belong
 //! together, and returns every violation.
 //!
-//! The witnesses are the callers' histories, the model's journal, the tools' effect logs and the receiver's journal.
+//! The witnesses are the callers' histories, the model's journal, the tools' effect logs, the kernel's word of the files
+//! that they use, and the receiver's journal.
 //! The product's tables are compared with them and never trusted over them.
 
 mod acceptances;
 mod approvals;
 mod attempts;
 mod callbacks;
+mod calls;
 mod confinement;
 mod conversations;
 mod database_integrity;
@@ -49,6 +51,7 @@ use crate::testbed::fake_model::ModelTurn;
 use crate::testbed::fake_receiver::ReceivedCallback;
 use crate::testbed::fake_tool_server::NoteCall;
 use crate::testbed::resource_usage::UsageSample;
+use crate::testbed::shelf::CallSpan;
 
 /// All records of the witnesses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -63,6 +66,8 @@ pub(crate) struct Observations {
     pub(crate) published: Vec<PublicationRecord>,
     pub(crate) turns: Vec<ModelTurn>,
     pub(crate) effects: Vec<Effect>,
+    /// The calls that left marks in the shelves.
+    pub(crate) spans: Vec<CallSpan>,
     /// The calls that the fake tool server received.
     pub(crate) notes: Vec<NoteCall>,
     /// The jobs whose write needed approval and happened.
@@ -95,7 +100,7 @@ impl Violation {
 type InvariantCheck = fn(&Observations) -> Vec<Violation>;
 
 /// The checked invariants, each with a text for people.
-pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 30] = [
+pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 31] = [
     ("I1", "every accepted run is readable from every replica", acceptances::check),
     ("I2", "one final state, which never changes", outcomes::check),
     ("I3", "no effect twice without a decision", effects::check),
@@ -116,6 +121,7 @@ pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 30] = [
     ("I18", "work goes on 10 s after the last fault", progress::check),
     ("I19", "the database is whole", database_integrity::check),
     ("I20", "refusals are honest", refusals::check),
+    ("I21", "a call that writes runs alone, and results come in the order of the calls", calls::check),
     ("folder", "no tool sees what lies beside its folder", confinement::check),
     ("host key", "no device says anything to a server that it does not know", host_key::check),
     ("F1", "the other gateways serve within a second", fault_expectations::others_serve),

@@ -1,6 +1,6 @@
 //! Whether a pass counts: a pass without work or without faults shows nothing.
 
-use super::Observations;
+use super::{Observations, calls};
 use crate::injection::crash_points::{self, AGENT_POINTS, CrashPoint, GATEWAY_POINTS};
 use crate::plan::FaultKind;
 
@@ -37,6 +37,9 @@ pub(crate) fn shortfalls(witnesses: &Observations, wanted: PassRequirements) -> 
     }
     if witnesses.stale.is_empty() {
         reasons.push("no device said anything too late".to_owned());
+    }
+    if calls::beside(witnesses) == 0 {
+        reasons.push("no two reads of one answer ran beside each other".to_owned());
     }
     for strike in &witnesses.strikes {
         if let Err(why) = &strike.proof {
@@ -90,14 +93,17 @@ mod tests {
     use crate::history::{ProbeRecord, StaleFinishRecord};
     use crate::injection::InjectedFault;
     use crate::plan::{FaultKind, PlannedFault};
+    use crate::testbed::shelf::CallSpan;
 
     fn told() -> Observations {
+        let read = |index| CallSpan { index, begun: index, ended: Some(2 + index), ..CallSpan::default() };
         let planned =
             PlannedFault { number: 0, kind: FaultKind::KillGateway, pause_ms: 0, lasts_ms: 0, target: 0, manner: 0 };
         Observations {
             done: vec![done("run", 1, "r")],
             probed: vec![ProbeRecord { status: 404, ..ProbeRecord::default() }],
             stale: vec![StaleFinishRecord::default()],
+            spans: vec![read(0), read(1)],
             strikes: vec![InjectedFault {
                 planned,
                 begun: 1,
@@ -120,8 +126,8 @@ mod tests {
         failed.done[0].succeeded = false;
         assert_eq!(one(&failed, wanted), "0 of 1 operations succeeded; 90 of 100 are needed");
         let mut unasked = told();
-        (unasked.probed, unasked.stale) = (Vec::new(), Vec::new());
-        assert_eq!(shortfalls(&unasked, wanted).len(), 2);
+        (unasked.probed, unasked.stale, unasked.spans) = (Vec::new(), Vec::new(), Vec::new());
+        assert_eq!(shortfalls(&unasked, wanted).len(), 3);
         let mut missed = told();
         missed.strikes[0].proof = Err("nobody came".to_owned());
         assert_eq!(one(&missed, wanted), "fault 0, F1, cannot be shown to have struck: nobody came");

@@ -13,6 +13,7 @@ use super::fake_model::FakeModel;
 use super::fake_receiver::{FakeReceiver, RECEIVER_HOST};
 use super::fake_tool_server::{self, FakeToolServer};
 use super::leak_scan::LeakScanner;
+use super::shelf;
 use crate::callers::SUBJECT;
 
 /// Runs that a device executes at once.
@@ -80,6 +81,7 @@ impl Desktop {
             ["provider", "set", "work", "--profile", "compatible", "--base-url", model.address(), "--key-file", file];
         device.cli(&set).await.ok();
         let folder = Folder::new();
+        std::fs::create_dir(shelf::shelf(&folder.path())).expect("a fresh folder");
         let service = ["--provider", "work", "--model", "m-1", "--tools", "Bash,Read,Write", "--allow", "Bash"];
         let beside = folder.path().with_file_name(format!("work{SIBLING_SUFFIX}"));
         std::fs::create_dir(&beside).expect("a fresh folder");

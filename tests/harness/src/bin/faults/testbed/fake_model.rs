@@ -1,9 +1,11 @@
 //! A model provider that answers by the plan in each job's text, can be made faulty, and records a journal.
 //!
 //! It implements OpenAI's streaming format. A job's text is its plan: `job=j-7 plan=write delay=200 talk=c-1
-//! generation=2`, or `plan=peek near=../beside/x far=/beside/x` to read there.
+//! generation=2`, or `plan=peek near=../beside/x far=/beside/x` to read there, or `plan=spread folder=/home/work` to ask for
+//! several calls at once.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +21,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::spread::{self, Spread};
 use crate::history::Clock;
 
 /// The agent's words for a call with an unknown outcome.
@@ -66,6 +69,8 @@ pub(crate) struct ModelTurn {
     pub(crate) is_unsure: bool,
     /// The release that the service's instructions name.
     pub(crate) release: Option<u64>,
+    /// What is wrong with the results of calls that it got.
+    pub(crate) disorder: Option<String>,
 }
 
 #[derive(Clone)]
@@ -149,7 +154,7 @@ impl Drop for OpenTurn {
 
 async fn answer(State(desktop): State<ModelState>, body: Bytes) -> Response {
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let Some(asked) = TurnRequest::read(&request) else {
+    let Some(mut asked) = TurnRequest::read(&request) else {
         return match check_of_a_service(&request) {
             Some(Move::Call(calls)) => {
                 let function = json!({ "name": calls[0].0, "arguments": calls[0].1.to_string() });
@@ -160,6 +165,7 @@ async fn answer(State(desktop): State<ModelState>, body: Bytes) -> Response {
         };
     };
     let entry = OpenTurn::open(&desktop, asked.turn.clone());
+    asked.answer = entry.place;
     let mut manner = desktop.manner.subscribe();
     let now = *manner.borrow();
     match now {
@@ -176,6 +182,10 @@ async fn answer(State(desktop): State<ModelState>, body: Bytes) -> Response {
         }
     }
     tokio::time::sleep(asked.delay).await;
+    match asked.spread() {
+        Some(spread) => spread.lay_pages(),
+        None => asked.folder.iter().for_each(|folder| spread::clear_pages(&asked.turn.job, folder)),
+    }
     entry.served("whole");
     asked.answer()
 }
@@ -205,6 +215,10 @@ struct TurnRequest {
     delay: Duration,
     /// The paths that a job tries to read outside its folder.
     peeks: Vec<String>,
+    /// The service's folder, if it asks for several calls there.
+    folder: Option<PathBuf>,
+    /// Its place in the journal.
+    answer: usize,
 }
 
 impl TurnRequest {
@@ -230,11 +244,14 @@ impl TurnRequest {
                     .as_object()
                     .filter(|first| first["role"] == "system")
                     .and_then(|_| self::words(&messages[0]).get("release")?.parse().ok()),
+                disorder: spread::disorder(messages),
                 ..ModelTurn::default()
             },
             plan: word("plan")?,
             delay: Duration::from_millis(delay),
             peeks: ["near", "far"].into_iter().filter_map(word).collect(),
+            folder: word("folder").map(PathBuf::from),
+            answer: 0,
         })
     }
 
@@ -251,7 +268,16 @@ impl TurnRequest {
         (calls < planned).then(|| format!("{}.{calls}", self.turn.job))
     }
 
+    /// The calls of this turn, if it asks for several.
+    fn spread(&self) -> Option<Spread<'_>> {
+        let folder = self.folder.as_deref().filter(|_| self.plan == "spread" && self.turn.place == 0)?;
+        Some(Spread { job: &self.turn.job, answer: self.answer, folder })
+    }
+
     fn deltas(&self) -> (Vec<Value>, &'static str) {
+        if let Some(spread) = self.spread() {
+            return (vec![json!({ "tool_calls": spread.calls() })], "tool_calls");
+        }
         let Some(token) = self.call() else {
             return (vec![json!({ "content": "done " }), json!({ "content": self.turn.job })], "stop");
         };
