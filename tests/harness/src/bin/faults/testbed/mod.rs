@@ -9,6 +9,7 @@ pub(crate) mod fake_receiver;
 pub(crate) mod fake_tool_server;
 pub(crate) mod impostor;
 pub(crate) mod leak_scan;
+pub(crate) mod model_behaviour;
 pub(crate) mod raw_device;
 pub(crate) mod resource_usage;
 pub(crate) mod shelf;

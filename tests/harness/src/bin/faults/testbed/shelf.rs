@@ -17,7 +17,7 @@ use crate::history::Clock;
 /// Its name in a service's folder.
 pub(crate) const SHELF_NAME: &str = "shelf";
 
-/// A call of a tool, from its first mark to its last.
+/// A call of a tool, from mark to mark.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CallSpan {
     pub(crate) job: String,
@@ -27,7 +27,7 @@ pub(crate) struct CallSpan {
     pub(crate) index: usize,
     /// Whether it may write.
     pub(crate) writes: bool,
-    /// The place of its first and of its last mark among all marks; no last one if its process was killed.
+    /// The places of its marks among all marks; no last one if its process was killed.
     pub(crate) begun: usize,
     pub(crate) ended: Option<usize>,
     pub(crate) at: u64,
@@ -71,6 +71,12 @@ impl Shelves {
         Self { marks }
     }
 
+    /// Writes all marks to a file in a folder.
+    pub(crate) fn keep(&self, folder: &Path) {
+        let text: String = lock(&self.marks).iter().map(|(told, at)| format!("{at} {told}\n")).collect();
+        std::fs::write(folder.join("shelves.txt"), text).expect("the report's folder can be written");
+    }
+
     /// The calls that have left marks.
     pub(crate) fn spans(&self) -> Vec<CallSpan> {
         spans(&lock(&self.marks))
@@ -112,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_lasts_from_its_first_mark_to_its_last() {
+    fn a_command_lasts_from_mark_to_mark_and_a_read_as_long_as_its_file_is_open() {
         let told = [
             "opened j-1.4.0.page",
             "closed j-1.4.0.page",

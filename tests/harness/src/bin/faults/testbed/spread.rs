@@ -1,7 +1,9 @@
 //! A job that spreads: its model asks in one answer for reads and commands, each of which leaves marks in the shelf, and
 //! looks whether their results come back as they should.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
@@ -37,7 +39,7 @@ impl Spread<'_> {
         for index in (0..WRITES.len()).filter(|index| !WRITES[*index]) {
             let text = format!("{}page {}\n", "line\n".repeat(PAGE_LINES), self.mark(index));
             let fresh = self.folder.join(format!("{}.new", self.mark(index)));
-            if std::fs::write(&fresh, text).is_err() || std::fs::rename(&fresh, self.page(index)).is_err() {
+            if old_file(&fresh, &text).is_err() || std::fs::rename(&fresh, self.page(index)).is_err() {
                 let _ = std::fs::remove_file(fresh);
             }
         }
@@ -71,6 +73,13 @@ impl Spread<'_> {
             })
             .collect()
     }
+}
+
+/// Writes a file that is older than any other: a check of the service reads the newest one, and would be taken for a call.
+fn old_file(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = std::fs::File::create(path)?;
+    file.write_all(text.as_bytes())?;
+    file.set_modified(SystemTime::UNIX_EPOCH)
 }
 
 /// Takes the pages of a job away that were read.
