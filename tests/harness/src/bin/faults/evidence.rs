@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use crate::callers::{ApiRequest, Caller, CallerContext, converser, read};
+use crate::callers::{ApiRequest, Caller, CallerContext, converser, read, spender};
 use crate::database;
 use crate::history::{AnswerContent, CallAction, CallRecord, HistoryRecord, StoredEvent};
 use crate::injection::crash_points::{self, CrashPoint};
@@ -39,6 +39,9 @@ pub(crate) struct Evidence {
     pub(crate) impostor: Vec<String>,
     /// The logged executions of the agents, in the order of their logs.
     pub(crate) executions: Vec<Execution>,
+    /// The tokens that devices counted: of each run that used up a budget, and of the budget's service in this month.
+    pub(crate) spent: BTreeMap<String, u64>,
+    pub(crate) month_spent: BTreeMap<usize, u64>,
     /// Secrets found where they must not be, and how many were searched for.
     pub(crate) leaked: Vec<String>,
     pub(crate) secrets: usize,
@@ -90,6 +93,9 @@ pub(crate) async fn gather(business: &Arc<CallerContext>, logs: &[(String, Strin
         let listed = listed(&mut auditor, desktop).await;
         evidence.listed.insert(desktop, listed);
     }
+    for desktop in 0..business.testbed.desktops.len() {
+        count_spent(business, &records, desktop, &mut evidence).await;
+    }
     evidence.impostor = business.testbed.impostor.let_in();
     let postgres = &business.testbed.postgres;
     // The runs of the raw device are judged by its caller.
@@ -112,6 +118,30 @@ pub(crate) async fn gather(business: &Arc<CallerContext>, logs: &[(String, Strin
     }
     (evidence.leaked, evidence.secrets) = (secrets.found(), secrets.count());
     evidence
+}
+
+/// Asks a device what it counted.
+async fn count_spent(
+    business: &Arc<CallerContext>,
+    records: &[HistoryRecord],
+    desktop: usize,
+    evidence: &mut Evidence,
+) {
+    let device = business.testbed.desktops[desktop].device.read().await;
+    let tokens = |spent: &serde_json::Value| {
+        spent["input_tokens"].as_u64().unwrap_or_default() + spent["output_tokens"].as_u64().unwrap_or_default()
+    };
+    for job in jobs(records).iter().filter(|job| spender::desktop_of(&job.key) == Some(desktop)) {
+        let Some(run_id) = &job.run_id else { continue };
+        let shown = device.cli(&["runs", "show", run_id]).await;
+        if shown.exit == 0 {
+            evidence.spent.insert(run_id.clone(), tokens(&shown.value["spending"]));
+        }
+    }
+    let listed = device.cli(&["budget", "list"]).await;
+    if let Some(spent) = listed.value.pointer("/budgets/0/spent") {
+        evidence.month_spent.insert(desktop, tokens(spent));
+    }
 }
 
 /// The execution of a log line that reports one.

@@ -51,6 +51,7 @@ pub(crate) enum HistoryRecord {
     Stale(StaleFinishRecord),
     Revoked(RevocationRecord),
     Published(PublicationRecord),
+    Budget(BudgetRecord),
 }
 
 /// One request with its result.
@@ -73,6 +74,10 @@ pub(crate) struct CallRecord {
     pub(crate) retry_after: bool,
     /// The service version that a run shows; 0 if none.
     pub(crate) version: u64,
+    /// Why a run is in its state, as it shows; empty if it does not say.
+    pub(crate) reason: String,
+    /// The code of the error that a run ended with.
+    pub(crate) error: String,
     pub(crate) seen: AnswerContent,
 }
 
@@ -173,6 +178,16 @@ pub(crate) enum AnswerContent {
     },
 }
 
+impl AnswerContent {
+    /// The run that it shows.
+    pub(crate) fn run_id(&self) -> Option<&str> {
+        match self {
+            Self::Run { run_id, .. } | Self::Became { run_id } => Some(run_id),
+            _ => None,
+        }
+    }
+}
+
 /// One operation: a call with all its repetitions, or a run to its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct OperationRecord {
@@ -218,13 +233,17 @@ pub(crate) struct StoredEvent {
     pub(crate) kind: String,
     /// The digest of its content.
     pub(crate) digest: u64,
+    /// Whether the run's model is away, where the event says so.
+    pub(crate) model_is_away: Option<bool>,
 }
 
 impl StoredEvent {
     /// Reads an event from its JSON.
     pub(crate) fn read(value: &Value) -> Option<Self> {
         let sequence = value["sequence"].as_u64()?;
-        Some(Self { sequence, kind: value["type"].as_str()?.to_owned(), digest: digest(value) })
+        let kind = value["type"].as_str()?.to_owned();
+        let model_is_away = (kind == "usage.updated").then(|| value["data"]["model_unavailable"] == true);
+        Some(Self { sequence, kind, digest: digest(value), model_is_away })
     }
 
     /// Whether it ends its run.
@@ -250,6 +269,17 @@ pub(crate) struct PublicationRecord {
     pub(crate) desktop: usize,
     pub(crate) version: u64,
     pub(crate) release: u64,
+}
+
+/// A monthly budget that a desktop's owner set for a service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct BudgetRecord {
+    pub(crate) desktop: usize,
+    pub(crate) begun: u64,
+    pub(crate) ended: u64,
+    pub(crate) tokens: u64,
+    /// Whether the device confirmed it.
+    pub(crate) is_taken: bool,
 }
 
 /// A revocation and its effects.

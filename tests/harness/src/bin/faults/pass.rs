@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::callers::{
-    CallerContext, PassStage, converser, event_sender, owner, prober, publisher, reset_racer, stale_finisher,
+    CallerContext, PassStage, converser, event_sender, owner, prober, publisher, reset_racer, spender, stale_finisher,
     submitter, tool_caller,
 };
 use crate::check::Observations;
@@ -88,10 +88,12 @@ pub(crate) async fn run(seed: u64, plan: &[PlannedFault], runs: usize, folder: &
 
     println!("faults: {:.0} s: asking the witnesses", seconds(clock));
     let logs = testbed.keep_logs(folder).await;
+    testbed.shelves.keep(folder);
     let evidence = evidence::gather(&business, &logs).await;
     Observations {
         turns: testbed.model.journal(),
         effects: testbed.effects(),
+        spans: testbed.shelves.spans(),
         notes: testbed.book.journal(),
         written: testbed.written(),
         receipts: testbed.receiver.journal(),
@@ -123,6 +125,7 @@ fn employ(business: &Arc<CallerContext>) -> (JoinSet<()>, JoinSet<()>) {
         callers.spawn(reset_racer::work(business.clone(), format!("racer-{desktop}"), desktop));
         callers.spawn(prober::work(business.clone(), format!("prober-{desktop}"), desktop));
         callers.spawn(tool_caller::work(business.clone(), format!("clerk-{desktop}"), desktop));
+        callers.spawn(spender::work(business.clone(), format!("spender-{desktop}"), desktop));
         callers.spawn(event_sender::work(business.clone(), format!("sender-{desktop}"), desktop));
         owners.spawn(owner::work(business.clone(), desktop));
         owners.spawn(publisher::work(business.clone(), desktop));

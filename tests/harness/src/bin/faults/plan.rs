@@ -99,7 +99,7 @@ fault_kinds! {
     "F22" SkewGatewayClock "skew-gateway-clock" "wrong clock of a gateway" (4000, 9000);
     /// Shows an agent a wrong time of day, from its start on or suddenly.
     "F23" SkewDeviceClock "skew-device-clock" "wrong clock of a device" (4000, 9000);
-    /// Lets the model provider refuse, fail, send nonsense, break off or hang.
+    /// Lets the model provider refuse, fail, send nonsense, break off, hang or be away.
     "F24" BreakModel "break-model" "model out of order" (800, 3500);
     /// Lets the MCP server fail, forget its sessions, act without answering, or hang.
     "F25" BreakToolServer "break-tool-server" "tool server out of order" (800, 3500);

@@ -17,7 +17,7 @@ pub(crate) async fn work(business: Arc<CallerContext>, name: String, desktop: us
     let mut caller = business.caller(&name);
     while business.is_open() {
         let job = business.fresh_job();
-        let text = submitter::text(&mut caller, &job);
+        let text = submitter::text(&mut caller, desktop, &job);
         if caller.dice.percent(10) {
             let is_stale = caller.dice.percent(50);
             let forged = event(&caller, desktop, &job, &text, Some(is_stale));

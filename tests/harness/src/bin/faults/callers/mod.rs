@@ -9,6 +9,7 @@ pub(crate) mod owner;
 pub(crate) mod prober;
 pub(crate) mod publisher;
 pub(crate) mod reset_racer;
+pub(crate) mod spender;
 pub(crate) mod stale_finisher;
 pub(crate) mod submitter;
 pub(crate) mod tool_caller;
@@ -131,10 +132,7 @@ impl ApiReply {
 
     /// The run it names.
     pub(crate) fn run_id(&self) -> Option<String> {
-        match &self.seen {
-            AnswerContent::Run { run_id, .. } | AnswerContent::Became { run_id } => Some(run_id.clone()),
-            _ => None,
-        }
+        self.seen.run_id().map(str::to_owned)
     }
 }
 
@@ -205,6 +203,8 @@ impl Caller {
             let body: Value = serde_json::from_slice(&body).unwrap_or_default();
             let seen = see(&request.asked, status, &body);
             body["code"].as_str().unwrap_or_default().clone_into(&mut call.code);
+            body["state_reason"]["code"].as_str().unwrap_or_default().clone_into(&mut call.reason);
+            body["error"]["code"].as_str().unwrap_or_default().clone_into(&mut call.error);
             call.version = body["endpoint_version"].as_u64().unwrap_or_default();
             (call.status, call.retry_after, call.seen) = (Some(status), retry_after, seen.clone());
             ApiReply { status, body, seen }

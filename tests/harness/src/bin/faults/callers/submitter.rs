@@ -27,7 +27,7 @@ pub(crate) async fn work(business: Arc<CallerContext>, name: String, desktop: us
             ended.expect("a caller does not panic");
         }
         let job = business.fresh_job();
-        let text = text(&mut caller, &job);
+        let text = text(&mut caller, desktop, &job);
         let Some(run_id) = submit(&mut caller, desktop, &job, &text).await else { continue };
         let is_stopped = caller.dice.percent(8);
         let is_followed = caller.dice.percent(35);
@@ -55,15 +55,17 @@ pub(crate) async fn work(business: Arc<CallerContext>, name: String, desktop: us
 }
 
 /// The text that says what a job does.
-pub(crate) fn text(caller: &mut Caller, job: &str) -> String {
+pub(crate) fn text(caller: &mut Caller, desktop: usize, job: &str) -> String {
     let plan = match caller.dice.below(10) {
-        0..=4 => "say",
+        0..=3 => "say",
+        4 => "spread",
         5..=7 => "write",
         8 => "ask",
         _ => "write-twice",
     };
     let delay = if caller.dice.percent(20) { caller.dice.within(400, 1500) } else { caller.dice.within(0, 60) };
-    format!("job={job} plan={plan} delay={delay} note={CALLER_INPUT}")
+    let folder = caller.business.testbed.desktops[desktop].folder();
+    format!("job={job} plan={plan} delay={delay} folder={} note={CALLER_INPUT}", folder.display())
 }
 
 /// Submits one job until it is accepted. Returns its run.

@@ -1,13 +1,16 @@
 //! The checker: pure functions over the records of the witnesses. Each file is one invariant, or two that belong
 //! together, and returns every violation.
 //!
-//! The witnesses are the callers' histories, the model's journal, the tools' effect logs and the receiver's journal.
+//! The witnesses are the callers' histories, the model's journal, the tools' effect logs, the kernel's word of the files
+//! that they use, and the receiver's journal.
 //! The product's tables are compared with them and never trusted over them.
 
 mod acceptances;
 mod approvals;
 mod attempts;
+mod budgets;
 mod callbacks;
+mod calls;
 mod confinement;
 mod conversations;
 mod database_integrity;
@@ -21,6 +24,7 @@ mod isolation;
 mod linearizability;
 mod lists;
 mod manifests;
+mod outages;
 mod outcomes;
 pub(crate) mod pass_validity;
 mod progress;
@@ -40,8 +44,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence::Evidence;
 use crate::history::{
-    AnswerContent, CallAction, CallRecord, DecisionRecord, DecisionTopic, FollowRecord, HistoryRecord, OperationRecord,
-    ProbeRecord, PublicationRecord, RevocationRecord, StaleFinishRecord,
+    AnswerContent, BudgetRecord, CallAction, CallRecord, DecisionRecord, DecisionTopic, FollowRecord, HistoryRecord,
+    OperationRecord, ProbeRecord, PublicationRecord, RevocationRecord, StaleFinishRecord,
 };
 use crate::injection::InjectedFault;
 use crate::testbed::effect_log::Effect;
@@ -49,6 +53,7 @@ use crate::testbed::fake_model::ModelTurn;
 use crate::testbed::fake_receiver::ReceivedCallback;
 use crate::testbed::fake_tool_server::NoteCall;
 use crate::testbed::resource_usage::UsageSample;
+use crate::testbed::shelf::CallSpan;
 
 /// All records of the witnesses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -61,8 +66,11 @@ pub(crate) struct Observations {
     pub(crate) stale: Vec<StaleFinishRecord>,
     pub(crate) revoked: Vec<RevocationRecord>,
     pub(crate) published: Vec<PublicationRecord>,
+    pub(crate) budgets: Vec<BudgetRecord>,
     pub(crate) turns: Vec<ModelTurn>,
     pub(crate) effects: Vec<Effect>,
+    /// The calls that left marks in the shelves.
+    pub(crate) spans: Vec<CallSpan>,
     /// The calls that the fake tool server received.
     pub(crate) notes: Vec<NoteCall>,
     /// The jobs whose write needed approval and happened.
@@ -95,7 +103,7 @@ impl Violation {
 type InvariantCheck = fn(&Observations) -> Vec<Violation>;
 
 /// The checked invariants, each with a text for people.
-pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 30] = [
+pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 33] = [
     ("I1", "every accepted run is readable from every replica", acceptances::check),
     ("I2", "one final state, which never changes", outcomes::check),
     ("I3", "no effect twice without a decision", effects::check),
@@ -116,6 +124,8 @@ pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 30] = [
     ("I18", "work goes on 10 s after the last fault", progress::check),
     ("I19", "the database is whole", database_integrity::check),
     ("I20", "refusals are honest", refusals::check),
+    ("I21", "a call that writes runs alone, and results come in the order of the calls", calls::check),
+    ("I22", "what models used up is counted through crashes, and a budget holds", budgets::check),
     ("folder", "no tool sees what lies beside its folder", confinement::check),
     ("host key", "no device says anything to a server that it does not know", host_key::check),
     ("F1", "the other gateways serve within a second", fault_expectations::others_serve),
@@ -133,6 +143,7 @@ pub(crate) const CHECKS: [(&str, &str, InvariantCheck); 30] = [
     ("F12", "readiness says that no connection is left", fault_expectations::readiness_says_so),
     ("F15", "nothing is accepted that is not on the disk", fault_expectations::nothing_unsynced_is_accepted),
     ("F17", "both ends notice a silent line within three heartbeats", fault_expectations::silence_is_noticed),
+    ("F24", "a run whose model is away says so, comes back when it may, and goes on", outages::check),
     ("F25", "a call that may have happened is told as one", fault_expectations::an_untold_call_is_told_as_one),
 ];
 
@@ -157,6 +168,7 @@ impl Observations {
                 HistoryRecord::Stale(stale) => witnesses.stale.push(stale),
                 HistoryRecord::Revoked(revoked) => witnesses.revoked.push(revoked),
                 HistoryRecord::Published(published) => witnesses.published.push(published),
+                HistoryRecord::Budget(budget) => witnesses.budgets.push(budget),
             }
         }
         witnesses

@@ -1,6 +1,6 @@
 //! Whether a pass counts: a pass without work or without faults shows nothing.
 
-use super::Observations;
+use super::{Observations, budgets, calls};
 use crate::injection::crash_points::{self, AGENT_POINTS, CrashPoint, GATEWAY_POINTS};
 use crate::plan::FaultKind;
 
@@ -37,6 +37,12 @@ pub(crate) fn shortfalls(witnesses: &Observations, wanted: PassRequirements) -> 
     }
     if witnesses.stale.is_empty() {
         reasons.push("no device said anything too late".to_owned());
+    }
+    if budgets::refused(witnesses) == 0 {
+        reasons.push("no run reached the budget of its service".to_owned());
+    }
+    if calls::beside(witnesses) == 0 {
+        reasons.push("no two reads of one answer ran beside each other".to_owned());
     }
     for strike in &witnesses.strikes {
         if let Err(why) = &strike.proof {
@@ -87,17 +93,23 @@ pub(crate) fn succeeded(witnesses: &Observations) -> (usize, usize) {
 mod tests {
     use super::super::samples::{call, calls, done, read, run};
     use super::*;
+    use crate::callers::spender::BUDGET_ERROR;
     use crate::history::{ProbeRecord, StaleFinishRecord};
     use crate::injection::InjectedFault;
     use crate::plan::{FaultKind, PlannedFault};
+    use crate::testbed::shelf::CallSpan;
 
     fn told() -> Observations {
+        let page = |index| CallSpan { index, begun: index, ended: Some(2 + index), ..CallSpan::default() };
+        let mut refused = call("a", 0, read("b"), run("b", "failed"));
+        refused.error = BUDGET_ERROR.to_owned();
         let planned =
             PlannedFault { number: 0, kind: FaultKind::KillGateway, pause_ms: 0, lasts_ms: 0, target: 0, manner: 0 };
         Observations {
             done: vec![done("run", 1, "r")],
             probed: vec![ProbeRecord { status: 404, ..ProbeRecord::default() }],
             stale: vec![StaleFinishRecord::default()],
+            spans: vec![page(0), page(1)],
             strikes: vec![InjectedFault {
                 planned,
                 begun: 1,
@@ -105,7 +117,7 @@ mod tests {
                 proof: Ok("killed".to_owned()),
                 noticed_ms: Vec::new(),
             }],
-            ..calls(&[call("a", 0, read("r"), run("r", "succeeded"))])
+            ..calls(&[call("a", 0, read("r"), run("r", "succeeded")), refused])
         }
     }
 
@@ -114,14 +126,15 @@ mod tests {
         let wanted = PassRequirements { faults: 1, runs: 1, deaths: 0 };
         assert_eq!(shortfalls(&told(), wanted), Vec::<String>::new());
         let one = |witnesses: &Observations, wanted| shortfalls(witnesses, wanted).join("\n");
-        assert_eq!(one(&told(), PassRequirements { runs: 2, ..wanted }), "1 runs ended; 2 are needed");
+        assert_eq!(one(&told(), PassRequirements { runs: 3, ..wanted }), "2 runs ended; 3 are needed");
         assert_eq!(one(&told(), PassRequirements { faults: 2, ..wanted }), "1 of 2 faults were struck");
         let mut failed = told();
         failed.done[0].succeeded = false;
         assert_eq!(one(&failed, wanted), "0 of 1 operations succeeded; 90 of 100 are needed");
         let mut unasked = told();
-        (unasked.probed, unasked.stale) = (Vec::new(), Vec::new());
-        assert_eq!(shortfalls(&unasked, wanted).len(), 2);
+        (unasked.probed, unasked.stale, unasked.spans) = (Vec::new(), Vec::new(), Vec::new());
+        unasked.calls.pop();
+        assert_eq!(shortfalls(&unasked, wanted).len(), 4);
         let mut missed = told();
         missed.strikes[0].proof = Err("nobody came".to_owned());
         assert_eq!(one(&missed, wanted), "fault 0, F1, cannot be shown to have struck: nobody came");

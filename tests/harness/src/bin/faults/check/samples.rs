@@ -37,8 +37,11 @@ pub(super) fn read(run_id: &str) -> CallAction {
 
 /// Stored events of these kinds.
 pub(super) fn events(kinds: &[&str]) -> Vec<StoredEvent> {
-    let event =
-        |(place, kind): (usize, &&str)| StoredEvent { sequence: place as u64 + 1, kind: (*kind).to_owned(), digest: 0 };
+    let event = |(place, kind): (usize, &&str)| StoredEvent {
+        sequence: place as u64 + 1,
+        kind: (*kind).to_owned(),
+        ..StoredEvent::default()
+    };
     kinds.iter().enumerate().map(event).collect()
 }
 

@@ -1,5 +1,5 @@
 //! A desktop: an agent behind a proxy of its own, a folder with another one beside it, a service that works there and
-//! one that adds notes on another server, a callback, and an unrelated application.
+//! one that adds notes on another server, one with a budget, a callback, and an unrelated application.
 
 use std::path::PathBuf;
 
@@ -13,6 +13,7 @@ use super::fake_model::FakeModel;
 use super::fake_receiver::{FakeReceiver, RECEIVER_HOST};
 use super::fake_tool_server::{self, FakeToolServer};
 use super::leak_scan::LeakScanner;
+use super::shelf;
 use crate::callers::SUBJECT;
 
 /// Runs that a device executes at once.
@@ -22,6 +23,10 @@ const CONCURRENCY: &str = "8";
 pub(crate) const CANARY_TEXT: &str = "nobody-reads-what-lies-beside";
 /// The suffix of the folder beside a service's own, so that one name is a prefix of the other.
 const SIBLING_SUFFIX: &str = "-beside";
+
+fn spending_name(name: &str) -> String {
+    format!("{name}-budget")
+}
 
 /// One device with its service.
 pub(crate) struct Desktop {
@@ -40,6 +45,8 @@ pub(crate) struct ServiceAccess {
     pub(crate) endpoint_id: String,
     /// The other service of the same application, whose tool adds notes.
     pub(crate) noting_id: String,
+    /// A third one, which has a budget.
+    pub(crate) spending_id: String,
     /// Its webhook, and the secret of its events.
     pub(crate) hook_id: String,
     pub(crate) hook_secret: String,
@@ -80,6 +87,7 @@ impl Desktop {
             ["provider", "set", "work", "--profile", "compatible", "--base-url", model.address(), "--key-file", file];
         device.cli(&set).await.ok();
         let folder = Folder::new();
+        std::fs::create_dir(shelf::shelf(&folder.path())).expect("a fresh folder");
         let service = ["--provider", "work", "--model", "m-1", "--tools", "Bash,Read,Write", "--allow", "Bash"];
         let beside = folder.path().with_file_name(format!("work{SIBLING_SUFFIX}"));
         std::fs::create_dir(&beside).expect("a fresh folder");
@@ -101,6 +109,8 @@ impl Desktop {
             fake_tool_server::TOOL_NAME,
         ];
         let noting_id = device.add_service(name, &format!("{name}-notes"), &folder, &noting).await;
+        let spending = ["--provider", "work", "--model", "m-1", "--tools", "Read"];
+        let spending_id = device.add_service(name, &spending_name(name), &folder, &spending).await;
         let path = format!("/{name}");
         let url = format!("https://{RECEIVER_HOST}{path}");
         let events = ["run.succeeded", "run.failed", "run.cancelled", "run.expired"];
@@ -119,6 +129,7 @@ impl Desktop {
             key: backend.key().to_owned(),
             endpoint_id: backend.endpoint_id().to_owned(),
             noting_id,
+            spending_id,
             hook_id: hook["webhook"]["hook_id"].as_str().expect("made").to_owned(),
             hook_secret: hook["secret"].as_str().expect("it is shown once").to_owned(),
             strangers_key: stranger["key"]["text"].as_str().expect("it is shown once").to_owned(),
@@ -131,6 +142,11 @@ impl Desktop {
     /// The name of its application and of its service.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The name of its service that has a budget.
+    pub(crate) fn spending_name(&self) -> String {
+        spending_name(&self.name)
     }
 
     /// Its identifier at the gateways.

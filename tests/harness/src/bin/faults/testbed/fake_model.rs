@@ -1,50 +1,34 @@
 //! A model provider that answers by the plan in each job's text, can be made faulty, and records a journal.
 //!
 //! It implements OpenAI's streaming format. A job's text is its plan: `job=j-7 plan=write delay=200 talk=c-1
-//! generation=2`, or `plan=peek near=../beside/x far=/beside/x` to read there.
+//! generation=2`, or `plan=peek near=../beside/x far=/beside/x` to read there, or `plan=spread folder=/home/work` to ask for
+//! several calls at once. `tokens=` is what each answer used up.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use deskgate_tests::vendors::{Move, check_of_a_service};
-use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::model_behaviour::{Door, MODEL_ADDRESS, ModelBehaviour};
+use super::spread::{self, Spread};
 use crate::history::Clock;
 
 /// The agent's words for a call with an unknown outcome.
 const UNKNOWN_OUTCOME_TEXT: &str = "It may have happened";
 
-/// Its behaviour.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ModelBehaviour {
-    #[default]
-    Answers,
-    /// It answers 429 without a retry time.
-    Refuses,
-    /// It answers 500.
-    Fails,
-    /// It sends something other than a model's answer.
-    Babbles,
-    /// Its answer ends in the middle.
-    BreaksOff,
-    /// It stays silent until it is healed, and then closes the connection.
-    Hangs,
-}
-
-impl ModelBehaviour {
-    /// The faulty behaviours.
-    pub(crate) const FAULTS: [Self; 5] = [Self::Refuses, Self::Fails, Self::Babbles, Self::BreaksOff, Self::Hangs];
-}
+/// The tokens that it says it read, unless a job names others, and those that it says it wrote.
+const READ_TOKENS: u64 = 10;
+const WRITTEN_TOKENS: u64 = 5;
 
 /// One request as the model saw it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -66,6 +50,12 @@ pub(crate) struct ModelTurn {
     pub(crate) is_unsure: bool,
     /// The release that the service's instructions name.
     pub(crate) release: Option<u64>,
+    /// What is wrong with the results of calls that it got.
+    pub(crate) disorder: Option<String>,
+    /// The tokens that it says it used up for its answer, if that is whole.
+    pub(crate) tokens: u64,
+    /// The microseconds after which it was asked to come again.
+    pub(crate) pause: Option<u64>,
 }
 
 #[derive(Clone)]
@@ -85,10 +75,10 @@ pub(crate) struct FakeModel {
 impl FakeModel {
     /// Starts it.
     pub(crate) async fn start(clock: Clock) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("ports are left");
-        let address = format!("http://{}/v1", listener.local_addr().expect("it is bound"));
         let desktop =
             ModelState { clock, manner: watch::Sender::new(ModelBehaviour::default()), journal: Arc::default() };
+        let listener = Door::open(desktop.manner.subscribe()).await;
+        let address = format!("http://{MODEL_ADDRESS}/v1");
         let router = axum::Router::new().fallback(answer).with_state(desktop.clone());
         let serving = async { axum::serve(listener, router).await.expect("it serves for ever") };
         Self { desktop, address, _serving: AbortOnDropHandle::new(tokio::spawn(serving)) }
@@ -97,6 +87,11 @@ impl FakeModel {
     /// Its base URL.
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Where it listens.
+    pub(crate) fn socket(&self) -> &'static str {
+        MODEL_ADDRESS
     }
 
     /// Sets its behaviour from now on.
@@ -116,7 +111,7 @@ impl FakeModel {
 }
 
 fn is_disturbed(served: &str) -> bool {
-    ModelBehaviour::FAULTS.iter().any(|manner| format!("{manner:?}") == served)
+    ModelBehaviour::FAULTS.iter().any(|manner| manner.name() == served)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -139,6 +134,13 @@ impl OpenTurn {
     fn served(&self, how: &str) {
         how.clone_into(&mut lock(&self.desktop.journal)[self.place].served);
     }
+
+    /// Notes that it is answered out of order.
+    fn disturbed(&self, manner: ModelBehaviour) {
+        let turn = &mut lock(&self.desktop.journal)[self.place];
+        turn.served = manner.name();
+        turn.pause = manner.pause().and_then(|pause| pause.as_micros().try_into().ok());
+    }
 }
 
 impl Drop for OpenTurn {
@@ -149,7 +151,7 @@ impl Drop for OpenTurn {
 
 async fn answer(State(desktop): State<ModelState>, body: Bytes) -> Response {
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let Some(asked) = TurnRequest::read(&request) else {
+    let Some(mut asked) = TurnRequest::read(&request) else {
         return match check_of_a_service(&request) {
             Some(Move::Call(calls)) => {
                 let function = json!({ "name": calls[0].0, "arguments": calls[0].1.to_string() });
@@ -160,42 +162,28 @@ async fn answer(State(desktop): State<ModelState>, body: Bytes) -> Response {
         };
     };
     let entry = OpenTurn::open(&desktop, asked.turn.clone());
+    asked.answer = entry.place;
     let mut manner = desktop.manner.subscribe();
     let now = *manner.borrow();
-    match now {
-        ModelBehaviour::Answers => {}
-        ModelBehaviour::Hangs => {
-            entry.served("Hangs");
+    if now != ModelBehaviour::Answers {
+        entry.disturbed(now);
+        if now == ModelBehaviour::Hangs {
             let _ = manner.wait_for(|manner| *manner != ModelBehaviour::Hangs).await;
-            // Ends the connection's task without a panic message.
-            std::panic::resume_unwind(Box::new("closed on purpose"));
         }
-        other => {
-            entry.served(&format!("{other:?}"));
-            return out_of_order(other, &asked);
-        }
+        return now.answer(&asked.text()).unwrap_or_else(close);
     }
     tokio::time::sleep(asked.delay).await;
+    match asked.spread() {
+        Some(spread) => spread.lay_pages(),
+        None => asked.folder.iter().for_each(|folder| spread::clear_pages(&asked.turn.job, folder)),
+    }
     entry.served("whole");
     asked.answer()
 }
 
-fn out_of_order(manner: ModelBehaviour, asked: &TurnRequest) -> Response {
-    let refusal = |status, kind: &str| {
-        let body = json!({ "error": { "message": "out of order on purpose", "type": kind } });
-        (status, axum::Json(body)).into_response()
-    };
-    match manner {
-        ModelBehaviour::Refuses => refusal(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded"),
-        ModelBehaviour::Fails => refusal(StatusCode::INTERNAL_SERVER_ERROR, "server_error"),
-        ModelBehaviour::Babbles => events(Body::from("data: {\"choices\": 7}\n\ndata: [DO")),
-        ModelBehaviour::BreaksOff | ModelBehaviour::Hangs | ModelBehaviour::Answers => {
-            let text = asked.text();
-            let half: Bytes = text[..text.len() / 2].to_owned().into();
-            let broken = std::io::Error::other("broken off on purpose");
-            events(Body::from_stream(stream::iter([Ok(half), Err(broken)])))
-        }
-    }
+/// Ends the connection's task without a panic message.
+fn close() -> Response {
+    std::panic::resume_unwind(Box::new("closed on purpose"));
 }
 
 /// The parsed request.
@@ -205,6 +193,10 @@ struct TurnRequest {
     delay: Duration,
     /// The paths that a job tries to read outside its folder.
     peeks: Vec<String>,
+    /// The service's folder, if it asks for several calls there.
+    folder: Option<PathBuf>,
+    /// Its place in the journal.
+    answer: usize,
 }
 
 impl TurnRequest {
@@ -217,6 +209,7 @@ impl TurnRequest {
         let generation = |words: &HashMap<String, String>| words.get("generation").and_then(|text| text.parse().ok());
         let generations = std::iter::once(words.clone()).chain(earlier).filter_map(|words| generation(&words));
         let word = |name: &str| words.get(name).cloned();
+        let read_tokens = word("tokens").and_then(|text| text.parse().ok()).unwrap_or(READ_TOKENS);
         let delay = word("delay").and_then(|text| text.parse().ok()).unwrap_or_default();
         Some(Self {
             turn: ModelTurn {
@@ -230,11 +223,15 @@ impl TurnRequest {
                     .as_object()
                     .filter(|first| first["role"] == "system")
                     .and_then(|_| self::words(&messages[0]).get("release")?.parse().ok()),
+                disorder: spread::disorder(messages),
+                tokens: read_tokens + WRITTEN_TOKENS,
                 ..ModelTurn::default()
             },
             plan: word("plan")?,
             delay: Duration::from_millis(delay),
             peeks: ["near", "far"].into_iter().filter_map(word).collect(),
+            folder: word("folder").map(PathBuf::from),
+            answer: 0,
         })
     }
 
@@ -244,20 +241,31 @@ impl TurnRequest {
         let calls = self.turn.place / 2;
         let planned = match self.plan.as_str() {
             "write" | "ask" | "note" => 1,
-            "write-twice" => 2,
+            "write-twice" | "spend" => 2,
             "peek" => self.peeks.len(),
             _ => 0,
         };
         (calls < planned).then(|| format!("{}.{calls}", self.turn.job))
     }
 
+    /// The calls of this turn, if it asks for several.
+    fn spread(&self) -> Option<Spread<'_>> {
+        let folder = self.folder.as_deref().filter(|_| self.plan == "spread" && self.turn.place == 0)?;
+        Some(Spread { job: &self.turn.job, answer: self.answer, folder })
+    }
+
     fn deltas(&self) -> (Vec<Value>, &'static str) {
+        if let Some(spread) = self.spread() {
+            return (vec![json!({ "tool_calls": spread.calls() })], "tool_calls");
+        }
         let Some(token) = self.call() else {
             return (vec![json!({ "content": "done " }), json!({ "content": self.turn.job })], "stop");
         };
         // One of them needs approval.
         let (name, arguments) = if self.plan == "peek" {
             ("Read", json!({ "file_path": self.peeks[self.turn.place / 2] }))
+        } else if self.plan == "spend" {
+            ("Read", json!({ "file_path": "orders.txt" }))
         } else if self.plan == "note" {
             (super::fake_tool_server::TOOL_NAME, json!({ "job": self.turn.job, "call": self.turn.place / 2 }))
         } else if self.plan == "ask" {
@@ -273,12 +281,11 @@ impl TurnRequest {
 
     fn text(&self) -> String {
         let (deltas, reason) = self.deltas();
-        text(&deltas, reason)
+        text(&deltas, reason, self.turn.tokens)
     }
 
     fn answer(&self) -> Response {
-        let (deltas, reason) = self.deltas();
-        whole(&deltas, reason)
+        events(Body::from(self.text()))
     }
 }
 
@@ -292,21 +299,23 @@ fn words(message: &Value) -> HashMap<String, String> {
     parts.split_whitespace().filter_map(word).collect()
 }
 
-fn text(deltas: &[Value], reason: &str) -> String {
+fn text(deltas: &[Value], reason: &str, tokens: u64) -> String {
     let chunk = |delta: &Value, reason: Value| {
         let choices = json!([{ "index": 0, "delta": delta, "finish_reason": reason }]);
         format!("data: {}\n\n", json!({ "object": "chat.completion.chunk", "choices": choices }))
     };
     let pieces: String = deltas.iter().map(|delta| chunk(delta, Value::Null)).collect();
-    let usage = json!({ "choices": [], "usage": { "prompt_tokens": 10, "completion_tokens": 5 } });
+    let usage = json!({ "choices": [], "usage": {
+        "prompt_tokens": tokens - WRITTEN_TOKENS, "completion_tokens": WRITTEN_TOKENS,
+    } });
     format!("{pieces}{}data: {usage}\n\ndata: [DONE]\n\n", chunk(&json!({}), reason.into()))
 }
 
 fn whole(deltas: &[Value], reason: &str) -> Response {
-    events(Body::from(text(deltas, reason)))
+    events(Body::from(text(deltas, reason, READ_TOKENS + WRITTEN_TOKENS)))
 }
 
-fn events(body: Body) -> Response {
+pub(super) fn events(body: Body) -> Response {
     ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
 }
 

@@ -1,5 +1,5 @@
 //! The system under test and its witnesses: three gateways on one PostgreSQL, two devices behind SSH, a model, an MCP
-//! server, a receiver of callbacks, the tools' effect logs, a raw device, and one device that is directed to an
+//! server, a receiver of callbacks, the tools' effect logs and shelves, a raw device, and one device that is directed to an
 //! impostor server. All of it is on an island.
 
 pub(crate) mod desktop;
@@ -9,8 +9,11 @@ pub(crate) mod fake_receiver;
 pub(crate) mod fake_tool_server;
 pub(crate) mod impostor;
 pub(crate) mod leak_scan;
+pub(crate) mod model_behaviour;
 pub(crate) mod raw_device;
 pub(crate) mod resource_usage;
+pub(crate) mod shelf;
+mod spread;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -29,6 +32,7 @@ use fake_tool_server::FakeToolServer;
 use impostor::Impostor;
 use leak_scan::LeakScanner;
 use raw_device::RawDevice;
+use shelf::Shelves;
 
 /// The number of gateways.
 pub(crate) const REPLICA_COUNT: usize = 3;
@@ -50,6 +54,7 @@ pub(crate) struct Testbed {
     pub(crate) receiver: FakeReceiver,
     pub(crate) impostor: Impostor,
     pub(crate) stray: RawDevice,
+    pub(crate) shelves: Shelves,
     pub(crate) secrets: LeakScanner,
     addresses: Vec<Address>,
     ways: Vec<Address>,
@@ -89,6 +94,8 @@ impl Testbed {
             let servers = desktop::FakeServers { model: &model, book: &book, receiver: &receiver };
             desktops.push(Desktop::open(name, &replicas[0], &ways, servers, &mut secrets).await);
         }
+        let folders: Vec<_> = desktops.iter().map(Desktop::folder).collect();
+        let shelves = Shelves::watch(clock, &folders);
         let (impostor, stray) = (Impostor::open(&replicas[0]).await, RawDevice::open(&replicas[0]).await);
         let addresses = replicas.iter().map(GatewayProcess::http).collect();
         let replicas = replicas.into_iter().map(RwLock::new).collect();
@@ -102,6 +109,7 @@ impl Testbed {
             receiver,
             impostor,
             stray,
+            shelves,
             secrets,
             addresses,
             ways,
